@@ -22,17 +22,22 @@ from obygaze_features.errors import ObygazeError, UsageError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_running: list[click.Context] = []
+"""The commands of ours that run in this process; their threads print, too."""
+
+
 def _filtered(write: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(write)
     def write_printable(message: Any = None, *arguments: Any, **options: Any) -> None:
-        text = message if message is None else printable(str(message))
-        write(text, *arguments, **options)
+        if _running and message is not None and not isinstance(message, bytes | bytearray):
+            message = printable(str(message))
+        write(message, *arguments, **options)
 
     return write_printable
 
 
 # Here, so that no command can forget it: names and reasons come from other people's files and
-# servers, and click offers no hook.
+# servers, and click offers no hook. What a program prints that only imports us stays as it is.
 for _name in ("echo", "secho"):
     setattr(click, _name, _filtered(getattr(click, _name)))
 
@@ -189,6 +194,7 @@ class RootGroup(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
         previous = _take_signals() if _in_main_thread() else {}
+        _running.append(ctx)
         try:
             return super().invoke(ctx)
         except NoSuchCommand as error:
@@ -228,6 +234,7 @@ class RootGroup(LazyGroup):
             click.echo("Terminated.", err=True)
             ctx.exit(143)
         finally:
+            _running.remove(ctx)
             for number, handler in previous.items():
                 signal.signal(number, handler)
 

@@ -77,13 +77,22 @@ def package_of(path: str) -> str:
 
 @contextmanager
 def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
-    """Raise what a plug-in's code raises as `error`, in one line that names the plug-in."""
+    """Raise what a plug-in's code raises as `error`, in one line that names the plug-in.
+
+    What is an `error` stays as it is. Other errors of ours do not: a plug-in raises them, too.
+    """
     try:
         yield
-    except ObygazeError:
+    except error:
         raise
     except (Exception, SystemExit) as problem:  # any code of somebody else's
         raise error(f"{plugin}: {describe_error(problem, [package_of(plugin.path)])}") from problem
+
+
+def passed_through(problem: BaseException, packages: Collection[str]) -> bool:
+    """Whether an error was raised by code of these packages, or by what it called."""
+    names = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(problem.__traceback__))
+    return any(package_of(name) in packages for name in names)
 
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:

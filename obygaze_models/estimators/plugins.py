@@ -16,6 +16,7 @@ from obygaze_features.common.plugins import (
     installed_plugins,
     load_object,
     package_of,
+    passed_through,
 )
 from obygaze_features.errors import ExperimentError, ObygazeError
 
@@ -60,7 +61,7 @@ def parts_of(estimator: Any) -> list[Any]:
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Raise what other packages' code raises as a `PluginError`; errors of ours stay as they are.
+    """Raise what other packages' code raises as a `PluginError`; errors of our code stay.
 
     Parameters
     ----------
@@ -71,10 +72,11 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     foreign = packages - {_OWN} - ({_SKLEARN} if _OWN in packages else set())
     try:
         yield
-    except ObygazeError:
+    except ExperimentError:
         raise
     except (Exception, SystemExit) as problem:
-        if not foreign:
+        is_ours = isinstance(problem, ObygazeError) and not passed_through(problem, foreign)
+        if is_ours or not foreign:
             raise
         raise PluginError(describe_error(problem, foreign - {_SKLEARN})) from problem
 

@@ -212,3 +212,21 @@ def test_nothing_that_is_printed_steers_a_terminal(tmp_path: Path) -> None:
         text = printed.decode("utf-8").replace("\r\n", "\n")
         assert "\\u001b]0;title" in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+
+
+def test_a_host_program_prints_as_before(capfd: pytest.CaptureFixture[str]) -> None:
+    """Only what our commands print is filtered; bytes and styles of theirs stay what they are."""
+    click.echo(b"\xc3\xa9")
+    click.echo(click.style("red", fg="red"), color=True)
+    assert capfd.readouterr().out == "\u00e9\n\x1b[31mred\x1b[0m\n"
+
+    @click.group(cls=RootGroup, lazy={})
+    def group() -> None: ...
+
+    @group.command()
+    def show() -> None:
+        click.echo(b"\xc3\xa9")
+        click.secho("red \x1b[2A", fg="red", color=True)
+
+    result = CliRunner().invoke(group, ["show"])
+    assert result.output == "\u00e9\n\x1b[31mred \\u001b[2A\x1b[0m\n"

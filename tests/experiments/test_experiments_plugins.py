@@ -15,6 +15,7 @@ from obygaze_models import persistence
 HEAD = """
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from obygaze_features.common.package import need
 
 class Base(ClassifierMixin, BaseEstimator):
     def __init__(self, share=0.25):
@@ -46,6 +47,7 @@ BROKEN = {
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows that sum to 2 to 2, not 1",
     "predict_proba = lambda self, X: np.tile([-1., 2], (len(X), 1))": "from -1 to 2",
     "facts_ = {'rule': object()}": "facts_ and history_ are JSON values, not a object",
+    "def fit(self, X, y): need('mylab_x', extra='x')": r"MissingExtra: .* \(mylab/broken.py",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }
 
@@ -97,12 +99,21 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
         assert "\n" not in why
         assert not others
         assert f"c{number}, " in result.stderr.splitlines()[-1] or number == len(BROKEN) - 1
-    for name in ("c0", "c11"):
+    for name in ("c0", "c11", "c12"):
         result = obygaze("models", "train", toml, "--estimator", name, "-o", tmp_path / "model")
         assert result.exit_code == 1
         assert re.fullmatch(f"Error: {name} cannot be trained: .*mylab/.*\n", result.output)
     result = obygaze("models", "compare", tmp_path / "run", "--model", "c0", "--model", "majority")
     assert "c0 has no predictions: all its fits were skipped" in result.output
+
+
+def test_a_model_that_cannot_be_imported_is_listed(install, obygaze):
+    lacking = "from obygaze_features.common.package import need\nneed('mylab_timm', extra='x')\n"
+    install({"flip.py": FLIP, "lacking.py": lacking}, POINT | {"lacking": "mylab.lacking:Net"})
+    described = json.loads(obygaze("models", "list", "--json").stdout)
+    assert described["lacking"]["title"].startswith("cannot be loaded: MissingExtra: this needs")
+    assert "entry point lacking = mylab.lacking:Net" in described["lacking"]["title"]
+    assert described["flip"]["options"] == {"share": 0.25}
 
 
 def test_errors_of_our_own_models_are_raised(install, tmp_path, write, monkeypatch):

@@ -19,6 +19,8 @@ import torch
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.common.package import need
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 
 CALLS = []
@@ -36,6 +38,7 @@ class Colours(Backbone):
         return {"native": pixels.mean((1, 3, 4)), "max": pixels.amax((1, 3, 4))}
 '''
 FIRST = "return Colours.encode(pixels, present, wanted)"
+LACKING = "from obygaze_features.common.package import need\n\nneed('mylab_timm', extra='x')\n"
 
 #: What a class does that `Colours` does not, and the line that names it.
 BROKEN = {
@@ -58,6 +61,11 @@ BROKEN = {
     "encode = lambda p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
         "native of a synthetic clip has NaN",
     "encode = lambda *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
+    "def __init__(self, mode): raise BackboneError('no config')":
+        r"BackboneError: no config \(mylab/nets.py:",
+    "def __init__(self, mode): raise UsageError('no such mode')": "UsageError: no such mode",
+    "def __init__(self, mode): need('mylab_timm', extra='x')": "MissingExtra: this needs",
+    "encode = lambda *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
 }  # fmt: skip
 
 
@@ -70,8 +78,10 @@ def mylab(install):
            if "encode" in body else "")
         for number, body in enumerate(BROKEN)
     ]  # fmt: skip
-    points = {"colours": "mylab.nets:Colours", "bad": "mylab.bad:Net", "vivit": "mylab.nets:C0"}
-    files = {"nets.py": NETS + "\n".join(classes), "bad.py": "raise OSError('no\\ngo')"}
+    points = {"colours": "mylab.nets:Colours", "bad": "mylab.bad:Net", "vivit": "mylab.nets:C0",
+              "lacking": "mylab.lacking:Net"}  # fmt: skip
+    files = {"nets.py": NETS + "\n".join(classes), "bad.py": "raise OSError('no\\ngo')",
+             "lacking.py": LACKING}  # fmt: skip
     return install(files, points, group=GROUP)
 
 
@@ -95,13 +105,17 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "  colours: mylab.nets:Colours of mylab 0.1.0\n" in lines
     assert re.search(r"bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go", lines)
     assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: .* another vivit", lines)
+    lacking = "lacking cannot be used: mylab.lacking:Net of mylab 0.1.0: MissingExtra: this needs"
+    assert lacking in lines
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert cards["colours"]["package"] == "mylab 0.1.0"
     assert cards["vivit"]["package"] == "obygaze"
     assert "bad" not in cards
 
 
-@pytest.mark.parametrize("spec", ["bad", "mylab.bad:Net", "mylab.nets:Colors", "nobody.nets:Net"])
+@pytest.mark.parametrize(
+    "spec", ["bad", "lacking", "mylab.bad:Net", "mylab.nets:Colors", "nobody.nets:Net"]
+)
 def test_what_cannot_be_imported_is_left_out(spec, mylab, manifest, films, weights, tmp_path):
     specs = [spec, f"tiny={weights}"]
     summary = extract(manifest, films, specs, tmp_path, limit=3)

@@ -136,6 +136,8 @@ def test_a_class_method_is_an_importer_too(install, tmp_path, obygaze):
     assert Manifest.load(tmp_path / "m").ids == ["a"]
 
 
+NEED = "from obygaze_features.common.package import need"
+
 #: A module, and the line that its importer's command ends with.
 BROKEN = {
     "raise OSError('no\\ngo')": r"mylab.x:load of mylab 0.1.0: OSError: no go \(mylab/x.py:1\)",
@@ -147,6 +149,7 @@ BROKEN = {
     "def load(source, output=''): pass": "its parameter output has the name of an option of ours",
     "def load(source): raise SystemExit('bye')": "mylab 0.1.0: SystemExit: bye",
     "def load(source): return {}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:1\)",
+    f"{NEED}\nneed('mylab_x', extra='x')": r"mylab 0.1.0: MissingExtra: .* \(mylab/x.py:2\)",
     "def load(source): return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
     f"{HEAD}\ndef load(source): return of.Manifest('x', Items.of([]))": "holds no items",
     f"{HEAD}\ndef load(source): raise ManifestError('line 3: no film')": "Error: line 3: no film",
