@@ -16,7 +16,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.experiments.run_folder import Clip, Explained
-from obygaze_models.report.film_timelines import level_columns
+from obygaze_models.report.film_timelines import film_of, level_columns
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
 from obygaze_models.report.score_tables import PROTOCOLS
@@ -119,7 +119,7 @@ def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
     films: dict[str, list[Clip]] = {}
     for clip in clips.values():
-        films.setdefault(clip.film, []).append(clip)
+        films.setdefault(film_of(clip), []).append(clip)
     for same_film in films.values():
         if _timed(same_film):
             same_film.sort(key=lambda clip: clip.start or 0.0)
@@ -137,17 +137,17 @@ def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
     concepts = sorted({name for clip in clips for name in clip.concepts})
     films: dict[str, list[Clip]] = {}
     for clip in clips:
-        films.setdefault(clip.film, []).append(clip)
+        films.setdefault(film_of(clip), []).append(clip)
     names = list(films)
     return {
         "films": [
-            {"id": film, "title": same[0].title, "timed": _timed(same)}
+            {"id": film, "title": same[0].title or film, "timed": _timed(same)}
             for film, same in films.items()
         ],
         "levels": level_columns({code: levels.get(code, code) for code in codes}),
         "concepts": concepts,
         "ids": [clip.id for clip in clips],
-        "film": [names.index(clip.film) for clip in clips],
+        "film": [names.index(film_of(clip)) for clip in clips],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),

@@ -17,10 +17,10 @@ from obygaze_features.common.figures import SERIES, level_colours
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.frame_scores import FrameScores
+from obygaze_models.explain.frame_scores import FrameScores, name_film
 from obygaze_models.explain.moments import Moment, Moments
 
-__all__ = ["film_timelines", "level_columns"]
+__all__ = ["film_of", "film_timelines", "level_columns"]
 
 
 def film_timelines(
@@ -55,7 +55,7 @@ def film_timelines(
     annotated = None if timelines is None else Timelines.load(timelines)
     of_film: dict[str, list[Clip]] = {}
     for clip in clips:
-        of_film.setdefault(clip.film, []).append(clip)
+        of_film.setdefault(film_of(clip), []).append(clip)
     rows: dict[str, list[int]] = {}
     for row, axis in enumerate(scores.axes):
         rows.setdefault(axis.film, []).append(row)
@@ -77,6 +77,11 @@ def film_timelines(
             "concepts": sorted({name for s in annotated.segments for name in s.concepts}),
         }
     return data
+
+
+def film_of(clip: Clip) -> str:
+    """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
+    return clip.film if clip.start is None else name_film(clip.film, clip.media)
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -143,6 +145,15 @@ def test_two_files_of_a_film_are_refused():
     frames = predicted({"a": ([2], [0.8]), "b": ([2], [0.4])})
     with pytest.raises(ExperimentError, match=r"film f: .* two files \(a.mkv, b.mkv\)"):
         find_moments(frames, items)
+
+
+def test_of_more_than_two_classes_the_last_counts():
+    frames = predicted({"a": ([12], [0.9])})
+    about = frames.about | {"classes": ["EN", "HN", "S"]}
+    frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
+    moments = find_moments(frames, FILM)
+    assert moments.title.endswith("probability of S")
+    assert [moment.score for moment in moments.moments] == [0.7]
 
 
 CLIPS = st.lists(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import cli
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.page import render_report
 from tests.report.made import grown
 from tests.report.test_report_browser import axe
@@ -93,6 +94,19 @@ def page(tab, html, page_of):
     tab.open(page_of(html, "timeline.html"))
     tab.choose("choose-film", "1")
     return tab
+
+
+def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
+    """Frames of spans without a film's name are on the axis of their file."""
+    clips = [replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips.values()]
+    write_frames(tmp_path, [replace(clip, film=clip.media[:-4]) for clip in clips])
+    lanes = film_timelines(clips, tmp_path / "frames.csv")["films"]
+    films = [clip.media[:-4] for clip in clips]
+    assert list(lanes) == list(dict.fromkeys(films))
+    assert len(lanes[FILM]["clips"]) == films.count(FILM)
+    run = replace(short_run, clips={clip.id: clip for clip in clips})
+    page = render_report([run], frames=tmp_path / "frames.csv")
+    assert f'"id":"{FILM}"' in page
 
 
 def view_boxes(tab):
