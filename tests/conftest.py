@@ -12,8 +12,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers that each compute on all cores wait for each other; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # as joblib counts: no processes that no patch reaches
-
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import math
@@ -110,44 +109,11 @@ def _done_rows(
             advance(len(ids))
 
 
-class _WritableFile(io.FileIO):
-    """A file for HDF5, whose library crashes where a write fails: it never learns of it."""
-
-    problem: OSError | None = None
-    """The first write that failed; what follows is dropped."""
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        size = len(view)
-        try:
-            while len(view) and not self.problem:
-                view = view[super().write(view) :]
-        except OSError as problem:
-            self.problem = problem
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except OSError as problem:
-            self.problem = self.problem or problem
-            return size or 0
-
-
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
-    with _WritableFile(path, "w+") as disk:
-        try:
-            _fill_hdf5(disk, store, specs)
-        finally:
-            if disk.problem:
-                raise disk.problem
-
-
-def _fill_hdf5(disk: _WritableFile, store: Store, specs: Sequence[ArraySpec]) -> None:
     import h5py
 
     text = h5py.string_dtype()
-    with h5py.File(disk, "w") as file:
+    with h5py.File(path, "w") as file:
         file.attrs.update({key: store.attributes[key] for key in _ABOUT})
         arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
         file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
@@ -175,8 +141,6 @@ def _fill_hdf5(disk: _WritableFile, store: Store, specs: Sequence[ArraySpec]) ->
             )
             datasets[array.name].attrs["meaning"] = array.meaning
         for rows, values in _done_rows(store, specs):
-            if disk.problem:
-                return
             # Runs of rows, as HDF5 is slow at single ones.
             breaks = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
             for start, stop in itertools.pairwise(breaks):

@@ -17,8 +17,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from joblib import cpu_count
-
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
@@ -166,7 +164,7 @@ def reproduce(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
-        if len(names) > 1 and cpu_count() > 1:
+        if len(names) > 1 and usable_cores() > 1:
             context.is_shared = stack.enter_context(_second_process(context, paths, names))
         artifacts = {}
         for name in names:
@@ -195,6 +193,11 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

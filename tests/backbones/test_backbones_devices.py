@@ -218,11 +218,14 @@ def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints, precision, f
 
     def encode(pixels: Any, present: Any, names: Any) -> dict[str, torch.Tensor]:
         seen.extend(formats())
-        return {name: torch.zeros(1) for name in names}
+        return {
+            spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays if spec.name in names
+        }
 
     with FakeTensorMode():
         pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
-    replace(backbone, encode_clips=encode).embed_clips(pixels, pixels)
+    on_gpu = replace(backbone, device="cuda:1", encode_clips=encode)
+    on_gpu.embed_clips(pixels, pixels)
     assert seen == [format_] * 3
 
 

@@ -56,21 +56,6 @@ def test_a_store_through_hdf5_is_the_same_store(n, shape, dtype, final, data):
         assert (again.failures, again.sources) == (store.failures, store.sources)
 
 
-@pytest.mark.parametrize("limit", [0, 500, 3_000, 8_000, 12_000, 16_000])
-def test_a_disk_that_is_full_is_one_line(limit, final_store, tmp_path):
-    """HDF5's library crashes where it is told that a write failed."""
-    resource = pytest.importorskip("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
-    try:
-        with pytest.raises(StoreError, match=r"cannot write .*toy\.h5: File too large"):
-            export(open_store(final_store), tmp_path / "toy.h5")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert list(tmp_path.iterdir()) == []
-    assert export(open_store(final_store), tmp_path / "toy.h5")["size"] > limit
-
-
 def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
     """Probe, provenance and several arrays included."""
     export(open_store(final_store), tmp_path / "toy.h5")

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from obygaze_models.reproduce import context
+from obygaze_models.reproduce import reproduce as module
 from obygaze_models.reproduce.reproduce import reproduce
 
 TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
@@ -18,10 +19,10 @@ def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
 
     original, numbers, files = context.run_experiment, [], []
     monkeypatch.setattr(context, "run_experiment", counted)
-    for processes in ("1", "2"):
-        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", processes)
+    for cores in (1, 2):
+        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
         folders: list[object] = []
-        output = tmp_path / processes
+        output = tmp_path / str(cores)
         reproduce(
             ["table5", "fig5"],
             dataset.manifest,
