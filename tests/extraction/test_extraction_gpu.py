@@ -26,7 +26,8 @@ import builtins, runpy, sys
 
 ours = {"__main__", "obygaze_features", "benchmarks", "tests"}
 allowed = ours | sys.stdlib_module_names | {
-    "torch", "transformers", "numpy", "PIL", "safetensors", "tqdm", "huggingface_hub",  # as there
+    "torch", "transformers", "numpy", "PIL", "safetensors", "tqdm",  # as there
+    "huggingface_hub", "tokenizers",  # of transformers
     "av", "zarr", "numcodecs", "donfig", "google_crc32c",  # put on the path
 }
 load = builtins.__import__
