@@ -142,7 +142,8 @@ def _hits(segments: Spans, guess: Guess) -> Array:
     for column, tiou in enumerate(TIOUS):
         free = np.ones(len(segments), bool)
         for row in np.argsort(-guess.scores, kind="stable").tolist():
-            best = int(np.where(free, tious[row], -1).argmax())
+            # Of equal ones the last, as in ActivityNet's evaluation.
+            best = int(len(free) - 1 - np.where(free, tious[row], -1)[::-1].argmax())
             if free[best] and tious[row, best] >= tiou:
                 free[best], hits[row, column] = False, True
     return hits

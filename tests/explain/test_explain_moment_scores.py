@@ -109,7 +109,7 @@ def test_map_equals_the_definition(drawn_moments, spans, chance):
         (film, start, start + length, score / 1000)
         for (film, start, length), score in zip(drawn_moments, scores, strict=True)
     ]
-    segments = [(film, start, start + length) for film, start, length in spans]
+    segments = sorted((film, start, start + length) for film, start, length in spans)
     frames = [(film, 0, 60, 0.5) for film in "fg"]
     entry = scored(made(frames, moments), marked(segments), replicates=5)
     films = {film for film, _, _ in segments}

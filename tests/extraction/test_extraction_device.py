@@ -48,7 +48,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path
     summary = extract(MANIFEST, films, [replace(tiny, encode_clips=small)], tmp_path)
     assert summary.done == 40
     assert summary.batches == {"tiny": 2}
-    assert sizes[:6] == [1, 8, 8, 4, 4, 2]  # the store's probe, and each size twice
+    assert sizes[:4] == [1, 8, 4, 2]  # first the store's probe
     assert set(sizes[6:]) == {2}
     extract(MANIFEST, films, [tiny], tmp_path / "large")
     small_store, large = (
