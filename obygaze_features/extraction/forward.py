@@ -102,7 +102,8 @@ class Forward:
         begin = self._record_event()
         outputs = self._embed(inputs)
         stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
-        flags = torch.stack([values.isinf().flatten(1).any(1) for values in stored.values()], 1)
+        columns = [values.isinf().flatten(1).any(1) for values in stored.values()]
+        flags = torch.stack(columns, 1) if columns else torch.empty(len(inputs), 0)
         # A copy that is not waited for is in pinned memory of its own, which its rows keep.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)

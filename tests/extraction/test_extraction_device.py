@@ -49,7 +49,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, tmp_path
     assert summary.done == 40
     assert summary.batches == {"tiny": 2}
     assert sizes[:4] == [1, 8, 4, 2]  # first the store's probe
-    assert set(sizes[6:]) == {2}
+    assert set(sizes[4:]) == {2}
     extract(MANIFEST, films, [tiny], tmp_path / "large")
     small_store, large = (
         open_store(tmp_path / "tiny.zarr"),
