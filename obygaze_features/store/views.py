@@ -5,6 +5,8 @@ A view has only the rows that are done; `Store.status` and `Store.failures` say 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,9 +95,9 @@ class StoreDataset:
     ) -> None:
         self.address, self.array = address, array
         self._opened: tuple[int, Store] | None = None
-        self._attributes: dict[str, Any] | None = None
+        self._digest = ""
         store = self._store()
-        self._attributes = store.attributes
+        self._digest = _digest_of(store)
         # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
@@ -127,9 +129,14 @@ class StoreDataset:
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
             store = open_store(self.address)
-            if self._attributes not in (None, store.attributes):
+            if self._digest and self._digest != _digest_of(store):
                 raise StoreUnreadable(
                     f"{store.where} was replaced since this dataset was made; make it again"
                 )
             self._opened = os.getpid(), store
         return self._opened[1]
+
+
+def _digest_of(store: Store) -> str:
+    text = json.dumps(store.attributes, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
