@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunWarning", "group_warnings", "synthetic_warnings", "unique_warnings"]
 
+MAX_SUBJECTS = 3
 _FIRST = ("synthetic", "leak", "untested", "skipped")
 """The codes of warnings that change a conclusion, which are printed first."""
 
@@ -103,12 +104,17 @@ def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
     lines = []
     for kind in order:
         code, text = first = kinds[kind][0]
-        *names, last = subjects[first]
-        named = f"{', '.join(names)} and {last}" if names else last
+        named = _join_subjects(list(subjects[first]))
         others = len(kinds[kind]) - 1
         more = f" (and {others:,} more of this kind)" if others else ""
         lines.append(f"{_HEADINGS.get(code, '')}{named}{text}{more}")
     return lines
+
+
+def _join_subjects(names: list[str]) -> str:
+    if len(names) > MAX_SUBJECTS:
+        return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:
