@@ -159,7 +159,9 @@ def to_screen(table: Table) -> str:
     """
     parts, starred = [table.title], False
     for block in table.blocks:
-        lines = [line for line in block.lines if line.kind not in ("guess", "count")]
+        has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
+        left_out = ("guess", "count") if has_guesses else ()
+        lines = [line for line in block.lines if line.kind not in left_out]
         if not any(line.kind == "ours" for line in lines):
             continue
         rows = []
