@@ -198,8 +198,8 @@ def summary(table: Table) -> str:
     low, middle, high = (format_signed(value) for value in (min(known), median(known), max(known)))
     numbers = counted(len(known), "number")
     return (
-        f"{table.title}: {counted(ours, 'row')}; {numbers} beside the paper's, ours minus the "
-        f"paper's from {low} to {high}, median {middle}"
+        f"{table.title}: {counted(ours, 'row')}; {numbers} to compare with the paper's, "
+        f"differences (ours minus the paper's) from {low} to {high}, median {middle}"
     )
 
 

@@ -486,8 +486,8 @@ def test_the_first_line_counts_what_is_beside_the_papers():
     made = Table("t", "Title", columns, [Block("Block", "paper", "f1", lines)])
     first = summary(made)
     assert first == (
-        "Title: 1 row; 2 numbers beside the paper's, ours minus the paper's from -0.10 to 0.00, "
-        "median -0.05"
+        "Title: 1 row; 2 numbers to compare with the paper's, differences (ours minus the paper's) "
+        "from -0.10 to 0.00, median -0.05"
     )
     screen = to_screen(made)
     assert re.search(r"net +0\.50 \(0\.10\) +0\.00\*\n", screen)
