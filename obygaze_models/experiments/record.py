@@ -153,7 +153,7 @@ class Films(_Part, frozen=True, kw_only=True):
     @property
     def note(self) -> str:
         """What must be said first where not all films are tested; empty if they are."""
-        if not self.untested:
+        if not self.untested or not self.tested:
             return ""
         total = f"tests {self.tested} of {counted(self.tested + len(self.untested), 'film')}"
         if self.tested <= MAX_FILMS_NAMED:
