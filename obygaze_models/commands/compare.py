@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 import click
 
@@ -80,7 +81,7 @@ def compare(
         echo_json(asdict(compared))
         echo_warnings(synthetic)
     else:
-        click.secho(compared.headline(metric), bold=True)
+        click.secho(fill(compared.headline(metric), 100), bold=True)
         echo_warnings(synthetic)
         click.echo(f"\n{table}")
     # One line for the notes that begin alike, such as "left out".

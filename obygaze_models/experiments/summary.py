@@ -137,7 +137,7 @@ def describe_balance(record: RunRecord) -> str:
     if record.balance == "undersample" and any(pools):
         clips = f"{_span(sizes)} of {_span(pools)} training clips a fit"
     other = _OTHER_BALANCE[record.balance]
-    return f'{clips}: {_BALANCED[record.balance]} (change it with balance = "{other}").'
+    return f'{clips}: {_BALANCED[record.balance]} (balance = "{other}" changes this).'
 
 
 def _span(numbers: list[int]) -> str:
@@ -150,7 +150,9 @@ def _describe_clips(record: RunRecord) -> str:
     lines = [f"{join.used} of {join.labelled} labelled clips have a fold and features"]
     if record.split:
         lines.append(f"  folds: {record.split}; protocol: {record.protocol}")
-    lines += [f"  {line}" for line in join.lines()]
+    lines += [
+        fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in join.lines()
+    ]
     return "\n".join([*lines, fill(describe_balance(record), WIDTH)])
 
 
