@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
-from obygaze_models.experiments.run_folder import Clip, Explained
-from obygaze_models.explain.attributions import join_steps
+from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.report.explorer_reasons import explanations, number_column
 from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
 from obygaze_models.report.glossary import concept_meanings
 from obygaze_models.report.html import Html
@@ -246,118 +245,14 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "at": positions[order].tolist(),
         "label": means.labels[order].tolist(),
         "called": means.called[order].tolist(),
-        "p": [_column(column, unit=0.001) for column in columns],
+        "p": [number_column(column, unit=0.001) for column in columns],
         "fits": means.fits[order].tolist(),
     }
     if means.fits.max() > 1:
         view |= {
-            "low": _column(means.low[order], unit=0.001),
-            "high": _column(means.high[order], unit=0.001),
+            "low": number_column(means.low[order], unit=0.001),
+            "high": number_column(means.high[order], unit=0.001),
         }
     if results.gives_reasons:
-        view["why"] = _explanations(results, [means.ids[row] for row in order.tolist()])
+        view["why"] = explanations(results, [means.ids[row] for row in order.tolist()])
     return view
-
-
-def _explanations(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Sums as means over the fits, which add up as well; a tree's conditions of one fit."""
-    kind = results.explained[0].kind
-    concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    if kind == "path":
-        return _paths(results, concepts, ids, row_of)
-    shape = (len(ids), len(concepts))
-    fits = np.zeros(len(ids))
-    values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    rest = {name: np.zeros(len(ids)) for name in ("intercept", "residual")}
-    labels = [""] * len(ids)
-    for entry in results.explained:
-        rows = np.array([row_of[clip] for clip in entry.ids], dtype=np.intp)
-        columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
-        fits[rows] += 1
-        measured[np.ix_(rows, columns)] += 1
-        values[np.ix_(rows, columns)] += entry.values
-        if entry.amounts is not None:
-            amounts[np.ix_(rows, columns)] += entry.amounts
-        for name, total in rest.items():
-            if (part := getattr(entry, name)) is not None:
-                total[rows] += part
-        for row, label in zip(rows.tolist(), entry.labels, strict=True):
-            labels[row] = label
-    fits = np.maximum(fits, 1)
-    names = sorted(set(labels))
-    means = amounts / fits[:, None]
-    data: dict[str, Any] = {
-        "kind": kind,
-        "concepts": concepts,
-        "labels": names,
-        "speaks": [names.index(label) for label in labels] if len(names) > 1 else [],
-        "values": [
-            _column(total / np.maximum(number, 1))
-            for total, number in zip(values.T, measured.T, strict=True)
-        ],
-        "amounts": [_column(column, like=means) for column in means.T],
-    }
-    for name, total in rest.items():
-        if any(getattr(entry, name) is not None for entry in results.explained):
-            data[name] = _column(total / fits, like=means)
-    return data
-
-
-def _paths(
-    results: ModelResults, concepts: list[str], ids: list[str], row_of: Mapping[str, int]
-) -> dict[str, Any]:
-    """For each clip the conditions of the fit whose probability is nearest to the mean.
-
-    Percentiles are among the clips that this fit tested.
-    """
-    means = results.predictions
-    mean = dict(zip(means.ids, means.probabilities.tolist(), strict=True))
-    nearest: dict[str, tuple[float, Explained, int]] = {}
-    for entry in results.explained:
-        probabilities = results.by_fit.get(entry.fit, {})
-        for row, clip in enumerate(entry.ids):
-            if clip in probabilities:
-                distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
-                if clip not in nearest or distance < nearest[clip][0]:
-                    nearest[clip] = distance, entry, row
-    conditions: dict[tuple[int, int | None, int | None], int] = {}
-    paths: list[list[tuple[int, int]]] = [[] for _ in ids]
-    fit = [-1] * len(ids)
-    probability = np.full(len(ids), np.nan)
-    for clip, (_, entry, row) in nearest.items():
-        target = row_of[clip]
-        fit[target] = entry.fit
-        probability[target] = np.atleast_1d(results.by_fit[entry.fit][clip])[-1]
-        for condition in join_steps((entry.steps or [])[row], entry.concepts, entry.values):
-            # Outwards, so that a rounded percentile never seems to break its own condition.
-            low, high = (
-                None if bound is None else int(turn(bound))
-                for bound, turn in ((condition.low, math.floor), (condition.high, math.ceil))
-            )
-            key = concepts.index(condition.concept), low, high
-            number = conditions.setdefault(key, len(conditions))
-            paths[target].append((number, round(condition.percentile)))
-    return {
-        "kind": "path",
-        "concepts": concepts,
-        "conditions": [list(key) for key in conditions],
-        "paths": paths,
-        "fit": fit,
-        "own": _column(probability, unit=0.001),
-    }
-
-
-def _column(
-    values: Array, *, unit: float | None = None, like: Array | None = None
-) -> dict[str, Any]:
-    """Whole numbers in a unit that leaves three digits to the largest (of `like`)."""
-    if unit is None:
-        finite = np.abs(values if like is None else like)
-        finite = finite[np.isfinite(finite)]
-        largest = float(finite.max()) if finite.size else 0.0
-        unit = 10.0 ** (math.floor(math.log10(largest)) - 2) if largest > 0 else 1.0
-    return {
-        "unit": float(f"{unit:.1g}"),
-        "of": [None if math.isnan(value) else round(value / unit) for value in values.tolist()],
-    }

@@ -1,4 +1,4 @@
-"""What a reader of the film explorer takes along and brings: links, tables, films, annotators."""
+"""What a reader of the film explorer uses: links, tables, films of their own, annotators' lanes."""
 
 import csv
 import io
@@ -31,11 +31,11 @@ def two_annotators(marked, results, tmp_path_factory):
     sets = [
         LabelSet(
             name,
-            marked.ids[:few],
-            chance.choice(LEVELS, few).tolist(),
-            [("Look",) if chance.random() < 0.3 else () for _ in range(few)],
+            marked.ids[:size],
+            chance.choice(LEVELS, size).tolist(),
+            [("Look",) if chance.random() < 0.3 else () for _ in range(size)],
         )
-        for name, few in (("anna", 200), ("bert", 120))
+        for name, size in (("anna", 200), ("bert", 120))
     ]
     folder = tmp_path_factory.mktemp("two") / "manifest"
     manifest.with_parts(labels=sets).save(folder)
@@ -81,13 +81,13 @@ def test_concepts_are_joined_by_and_or_or(page, html):
     for concept in (0, 2):
         page.click(f"#concept-chips input[value='{concept}']")
     page.click("#show-all") if page.run("!document.getElementById('show-all').hidden") else None
-    both = {at for at, shown in enumerate(clips["shows"]) if {0, 2} <= set(shown)}
-    assert set(listed(page)) == both
+    all_ticked = {at for at, drawn in enumerate(clips["shows"]) if {0, 2} <= set(drawn)}
+    assert set(listed(page)) == all_ticked
     page.choose("choose-match", "any")
     page.click("#show-all")
-    either = {at for at, shown in enumerate(clips["shows"]) if {0, 2} & set(shown)}
-    assert set(listed(page)) == either
-    assert both < either
+    any_ticked = {at for at, drawn in enumerate(clips["shows"]) if {0, 2} & set(drawn)}
+    assert set(listed(page)) == any_ticked
+    assert all_ticked < any_ticked
     page.click("#choose-reset")
     assert "of 200 clips that match" in status(page)
 
@@ -110,9 +110,9 @@ def blocks(tab, selector):
 def test_each_annotator_has_a_lane_above_the_model(page, two_annotators, marked):
     _, sets = two_annotators
     for order, code in enumerate(LEVELS):
-        shown = blocks(page, f".film .strip path.segment:nth-of-type(4n + {order + 2})")
+        drawn = blocks(page, f".film .strip path.segment:nth-of-type(4n + {order + 2})")
         expected = sum(labels.levels.count(code) for labels in sets)
-        assert len(shown) == expected, code
+        assert len(drawn) == expected, code
     assert page.run("document.getElementById('sets-legend').innerText").startswith(
         "lanes on top: A anna, B bert"
     )
@@ -122,13 +122,13 @@ def test_each_annotator_has_a_lane_above_the_model(page, two_annotators, marked)
     )
     assert names[:4] == ["anna", "bert", "Labels of clips", "Model, by clip"]
     for labels in sets:
-        shown = blocks(page, f".film:not([hidden]) svg[data-lane='{labels.name}'] path")
+        drawn = blocks(page, f".film:not([hidden]) svg[data-lane='{labels.name}'] path")
         own = {
             clip: level
             for clip, level in zip(labels.ids, labels.levels, strict=True)
             if clip.startswith("tt2-")
         }
-        assert {(int(left), LEVELS[round((18 - top) / 4.5) - 1]) for left, _, top, _ in shown} == {
+        assert {(int(left), LEVELS[round((18 - top) / 4.5) - 1]) for left, _, top, _ in drawn} == {
             (int(clip.split("-")[1]), level) for clip, level in own.items()
         }
 
@@ -137,9 +137,9 @@ def test_each_concept_has_a_lane(page, html):
     clips = explorer(html)["clips"][0]
     page.choose("choose-film", "1")
     for concept, name in enumerate(clips["concepts"]):
-        shown = blocks(page, f".film:not([hidden]) svg[data-lane='{name}'] path")
+        drawn = blocks(page, f".film:not([hidden]) svg[data-lane='{name}'] path")
         expected = [at for at in range(50) if concept in clips["shows"][50 + at]]
-        assert [int(left) for left, *_ in shown] == expected
+        assert [int(left) for left, *_ in drawn] == expected
 
 
 def test_the_panel_names_each_annotators_level(page, two_annotators):
@@ -265,7 +265,7 @@ def minutes(results):
         for clip in run.clips.values()
     }
     gone = {clip.id for clip in clips.values() if clip.number in (1, 28)}
-    said = [
+    predictions = [
         replace(
             fit,
             ids=list(np.array(fit.ids)[keep]),
@@ -276,7 +276,10 @@ def minutes(results):
         for keep in [np.array([clip not in gone for clip in fit.ids])]
     ]
     return replace(
-        run, clips={c.id: c for c in clips.values() if c.id not in gone}, said=said, explained=[]
+        run,
+        clips={c.id: c for c in clips.values() if c.id not in gone},
+        said=predictions,
+        explained=[],
     )
 
 
