@@ -54,6 +54,7 @@ function play_parts(view, clip) {
     const video = make("video", { controls: "", autoplay: "", preload: "auto" });
     const sources = addresses.map((src) => make("source", { src }));
     sources.at(-1).addEventListener("error", () => {
+      if (!video.isConnected) return; // another folder was typed since
       video.hidden = true;
       const name = decodeURIComponent(addresses[0].slice(folder.length).replace(/#.*/, ""));
       note.textContent = location.protocol === "file:"
