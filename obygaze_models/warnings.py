@@ -92,9 +92,9 @@ def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
     subjects: dict[tuple[str, str], dict[str, None]] = {}
     kinds: dict[str, list[tuple[str, str]]] = {}
     for warning in warnings:
-        code, subject, text = ("", "", warning)
-        if isinstance(warning, RunWarning):
-            code, subject, text = warning.code, warning.subject, warning.text
+        if not isinstance(warning, RunWarning):
+            warning = RunWarning("", "", warning)
+        code, subject, text = warning.code, warning.subject, warning.text
         is_named = bool(subject) and text.startswith(f"{subject}: ")
         key = code, text.removeprefix(subject) if is_named else text
         if key not in subjects:
