@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from obygaze_features import Timelines
-from obygaze_features.common.figures import SERIES, level_colours
+from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.experiments.run_folder import Clip
@@ -85,10 +85,10 @@ def film_of(clip: Clip) -> str:
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Code, name and the number of the page's colour of each level."""
-    colours = level_colours(list(levels))
+    """Code, name and the name of the page's colour of each level."""
+    colours = level_colour_names(list(levels))
     return [
-        {"code": code, "name": name, "colour": SERIES.index(colour) + 1}
+        {"code": code, "name": name, "colour": colour}
         for (code, name), colour in zip(levels.items(), colours, strict=True)
     ]
 

@@ -239,7 +239,7 @@ function timeline(view, film, clips, open) {
 // The higher the level, the taller the mark, as in the figures of timelines.
 function level_mark(span, level, levels, name = "segment") {
   const tall = (LANE_HEIGHT.level * (level + 1)) / levels.length;
-  return make("rect", { class: `${name} s${levels[level].colour}`, x: span.start, y: LANE_HEIGHT.level - tall, width: span.end - span.start, height: tall });
+  return make("rect", { class: `${name} ${levels[level].colour}`, x: span.start, y: LANE_HEIGHT.level - tall, width: span.end - span.start, height: tall });
 }
 
 function chance_mark(view, span, clip) {
@@ -266,7 +266,7 @@ function timeline_notes(view, film) {
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" });
   const levels = new Map([...(data.timelines.levels || []), ...view.clips.levels].map((level) => [`${level.code} ${level.name} ${level.colour}`, level]));
   for (const level of levels.values()) {
-    const swatch = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: `s${level.colour}`, x: 3, y: 2, width: 18, height: 12 }));
+    const swatch = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: level.colour, x: 3, y: 2, width: 18, height: 12 }));
     legend.append(make("li", {}, swatch, ` ${level.code} (${level.name})`));
   }
   const differ = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: "bar wrong", x: 9, y: 2, width: 6, height: 14 }));
