@@ -163,7 +163,7 @@ def error_figure(head: Headline) -> tuple[Html, Html] | None:
         return None
     predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
     wrong = int(predictions.wrong.sum())
-    if not wrong:
+    if not 0 < wrong < len(predictions.ids):
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     factors = factors_of_clips(clips, predictions.wrong, list(row.run.record.manifest.levels))

@@ -79,7 +79,9 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         if annotators is not None
         else {"annotators": {clip.id: clip.level for clip in run.clips.values()}}
     )
-    longest = max(_extent(clips) for clips in films.values())
+    timed = all(None not in (clip.start, clip.end) for same in films.values() for clip in same)
+    spans = {film: _spans(clips, timed=timed) for film, clips in films.items()}
+    longest = max(end for same in spans.values() for _, end in same)
     strips = []
     for film, clips in films.items():
         ids = [clip.id for clip in clips]
@@ -93,7 +95,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
             film,
             clips[0].title or film,
             number(share, "film", run.number, film, "share", form="%"),
-            _lanes(clips, label_sets, names, results, longest),
+            _lanes(clips, spans[film], label_sets, names, results, WIDTH / longest),
             None
             if annotators is None
             else number(equal, "film", run.number, film, "equal", form="%"),
@@ -122,25 +124,22 @@ def _scores(results: ModelResults, ids: Collection[str]) -> Mapping[str, float |
     return score(means.labels[rows], means.probabilities[rows]) if rows.any() else {}
 
 
-def _extent(clips: Sequence[Clip]) -> float:
-    """A film's length in seconds where its clips have times, else in clips."""
-    ends = [clip.end for clip in clips]
-    return max(end or 0.0 for end in ends) if None not in ends else float(len(clips))
+def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
+    """Each clip's start and end in seconds; where any has none, its place among its film's."""
+    if timed:
+        return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
+    return [(float(place), float(place + 1)) for place in range(len(clips))]
 
 
 def _lanes(
     clips: Sequence[Clip],
+    spans: Sequence[tuple[float, float]],
     label_sets: Mapping[str, Mapping[str, str]],
     names: Mapping[str, str],
     results: ModelResults,
-    longest: float,
+    scale: float,
 ) -> Html:
     """A lane an annotator, one of the clips that the model names, one where it differs."""
-    if any(clip.start is None or clip.end is None for clip in clips):
-        spans = [(float(place), float(place + 1)) for place in range(len(clips))]
-    else:
-        spans = [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
-    scale = WIDTH / longest
     last = len(results.classes) - 1
     means = results.predictions
     called = dict(zip(means.ids, (means.called == last).tolist(), strict=True))

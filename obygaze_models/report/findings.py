@@ -136,9 +136,10 @@ def _annotated(head: Headline) -> Html:
         return html("Annotators gave {} of {}.", joined(parts), of)
     both = ""
     if head.annotators is not None:
+        annotators = len(head.annotators.levels)
         both = html(
-            "; all {} of them in {}",
-            count(len(head.annotators.levels)),
+            "; {} of them in {}",
+            "both" if annotators == 2 else f"all {annotators}",
             number(head.annotators.in_all(levels, clips), *key, "all annotators", form=","),
         )
     return html("Annotators were sure of objectification in {} of {}{}.", totals["S"], of, both)
