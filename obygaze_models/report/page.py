@@ -36,8 +36,9 @@ from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 __all__ = ["render_report", "write_report"]
 
 SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-pointer.js",
-    "explorer-timeline.js", "explorer-clip.js", "explorer.js",
+    "explorer-data.js", "theme.js", "explorer-axis.js", "explorer-strips.js", "explorer-pointer.js",
+    "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
+    "explorer-concepts.js", "explorer-link.js", "explorer.js",
 )  # fmt: skip
 
 MAX_CAUTIONS = 6
@@ -131,7 +132,7 @@ def render_report(
         clips=len(clips),
         count=count,
         number=number,
-        style=Html(css_colours() + _template("style.css")),
+        style=Html(css_colours() + _template("style.css") + _template("explorer.css")),
         script=Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
