@@ -130,7 +130,7 @@ def css_colours() -> str:
         for colours in (LIGHT, DARK)
     )
     classes = "".join(
-        f".{name} {{ fill: var(--{name}); stroke: var(--{name}); background: var(--{name}); }}\n"
+        f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
         for name in (*RAMP, "unsure", *(f"s{number}" for number in range(1, 7)))
     )
     return (

@@ -8,8 +8,6 @@ from itertools import combinations
 
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 
-from obygaze_features.errors import ObygazeError
-from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun
@@ -60,14 +58,11 @@ def task_of(test: TestSet) -> tuple[list[str], list[str]]:
 
 def load_annotators(run: ReportRun) -> Annotators | None:
     """The annotators' own label sets; None where the manifest is gone, changed, or has not two."""
-    try:
-        manifest = Manifest.load(run.record.experiment["manifest"])
-        if manifest.digest != run.record.manifest.digest:
-            return None
-        sets = [manifest.labels(name) for name in manifest.label_names]
-    except (ObygazeError, OSError):
+    manifest = run.manifest
+    if manifest is None:
         return None
-    own = [labels for labels in sets if "annotator" in labels.about]
+    own = [labels for labels in map(manifest.labels, manifest.label_names)
+           if "annotator" in labels.about]  # fmt: skip
     if len(own) < 2:
         return None
     pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from obygaze_features.errors import ObygazeError
+from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run_folder import (
     Clip,
@@ -95,6 +97,15 @@ class ReportRun:
     def films(self) -> list[str]:
         """The titles of all films, in order."""
         return list(dict.fromkeys(clip.title for clip in self.clips.values() if clip.film))
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest with its other label sets; None where it is gone, or is another by now."""
+        try:
+            manifest = Manifest.load(self.record.experiment["manifest"])
+        except (ObygazeError, OSError):
+            return None
+        return manifest if manifest.digest == self.record.manifest.digest else None
 
     def mean_predictions(self, model: str, test: str) -> ModelResults:
         """A model's results on a test set, or on those that share its fits."""
