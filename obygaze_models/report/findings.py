@@ -89,9 +89,9 @@ def alarms(head: Headline) -> list[Html]:
             html(
                 "Few test clips: {} of {}, {} of them {}, from {} films. Other clips might give "
                 "quite another score.",
-                number(test.clips, *_test(head), "clips", form=","),
+                number(test.clips, *head.best.test_key("clips"), form=","),
                 head.best.entry.test,
-                number(test.classes[smallest], *_test(head), "class", smallest, form=","),
+                number(test.classes[smallest], *head.best.test_key("class", smallest), form=","),
                 smallest,
                 count(head.best.entry.films),
             )
@@ -102,10 +102,6 @@ def alarms(head: Headline) -> list[Html]:
 def findings(head: Headline) -> list[Html]:
     """Three sentences: what annotators marked, what the best model does, and beside whom."""
     return [_annotated(head), _model(head), _beside(head)]
-
-
-def _test(head: Headline) -> tuple[object, ...]:
-    return "test", head.best.run.number, head.best.entry.test
 
 
 def _annotated(head: Headline) -> Html:
