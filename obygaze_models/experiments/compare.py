@@ -151,7 +151,7 @@ class Comparisons:
         first, second = pair.pop() if len(pair) == 1 else ("first", "second")
         ends = f"{second} better", f"{first} better"
         if all(METRICS[key].lower_is_better for _, key in selected):
-            ends = ends[::-1]
+            ends = ends[1], ends[0]
         title = " and ".join(titles)
         return dot_plot(
             points,

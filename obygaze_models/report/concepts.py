@@ -95,7 +95,7 @@ def concept_figure(head: Headline) -> Html | None:
     figure = panel_plot(
         concepts,
         panels,
-        title="",
+        title="Concepts by level of the clip",
         description="; ".join(
             f"{name}: {', '.join(f'{share:.0%}' for share in shares[name])}" for name in concepts
         ),
@@ -170,7 +170,7 @@ def error_figure(head: Headline) -> tuple[Html, Html] | None:
     figure = error_factors(
         factors[:1],
         {},
-        title="",
+        title=f"When {row.model} is wrong",
         description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
     )
     key = "errors", row.run.number, row.model

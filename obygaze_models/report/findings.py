@@ -282,8 +282,8 @@ def score_figure(head: Headline) -> Html:
     title = METRICS[head.metric].title
     figure = dot_plot(
         points,
-        title="",
-        axis=f"{title}, {head.best.entry.test}" if len(tasks) == 1 else title,
+        title=f"{title}, {head.best.entry.test}" if len(tasks) == 1 else title,
+        axis="",
         description="; ".join(
             f"{point.label}: {point.value:.2f}" for point in points if point.value is not None
         ),
