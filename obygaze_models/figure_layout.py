@@ -246,7 +246,8 @@ DIAMOND: dict[str, Any] = {
 }  # fmt: skip
 """A published value."""
 GUESS: dict[str, Any] = {
-    "marker": "|", "markersize": 9.0, "markeredgecolor": SOFT, "markeredgewidth": 1.8,
+    "marker": "|", "markersize": 9.0, "markerfacecolor": SOFT, "markeredgecolor": SOFT,
+    "markeredgewidth": 1.8,
     "linestyle": "none",
 }  # fmt: skip
 """What guessing reaches."""

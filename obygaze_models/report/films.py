@@ -109,7 +109,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         tuple(strip for _, strip in strips),
         (*label_sets, row.model),
         tuple(zip(colours, names.values(), strict=True)),
-        " or ".join(names[code] for code in counted),
+        " or ".join(names.get(code, code) for code in counted),
         row.model,
         METRICS[metric].title,
         annotators is not None,

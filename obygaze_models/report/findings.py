@@ -128,7 +128,7 @@ def _annotated(head: Headline) -> Html:
         for code in levels
     }
     if levels != ["S"] or names.get("S") != "Sure":
-        parts = [html("{} to {}", names[code], total) for code, total in totals.items()]
+        parts = [html("{} to {}", names.get(code, code), total) for code, total in totals.items()]
         return html("Annotators gave {} of {}.", joined(parts), of)
     both = ""
     if head.annotators is not None:

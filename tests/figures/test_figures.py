@@ -118,7 +118,7 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     points = [
         Point("mlp", 0.62, 0.5, 0.7, 0.67, "EN vs S", mark="*"),
         Point("svm", None, group="EN vs S"),
-        Point("mlp", 0.5, group="HN vs S"),
+        Point("net", 0.5, group="HN vs S"),
     ]
     lines = [Line(0.4, "random", "EN vs S"), Line(0.3, "random", "HN vs S")]
     figure = dot_plot(points, title="F1", axis="F1", description="d", lines=lines, interval="95%")

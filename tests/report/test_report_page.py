@@ -428,15 +428,6 @@ def test_a_folder_that_is_no_whole_run_is_one_line(run, tmp_path, name, text, sa
     assert not (tmp_path / "x.html").exists()
 
 
-def test_a_run_without_its_models_has_no_tree_and_says_nothing_false(run, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(run.run.folder, folder)
-    shutil.rmtree(folder / "models")
-    html = render_report([read_results(folder)])
-    assert "a tree’s questions" not in html
-    assert "tree’s questions" in render_report([run])
-
-
 def test_does_not_change_from_one_time_to_the_next(results):
     runs = list(results.values())
     assert render_report(runs) == render_report(runs)
