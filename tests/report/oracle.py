@@ -297,6 +297,10 @@ class Oracle:
             return list(shown.values()).count(what == "positives")
         return np.std(values) if what.endswith("_std") else np.mean(values)
 
+    def marked(self, run, concept, level):
+        clips = [r for r in self.folders[int(run)].clips.values() if r["level"] == level]
+        return np.mean([concept in r["concepts"].split("|") for r in clips])
+
     def annotated(self, run, what, *name):
         rows = self.folders[int(run)].clips.values()
         if what == "all annotators":
