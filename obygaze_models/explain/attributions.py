@@ -171,7 +171,9 @@ def join_steps(
     conditions = []
     for concept, asked in by_concept.items():
         scores = values[:, concepts.index(concept)]
-        bounds = [[step.threshold for step in asked if step.above is above] for above in (1, 0)]
+        bounds = [
+            [step.threshold for step in asked if step.above is above] for above in (True, False)
+        ]
         low, high = (
             None if not thresholds else 100 * float((scores <= choose(thresholds)).mean())
             for thresholds, choose in zip(bounds, (max, min), strict=True)

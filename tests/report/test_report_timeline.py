@@ -244,6 +244,24 @@ def test_films_without_frames_have_an_axis_of_clips(page, short_run):
     assert shown_range(page) == (0, 124.5)
 
 
+def test_segments_need_no_frames(tab, short_run, options, page_of):
+    tab.prefer()
+    tab.open(page_of(render_report([short_run], timelines=options["timelines"]), "segments.html"))
+    tab.choose("choose-film", "1")
+    names = tab.run(f"[...document.querySelectorAll('{TRACKS} .lane-name')].map(n => n.innerText)")
+    assert names[:4] == [
+        f"Annotator {HOSTILE}",
+        "Annotator bert",
+        "Labels of clips",
+        "Model, by clip",
+    ]
+    box = "[+m.getAttribute('x'), +m.getAttribute('width')]"
+    marks = tab.run(f"[...document.querySelectorAll('{TRACKS} .segment')].map(m => {box})")
+    spans = [[segment.start, segment.end - segment.start] for segment in SEGMENTS]
+    assert marks == pytest.approx(np.array(spans))
+    assert shown_range(tab) == (0, 124.5)
+
+
 def test_clips_of_unknown_time_follow_each_other(tab, results, tmp_path, page_of):
     short_run = grown(results["first"], clips=36)
     clips = [clip for clip in short_run.clips.values() if not clip.id.endswith("002")]

@@ -1,7 +1,7 @@
 // What is chosen, in the page's address: #run=...&film=...&clip=..., by names, so that it outlives the page.
 const CHOICES = ["film", "level", "match", "which", "order"];
 const FIRST = { film: "", level: "", match: "all", which: "all", order: "most" };
-let restoring = false;
+let restoring = true; // until the address is read
 let clip_in_address = "";
 
 const ours = (fragment) => /^#(run|model|class|film|level|concepts|match|which|order|clip)=/.test(fragment);
@@ -51,7 +51,6 @@ function read_address() {
     if (place < 0 && names.has(name)) missing.push(`${name} ${names.get(name)}`);
     return place;
   };
-  restoring = true;
   const run = at(data.runs.map((entry) => entry.name), "run");
   chosen.run.value = run < 0 ? data.run : run;
   offer_models();
@@ -77,7 +76,6 @@ function read_address() {
   for (const box of find("choose-concepts").querySelectorAll("input")) box.checked = concepts.includes(view.clips.concepts[box.value]);
   const clip = at(view.clips.ids, "clip");
   filter();
-  restoring = false;
   if (clip >= 0) open_clip(view, clip, listed.includes(clip) ? listed : [clip]);
   else {
     if (dialog.open) dialog.close();
@@ -87,7 +85,9 @@ function read_address() {
 }
 
 function restore() {
+  restoring = true;
   const missing = read_address();
+  restoring = false;
   find("address-note").textContent = missing.length ? `The link names what is not on this page: ${missing.join(", ")}.` : "";
 }
 

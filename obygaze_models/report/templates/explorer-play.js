@@ -54,7 +54,8 @@ function play_parts(view, clip) {
     const video = make("video", { controls: "", autoplay: "", preload: "auto" });
     const sources = addresses.map((src) => make("source", { src }));
     sources.at(-1).addEventListener("error", () => {
-      video.remove();
+      if (!video.isConnected) return; // another folder was typed since
+      video.hidden = true;
       const name = decodeURIComponent(addresses[0].slice(folder.length).replace(/#.*/, ""));
       note.textContent = location.protocol === "file:"
         ? `${field.value.trim()} has no film that this browser plays, such as ${name}.`

@@ -1,7 +1,7 @@
 // A strip a film: each clip a bar of its probability, under the annotators' lanes, over their level.
 const BARS = { top: 12, bottom: 92 };
 const LANE = 11;
-const SET_LANE = 9;
+const SET_LANE = 12;
 
 function strips(view, open) {
   const films = view.clips.films.map((film) => ({ film, clips: [] }));
@@ -39,7 +39,7 @@ function strip(view, film, clips, place, open) {
   const absent = unlabelled(axis).map(([from, to]) => [across(from), across(to)]);
   svg.append(blocks(absent, BARS.bottom + 6, LANE * levels.length, "absent"));
   sets.forEach((labels, row) => {
-    svg.append(...level_blocks(view, labels, clips, spans, row * SET_LANE - shift, SET_LANE - 2));
+    svg.append(...level_blocks(view, labels, clips, spans, row * SET_LANE - shift, SET_LANE - 3));
   });
   const marks = spans.map(([from, to], at) => clip_mark(view, clips[at], from, to - from, levels.length, shift));
   svg.append(...marks);
