@@ -97,6 +97,7 @@ def with_annotators(results: Results, folder: Path) -> Results:
     chance = np.random.default_rng(7)
     manifest = Manifest.load(results.run.record.experiment["manifest"])
     own = manifest.labels(results.run.record.manifest.labels)
+    parts = []
     for number in (1, 2):
         differs = chance.random(len(own)) < 0.2
         levels = [
@@ -105,7 +106,7 @@ def with_annotators(results: Results, folder: Path) -> Results:
         ]
         marks = [() if chance.random() < 0.2 else names for names in own.concepts]
         name = f"annotator{number}"
-        manifest.add_labels(LabelSet(name, own.ids, levels, marks, about={"annotator": name}))
-    manifest.save(folder)
+        parts.append(LabelSet(name, own.ids, levels, marks, about={"annotator": name}))
+    manifest.with_parts(labels=parts).save(folder)
     experiment = results.run.record.experiment | {"manifest": str(folder)}
     return with_record(results, experiment=experiment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from functools import cached_property
 from html.parser import HTMLParser
@@ -314,11 +315,9 @@ class Oracle:
 
     def _annotators(self, run):
         """Each annotator's levels by clip, from the manifest's own tables."""
-        folder = self.manifests[int(run)] / "labels"
-        return [
-            {row["id"]: row["level"] for row in csv.DictReader(path.open(encoding="utf-8"))}
-            for path in sorted(folder.glob("annotator*.csv"))
-        ]
+        paths = sorted((self.manifests[int(run)] / "labels").glob("annotator*.csv"))
+        tables = [csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))) for path in paths]
+        return [{row["id"]: row["level"] for row in table} for table in tables]
 
     def human(self, run, test):
         negatives, positives = (name.split("+") for name in test.split(" vs "))
