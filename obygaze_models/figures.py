@@ -277,8 +277,9 @@ def _scale_panel(axes: Axes, panel: Panel, *, wide: bool) -> None:
     ends = [low, (low + high) / 2, high] if wide else [low, high]
     texts = [format_number(v, digits=1, percent=panel.percent) for v in ends]
     axes.set_xticks(ends, [text.removesuffix(".0") for text in texts])
-    for tick, side in ((0, "left"), (-1, "right")):
-        axes.xaxis.get_ticklabels()[tick].set_horizontalalignment(side)
+    ticks = axes.xaxis.get_ticklabels()
+    ticks[0].set_horizontalalignment("left")
+    ticks[-1].set_horizontalalignment("right")
     axes.tick_params(axis="x", pad=3)
     if panel.line is not None:
         axes.axvline(panel.line, color=SOFT, linewidth=1.0, zorder=2)

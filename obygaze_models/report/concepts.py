@@ -52,7 +52,7 @@ def concept_figure(head: Headline) -> Html | None:
     concepts = sorted({name for clip in clips for name in clip.concepts})
     by_level = {code: [clip.concepts for clip in clips if clip.level == code] for code in levels}
     marked = [code for code, marks in by_level.items() if any(marks)]
-    if not concepts:
+    if not concepts or not marked:
         return None
     shares = {
         name: [sum(name in marks for marks in by_level[code]) / len(by_level[code])
