@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
-
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun
