@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
@@ -144,7 +145,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
-        click.secho(summary(table), bold=True)
+        click.secho(fill(summary(table), 100), bold=True)
     echo_warnings(reproduction.warnings)
     took = format_duration(reproduction.seconds)
     click.echo(f"{', '.join(reproduction.artifacts)} in {took} -> {reproduction.folder}")
