@@ -281,6 +281,25 @@ def minutes(results):
     return replace(run, clips=labelled, said=predictions, explained=[])
 
 
+def test_minutes_are_called_by_their_time_on_a_round_axis(tab, minutes, page_of):
+    tab.prefer()
+    tab.open(page_of(render_report([minutes]), "minutes.html"))
+    ticks = tab.run(
+        "[...document.querySelector('.axis').children].map(s => [s.textContent, s.style.left])"
+    )
+    assert [text for text, _ in ticks] == [f"{m // 60}:{m % 60:02}:00" for m in range(0, 101, 20)]
+    assert [float(left.removesuffix("%")) for _, left in ticks] == pytest.approx(
+        [0, 20, 40, 60, 80, 100]
+    )
+    gaps = blocks(tab, ".film:first-child .absent")
+    assert [(left, right) for left, right, *_ in gaps] == [(0, 10), (270, 280)]
+    tab.choose("choose-order", "scene")
+    assert tab.run("document.querySelector('#clips-body button').textContent") == (
+        "Film number 1 (1990), 0:01:00–0:02:00"
+    )
+    assert "scene" not in tab.run("document.querySelector('#clips-body').innerText")
+
+
 FOLDERS = {
     "/home/me/my films": "file:///home/me/my%20films/",
     "C:\\films\\": "file:///C:/films/",
