@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +20,15 @@ from obygaze_features.common.figures import (
 )
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import align, read_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
+
+
+TITLE_COLUMN = "movie_title"
+"""The column of ``items.csv`` that has a film's title, if the source gave it."""
+_YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 @dataclass(frozen=True)
@@ -157,14 +164,41 @@ def describe_statistics(
 
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
-    """Film id -> title."""
+    """Film id -> title; with the year where we know the film, else as the source has it."""
     table = read_table(reference_file("films.csv"))
     titles = {
         film: f"{title} ({year})"
         for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
     }
-    source_titles = manifest.items.extra.get("movie_title", [])
-    return dict(zip(manifest.items.films, source_titles, strict=False)) | titles
+    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
+    of_source = zip(manifest.items.films, source_titles, strict=False)
+    return {film: title for film, title in of_source if title} | titles
+
+
+def match_film(name: str, titles: Mapping[str, str]) -> str:
+    """The id of a film by its id or its title, with or without the year, whatever the case.
+
+    Examples
+    --------
+    >>> match_film("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
+    'tt0467406'
+    """
+    if name in titles:
+        return name
+    key = _title_key(name)
+    matches = [film for film, title in titles.items() if key in (_title_key(title), film.lower())]
+    without_year = [
+        film for film, title in titles.items() if key == _title_key(_YEAR.sub("", title))
+    ]
+    if len(matches := matches or without_year) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
+    raise UsageError(unknown_name("film", name, [title or film for film, title in titles.items()]))
+
+
+def _title_key(title: str) -> str:
+    return " ".join(title.split()).casefold()
 
 
 def describe_manifest(manifest: Manifest) -> dict[str, Any]:
