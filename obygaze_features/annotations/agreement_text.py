@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS_SHOWN = 40
 MAX_PAIRS_SHOWN = 6
-MAX_TITLE = 36
+MAX_TITLE = 30
 MEASURES = ("kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances")
 
 
@@ -87,10 +87,10 @@ def describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> list[str
         lines.append(f"{top}: {counted(a, 'clip')} each, both {both:,}")
     else:
         more, less = (first, second) if a > b else (second, first)
-        ratio = f", {max(a, b) / min(a, b):.1f} times as many" if min(a, b) else ""
+        often = f"{max(a, b) / min(a, b):.1f} times as often as {less}" if min(a, b) else "more"
         lines.append(
-            f"{more} marks more as {top}: {counted(max(a, b), 'clip')}, {less} {min(a, b):,}{ratio}"
-            f"; both {both:,}, either {a + b - both:,}"
+            f"{more} marks {top} {often}: {counted(max(a, b), 'clip')} against {min(a, b):,} "
+            f"(both {both:,}, either {a + b - both:,})"
         )
     return lines
 
@@ -129,11 +129,12 @@ def _summary(report: AgreementReport) -> str:
             lines += describe_pair(agreement, report.scheme)
         if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
             lines.append(f"and {more:,} more pairs of label sets; --json has all")
-    paper = report.distances.name == "paper"
+    is_paper = report.distances.name == "paper"
+    matrix = "the paper's matrix" if is_paper else "even steps between levels"
     lines += [
         f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, seed "
         f"{chance.seed}; 'closed': the limit for many of them",
-        f"distances: {'the paper’s matrix' if paper else 'even steps between levels'}",
+        f"distances: {matrix}",
     ]
     return "\n".join(lines)
 
@@ -147,7 +148,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
     rows = [
         [
             concept.concept,
-            "-" if concept.kappa is None else f"{concept.kappa:.2f}",
+            "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}",
             f"{concept.share_first:.1%}",
             f"{concept.share_second:.1%}",
         ]
@@ -214,23 +215,23 @@ def _segments_table(segments: Sequence[SegmentGamma], samples: int, names: _Name
 
 
 def _differences_table(differences: Sequence[Disagreement], limit: int, names: _Names) -> str:
+    timed = any(run.start is not None for run in differences[:limit])
     rows = [
         [
             *names.cells(run),
             f"{_first_levels(run.levels_a)} / {_first_levels(run.levels_b)}",
-            run.first,
+            *(map(_time, (run.start, run.end)) if timed else [run.first]),
             f"{run.clips:,}",
-            "-" if run.start is None else format_time(run.start),
-            "-" if run.end is None else format_time(run.end),
             f"{run.distance:.2f}",
         ]
         for run in differences[:limit]
     ]
-    header = [*names.header, "levels", "first clip", "clips", "from", "to", "distance"]
+    header = [*names.header, "levels", *(["from", "to"] if timed else ["first clip"])]
+    header += ["clips", "distance"]
     stretches = counted(len(differences), "stretch", "stretches")
     return (
         f"where they differ, the longest first ({stretches})\n\n"
-        + align(header, rows, left=len(names.header) + 2)
+        + align(header, rows, left=len(names.header) + 1)
         + _more(differences, limit)
     )
 
@@ -238,6 +239,10 @@ def _differences_table(differences: Sequence[Disagreement], limit: int, names: _
 def _p_cell(p: float | None, samples: int) -> str:
     """p, which is never less than what so many random sequences can show."""
     return f"≤1/{samples + 1:,}" if p is not None and p <= 1 / (samples + 1) else digits(p)
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_time(seconds)
 
 
 def _first_levels(levels: Sequence[str]) -> str:

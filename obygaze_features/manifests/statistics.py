@@ -176,14 +176,24 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
         return name
     key = _title_key(name)
     matches = [film for film, title in titles.items() if key in (_title_key(title), film.lower())]
-    without_year = [
-        film for film, title in titles.items() if key == _title_key(_YEAR.sub("", title))
-    ]
-    if len(matches := matches or without_year) == 1:
+    if not matches:
+        matches = [film for film, title in titles.items() if key == _title_key(without_year(title))]
+    if len(matches) == 1:
         return matches[0]
     if matches:
         raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
     raise UsageError(unknown_name("film", name, [title or film for film, title in titles.items()]))
+
+
+def without_year(title: str) -> str:
+    """A title without the year behind it.
+
+    Examples
+    --------
+    >>> without_year("Juno (2007)")
+    'Juno'
+    """
+    return _YEAR.sub("", title)
 
 
 def _title_key(title: str) -> str:
