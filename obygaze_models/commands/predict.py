@@ -116,7 +116,7 @@ def train(
     "--annotations",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Of a run, with --elan: the annotators' .eaf files, of which copies get the models' tiers.",
+    help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
 @click.option("--estimator", help="Of a run: which estimator.  [default: all]")
 @overwrite_option
@@ -167,9 +167,8 @@ def predict(
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
-        _write_held_out(
-            model, clips, estimator, output, tables, elan, annotations, overwrite, as_json
-        )
+        outputs = {"table": output, "tables": tables, "elan": elan, "annotations": annotations}
+        _write_held_out(model, clips, estimator, outputs, overwrite=overwrite, as_json=as_json)
         return
     if annotations or estimator:
         raise UsageError(f"--annotations and --estimator are for a run; {model} is a single model")
@@ -204,57 +203,28 @@ def _write_held_out(
     folder: Path,
     ids: list[str] | None,
     estimator: str | None,
-    output: Path | None,
-    tables: Path | None,
-    elan: Path | None,
-    annotations: Path | None,
+    outputs: dict[str, Path | None],
+    *,
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """Write a run's held-out predictions, or print the first."""
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_features.common.tables import align
-    from obygaze_models.experiments import held_out as export
+    from obygaze_models.experiments.held_out import describe_held_out as describe
+    from obygaze_models.experiments.held_out import held_out, held_out_files
     from obygaze_models.experiments.run_folder import load_run
 
     run = load_run(folder)
-    rows = export.held_out(run, model=estimator, ids=ids)
-    files: dict[Path, str] = {}
-    lines = []
-    if output:
-        files[output] = export.held_out_table(rows)
-        lines.append(f"a row a clip and model -> {output}")
-    if tables:
-        texts = export.held_out_tables(rows)
-        files |= {tables / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
-    if elan:
-        texts, alone = export.held_out_elan(rows, annotations)
-        files |= {elan / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
-        if annotations and alone:
-            films = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} of {films} (the models' tiers alone)")
+    rows = held_out(run, model=estimator, ids=ids)
+    files, lines = held_out_files(rows, **outputs)
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json([row.row() for row in rows])
-    clips = counted(len({row.clip.id for row in rows}), "clip")
-    films = counted(len({row.clip.film for row in rows}), "film")
-    models = counted(len({row.model for row in rows}), "model")
-    click.echo(
-        f"{clips} of {films}, predicted by {models} that were not trained on them", err=as_json
-    )
-    for line in lines:
+    for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
         click.echo(line, err=as_json)
-    if not (files or as_json):
-        columns = ["title", "from", "annotators", "model", "prediction", "probability", "reasons"]
-        cells = [[row.row()[name] for name in columns] for row in rows[:MAX_ROWS_SHOWN]]
-        click.echo(align(columns, cells, left=len(columns)))
-        if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
-            click.echo(f"and {counted(more, 'more row')}; -o writes all to a file")
     echo_warnings([warning for warning in run.warnings if warning.code in ("synthetic", "leak")])
 
 

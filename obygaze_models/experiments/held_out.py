@@ -5,7 +5,7 @@ Each clip is predicted by the fits that tested it, none of which was trained on 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import escape_formula, format_table
-from obygaze_features.common.text import format_time, unknown_name
+from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.text import counted, format_time, join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
@@ -96,11 +96,11 @@ def held_out(
         mean = average_over_fits(fits)
         classes = list(run.record.tests[test].classes)
         task = run.record.trained_on(test)
-        rows = []
+        rows, called = [], mean.called
         for row, identifier in enumerate(mean.ids):
             if ids is not None and identifier not in ids:
                 continue
-            code = int(mean.called[row])
+            code = int(called[row])
             two = mean.probabilities.ndim == 1
             probability = mean.probabilities[row] if two else mean.probabilities[row, code]
             of = classes[1] if two else classes[code]
@@ -182,6 +182,57 @@ def held_out_elan(
         else:
             files[path.name] = add_tiers(path, tiers, ExperimentError)
     return files, alone
+
+
+def held_out_files(
+    predictions: Sequence[HeldOut],
+    table: Path | None = None,
+    tables: Path | None = None,
+    elan: Path | None = None,
+    annotations: Path | None = None,
+) -> tuple[dict[Path, str], list[str]]:
+    """The files that are asked for: path -> text; and a line about each kind.
+
+    Parameters
+    ----------
+    predictions
+        What is written.
+    table, tables, elan
+        A CSV file; the folder of a table a film; the folder of ELAN's documents.
+    annotations
+        As in `held_out_elan`.
+    """
+    files: dict[Path, str] = {}
+    lines = []
+    if table:
+        files[table] = held_out_table(predictions)
+        lines.append(f"a row a clip and model -> {table}")
+    if tables:
+        texts = held_out_tables(predictions)
+        files |= {tables / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
+    if elan:
+        texts, alone = held_out_elan(predictions, annotations)
+        files |= {elan / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        if annotations and alone:
+            films = f"{counted(len(alone), 'film')}: {join_some(alone)}"
+            lines.append(f"no file in {annotations} of {films} (the models' tiers alone)")
+    return files, lines
+
+
+def describe_held_out(predictions: Sequence[HeldOut], limit: int) -> Iterator[str]:
+    """How many clips of which films, and the first rows."""
+    clips = counted(len({row.clip.id for row in predictions}), "clip")
+    films = counted(len({row.clip.film for row in predictions}), "film")
+    models = counted(len({row.model for row in predictions}), "model")
+    yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
+    if limit:
+        columns = ["title", "from", "annotators", "model", "prediction", "probability", "reasons"]
+        cells = [[row.row()[name] for name in columns] for row in predictions[:limit]]
+        yield align(columns, cells, left=len(columns))
+        if (more := len(predictions) - limit) > 0:
+            yield f"and {counted(more, 'more row')}; -o writes all to a file"
 
 
 def _files_by_name(folder: Path | None) -> dict[str, Path]:

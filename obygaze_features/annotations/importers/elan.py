@@ -20,7 +20,7 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import MAX_TIME_S, safe_id
 from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
 
-#: The kinds of tier that `annotations export` writes; the second is not read back as somebody's annotations.
+#: The kinds of tier that `annotations export` writes; the second is nobody's annotations.
 SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
 #: The kinds that the zoo writes: a model's predictions are nobody's annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
