@@ -81,7 +81,7 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
     lowest = min([0.0, *(value for value in values if value is not None)])
     axes.set_xlim(lowest - 0.05, 1.05)
-    axes.axvline(0, color=LINE, linewidth=1.2)
+    axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
     axes.grid(axis="x")
 
 
@@ -99,7 +99,7 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
             [dot] = axes.plot(share, -row, "o", **style, **label)
             dot.set_gid(tip(f"{name}: {concept.concept} in {share:.1f}% of clips"))
     axes.tick_params(labelleft=False)
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
     axes.set_xlabel("% of clips")
     axes.set_title("How often each marks it", loc="left", fontsize=10)
     axes.grid(axis="x")

@@ -81,7 +81,8 @@ def describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> list[str
     f1 = agreement.f1(positives, negatives)
     if not isnan(f1):
         task = f"{'+'.join(negatives)} against {positives[0]}"
-        lines[0] += f"; one scored against the other ({task}): F1 {f1:.2f}"
+        both = counted(agreement.in_both((*negatives, *positives)), "clip")
+        lines.append(f"one scored against the other: F1 {f1:.2f} ({task}, {both})")
     a, b, both = agreement.counts(positives[0])
     if a == b:
         lines.append(f"{top}: {counted(a, 'clip')} each, both {both:,}")

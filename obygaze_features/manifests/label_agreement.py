@@ -60,6 +60,11 @@ class LabelSetAgreement:
                 second += clips * (b in positives)
         return 2 * both / (first + second) if first + second else float("nan")
 
+    def in_both(self, levels: Collection[str]) -> int:
+        """How many clips have one of these levels in both."""
+        pairs = self.confusion.items()
+        return sum(clips for (a, b), clips in pairs if a in levels and b in levels)
+
     def counts(self, level: str) -> tuple[int, int, int]:
         """How many clips have a level in the first, in the second, and in both."""
         first = sum(clips for (a, _), clips in self.confusion.items() if a == level)

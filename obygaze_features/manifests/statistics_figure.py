@@ -57,7 +57,7 @@ def draw_statistics(
             names = {titles.get(film, film) or "-": stats.films[film] for film in order}
             _draw_shares(axes, names, stats)
             top = stats.scheme.levels[-1].name
-            axes.set_title(f"Films, by their share of {top}; clips", loc="left", fontsize=10)
+            axes.set_title(f"Films, by their share of {top}", loc="left", fontsize=10)
         title = (
             f"{stats.manifest}, labels “{stats.labels}”: "
             f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
@@ -88,10 +88,10 @@ def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> N
                 place = {"ha": "center", "va": "center", "fontsize": 8.5}
                 axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **place)
             left += share
-        axes.text(101, -row, f"{counts.total:,}", va="center", fontsize=8.5, color=SOFT)
+        axes.text(101, -row, counted(counts.total, "clip"), va="center", fontsize=8.5, color=SOFT)
     axes.set_yticks([-row for row in range(len(rows))], [plain(name) for name in rows])
     axes.set_ylim(0.6 - len(rows), 0.6)
-    axes.set_xlim(0, 107)
+    axes.set_xlim(0, 112)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
 
@@ -115,7 +115,7 @@ def _draw_concepts(axes: Axes, stats: Statistics) -> None:
             dot.set_gid(tip(f"{name}: {rate:.1f}% of {stats.scheme.name_of[code]}"))
     axes.set_yticks([-row for row in range(len(concepts))], [plain(name) for name in concepts])
     axes.set_ylim(0.6 - max(1, len(concepts)), 0.6)
-    axes.set_xlim(left=-1)
+    axes.set_xlim(-1, 1.02 * axes.get_xlim()[1])
     axes.set_xlabel("% of the level’s clips", loc="left")
     axes.set_title("Clips of a level that have each concept", loc="left", fontsize=10)
     axes.grid(axis="x")

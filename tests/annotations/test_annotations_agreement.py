@@ -215,7 +215,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     for line in (
         "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
         "ann and bea: the same level on 75% of 20 clips",
-        "one scored against the other (EN+HN against S): F1 0.75",
+        "one scored against the other: F1 1.00 (EN+HN against S, 16 clips)",
         "gamma against 62 random sequences, shuffled, seed 0",
         "distances: the paper's matrix",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",

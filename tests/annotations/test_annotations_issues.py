@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from click.testing import Result
@@ -58,7 +59,7 @@ def made_timelines(longest: float, second: float = 240.0) -> Timelines:
             if length == longest
             else [start, start + length]
         )
-        for begin, end in zip(cuts, cuts[1:], strict=False):
+        for begin, end in pairwise(cuts):
             segment = Segment("juno", "ben", begin, end, level)
             rows.append(SourceRow(f"line {len(rows) + 2}", segment))
         start += length + 5
