@@ -75,8 +75,8 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word
         if value is not None:
             [dot] = axes.plot(value, -row, "o", color=INK, markersize=6)
             dot.set_gid(tip(f"{name}: {word} {value:.2f}"))
-            place = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **place)
+            offset = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **offset)
     axes.set_yticks([-row for row in range(len(names))], [plain(name) for name in names])
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
     lowest = min([0.0, *(value for value in values if value is not None)])
@@ -108,5 +108,5 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
 
 
 def _ends(axes: Axes, low: str, high: str) -> None:
-    """Say in words what the ends of an axis mean."""
+    """Label what the ends of an axis mean."""
     axes.set_xlabel(f"{low}   –   {high}", loc="left")

@@ -81,17 +81,17 @@ def describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> list[str
     f1 = agreement.f1(positives, negatives)
     if not isnan(f1):
         task = f"{'+'.join(negatives)} against {positives[0]}"
-        both = counted(agreement.in_both((*negatives, *positives)), "clip")
-        lines.append(f"one scored against the other: F1 {f1:.2f} ({task}, {both})")
-    a, b, both = agreement.counts(positives[0])
+        clips = counted(agreement.in_both((*negatives, *positives)), "clip")
+        lines.append(f"one scored against the other: F1 {f1:.2f} ({task}, {clips})")
+    a, b, shared = agreement.counts(positives[0])
     if a == b:
-        lines.append(f"{top}: {counted(a, 'clip')} each, both {both:,}")
+        lines.append(f"{top}: {counted(a, 'clip')} each, both {shared:,}")
     else:
         more, less = (first, second) if a > b else (second, first)
         often = f"{max(a, b) / min(a, b):.1f} times as often as {less}" if min(a, b) else "more"
         lines.append(
             f"{more} marks {top} {often}: {counted(max(a, b), 'clip')} against {min(a, b):,} "
-            f"(both {both:,}, either {a + b - both:,})"
+            f"(both {shared:,}, either {a + b - shared:,})"
         )
     return lines
 
@@ -189,8 +189,8 @@ def _films_table(report: AgreementReport, names: _Names) -> str:
 def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
     """How many clips got which two levels."""
     rows = [
-        [code, *(f"{agreement.confusion.get((code, other), 0):,}" for other in codes)]
-        for code in codes
+        [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
+        for row in codes
     ]
     names = f"clips by level, of {agreement.first} in rows and of {agreement.second} in columns"
     return f"{names}\n\n{align(['', *codes], rows)}"
@@ -238,7 +238,7 @@ def _differences_table(differences: Sequence[Disagreement], limit: int, names: _
 
 
 def _p_cell(p: float | None, samples: int) -> str:
-    """p, which is never less than what so many random sequences can show."""
+    """p, never less than that number of random sequences can show."""
     return f"≤1/{samples + 1:,}" if p is not None and p <= 1 / (samples + 1) else digits(p)
 
 

@@ -1,7 +1,7 @@
 """A template for ELAN (``.etf``): tiers for levels, concepts and comments, with their vocabularies.
 
 A file that ELAN makes from it is read by `annotations import elan`: the level is the annotation's
-text, each concept an annotation of its own in the dependent tier.
+text, each concept an annotation in the dependent tier.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from obygaze_features.manifests.manifest import Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_ISSUES_SHOWN = 12
-#: From so many on, issues of one kind are one line.
+#: This many issues of one kind, or more, are one line.
 MIN_GROUPED = 4
 #: A frame of film at 23.976 frames a second, rounded up to the millisecond.
 FRAME_S = 0.042
@@ -69,9 +69,9 @@ def describe_issues(issues: Sequence[Issue], rest: str) -> Iterator[str]:
     for issue in sorted(issues, key=lambda issue: issue.action != LEFT_OUT):
         kinds.setdefault(_kind_of(issue), []).append(issue)
     lines = [line for same in kinds.values() for line in _describe_kind(same, rest)]
-    shown = sum(count for count, _ in lines[:MAX_ISSUES_SHOWN])
+    printed = sum(count for count, _ in lines[:MAX_ISSUES_SHOWN])
     yield from (line for _, line in lines[:MAX_ISSUES_SHOWN])
-    if (more := len(issues) - shown) > 0:
+    if (more := len(issues) - printed) > 0:
         yield f"and {more:,} more; {rest}"
 
 

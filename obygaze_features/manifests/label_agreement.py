@@ -22,7 +22,7 @@ NOT_SURE = "NS"
 class ConceptAgreement:
     """A concept in two label sets: Cohen's kappa, and the share of clips that have it in each.
 
-    `kappa` is None where it is not defined: both give it to no clip, or both to all.
+    `kappa` is None where both give it to every clip.
     """
 
     concept: str
@@ -52,13 +52,13 @@ class LabelSetAgreement:
         The same with the two exchanged; NaN where neither has a positive clip.
         """
         task = {*positives, *negatives}
-        both = first = second = 0
+        shared = first = second = 0
         for (a, b), clips in self.confusion.items():
             if {a, b} <= task:
-                both += clips * (a in positives and b in positives)
+                shared += clips * (a in positives and b in positives)
                 first += clips * (a in positives)
                 second += clips * (b in positives)
-        return 2 * both / (first + second) if first + second else float("nan")
+        return 2 * shared / (first + second) if first + second else float("nan")
 
     def in_both(self, levels: Collection[str]) -> int:
         """How many clips have one of these levels in both."""
@@ -100,8 +100,8 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
             counts[name][2] += name in of_first and name in of_second
     clips = len(ids)
     concepts = [
-        ConceptAgreement(name, _binary_kappa(clips, x, y, both), x / clips, y / clips)
-        for name, (x, y, both) in counts.items()
+        ConceptAgreement(name, _binary_kappa(clips, x, y, shared), x / clips, y / clips)
+        for name, (x, y, shared) in counts.items()
         if x or y
     ]
     equal = sum(number for (x, y), number in pairs.items() if x == y)
@@ -146,7 +146,7 @@ def cohen_kappa(counts: np.ndarray) -> float | None:
     return float((np.trace(counts) * total - expected) / (total**2 - expected))
 
 
-def _binary_kappa(clips: int, first: int, second: int, both: int) -> float | None:
-    """Kappa of a concept that the two give to so many clips."""
-    table = [[clips - first - second + both, second - both], [first - both, both]]
+def _binary_kappa(clips: int, first: int, second: int, shared: int) -> float | None:
+    """Kappa of a concept by the numbers of clips that each gives it to, and both."""
+    table = [[clips - first - second + shared, second - shared], [first - shared, shared]]
     return cohen_kappa(np.array(table))

@@ -85,8 +85,8 @@ def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> N
             text = f"{level.name} {share:.1f}%, {counted(counts.levels[level.code], 'clip')}"
             bar.set_gid(tip(f"{name}: {text}, {concepts}"))
             if share >= MIN_LABELLED:
-                place = {"ha": "center", "va": "center", "fontsize": 8.5}
-                axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **place)
+                centre = {"ha": "center", "va": "center", "fontsize": 8.5}
+                axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **centre)
             left += share
         axes.text(101, -row, counted(counts.total, "clip"), va="center", fontsize=8.5, color=SOFT)
     axes.set_yticks([-row for row in range(len(rows))], [plain(name) for name in rows])

@@ -27,13 +27,12 @@ def sources() -> dict[str, str]:
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
     """The thesaurus as JSON; with a single concept, without the rest."""
-    whole = len(concepts) == len(scheme.concepts)
     entries = [
         {"name": c.name, "visual": c.visual, "about": c.about, "source": c.source}
         | {part: list(getattr(c, part)) for part in _PARTS}
         for c in concepts
     ]
-    if not whole:
+    if len(concepts) < len(scheme.concepts):
         return {"concepts": entries, "sources": sources()}
     levels = [{"code": x.code, "name": x.name, "about": x.about} for x in scheme.levels]
     return {

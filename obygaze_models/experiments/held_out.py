@@ -28,7 +28,7 @@ __all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_t
 
 MAX_REASONS = 3
 KIND = "held-out prediction"
-#: How a part that is no concept is called among the reasons.
+#: The name of the part that concepts do not explain, among the reasons.
 REST = "not a concept"
 
 
@@ -36,7 +36,7 @@ REST = "not a concept"
 class HeldOut:
     """What the fits of a model that tested a clip predict, on the average.
 
-    `probability` is that of `of`, the second of two classes, else the predicted one. `reasons` are
+    `probability` is that of `target`, the second of two classes, else the predicted one. `reasons` are
     the parts of the log-odds that speak for the prediction, where a model's parts add up.
     """
 
@@ -44,7 +44,7 @@ class HeldOut:
     model: str
     test: str
     predicted: str
-    of: str
+    target: str
     probability: float
     fits: int
     reasons: tuple[tuple[str, float], ...]
@@ -67,7 +67,7 @@ class HeldOut:
             "test": escape_formula(self.test),
             "prediction": escape_formula(self.predicted),
             "probability": f"{self.probability:.6f}",
-            "probability of": escape_formula(self.of),
+            "probability of": escape_formula(self.target),
             "fits": str(self.fits),
             "reasons": escape_formula(self.describe_reasons()),
         }
@@ -103,11 +103,11 @@ def held_out(
             code = int(called[row])
             two = mean.probabilities.ndim == 1
             probability = mean.probabilities[row] if two else mean.probabilities[row, code]
-            of = classes[1] if two else classes[code]
+            target = classes[1] if two else classes[code]
             reasons = _reasons(sums.get((name, task, identifier), []), classes[code], two=two)
             rows.append(
                 HeldOut(
-                    clips[identifier], name, test, classes[code], of, float(probability),
+                    clips[identifier], name, test, classes[code], target, float(probability),
                     int(mean.fits[row]), reasons,
                 )
             )  # fmt: skip
@@ -155,7 +155,7 @@ def held_out_elan(
         titles[clip.film] = clip.title
         fields = {
             "clip": clip.id,
-            f"probability of {prediction.of}": f"{prediction.probability:.3f}",
+            f"probability of {prediction.target}": f"{prediction.probability:.3f}",
             "reasons": prediction.describe_reasons(),
         }
         fields = {name: text for name, text in fields.items() if text}

@@ -73,7 +73,7 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run: Run) -> None:
     assert {(row.model, row.clip.id) for row in rows} == set(said)
     for row in rows:
         mean = np.mean(said[row.model, row.clip.id])
-        assert (row.of, row.predicted) == ("S", "S" if mean > 0.5 else "HN")
+        assert (row.target, row.predicted) == ("S", "S" if mean > 0.5 else "HN")
         assert row.probability == pytest.approx(mean)
     assert [row.clip.start for row in rows[:CLIPS]] == sorted(
         row.clip.start for row in rows[:CLIPS]
