@@ -154,14 +154,18 @@ def describe_statistics(
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
     """Film id -> title; with the year where we know the film, else as the source has it."""
+    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
+    of_source = zip(manifest.items.films, source_titles, strict=False)
+    return {film: title for film, title in of_source if title} | known_titles()
+
+
+def known_titles() -> dict[str, str]:
+    """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
     table = read_table(reference_file("films.csv"))
-    titles = {
+    return {
         film: f"{title} ({year})"
         for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
     }
-    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
-    of_source = zip(manifest.items.films, source_titles, strict=False)
-    return {film: title for film, title in of_source if title} | titles
 
 
 def match_film(name: str, titles: Mapping[str, str]) -> str:

@@ -36,8 +36,8 @@ REST = "not a concept"
 class HeldOut:
     """What the fits of a model that tested a clip predict, on the average.
 
-    `probability` is that of `target`, the second of two classes, else the predicted one. `reasons` are
-    the parts of the log-odds that speak for the prediction, where a model's parts add up.
+    `probability` is that of `target`, the second of two classes, else the predicted
+    one. `reasons` are the parts of the log-odds that speak for it, where the parts add up.
     """
 
     clip: Clip
