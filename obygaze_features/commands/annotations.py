@@ -185,7 +185,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
 
     issues = timelines.issues
     if not timelines.segments:
-        first = "; ".join(["", *describe_issues(issues[:1], "")])
+        first_issue = sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:1]
+        first = "; ".join(["", *describe_issues(first_issue, "")])
         raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
@@ -337,7 +338,7 @@ def figure(
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
     titles = film_titles(clips)
-    titles = {film: segments.films[film].title or titles.get(film, "") for film in drawable}
+    titles = {film: titles.get(film) or segments.films[film].title for film in drawable}
     chosen = [match_film(film, titles) for film in films] or drawable
     if output.suffix.lower() in SUFFIXES and len(chosen) > 1:
         raise UsageError(

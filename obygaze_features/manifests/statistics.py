@@ -186,7 +186,9 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
         return matches[0]
     if matches:
         raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
-    raise UsageError(unknown_name("film", name, [title or film for film, title in titles.items()]))
+    raise UsageError(
+        unknown_name("film", name, [without_year(title) or film for film, title in titles.items()])
+    )
 
 
 def without_year(title: str) -> str:

@@ -214,8 +214,8 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert result.exit_code == 0, result.output
     for line in (
         "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
-        "ann and bea: the same level on 75% of 20 clips",
-        "one scored against the other: F1 1.00 (EN+HN against S, 16 clips)",
+        "ann and bea: the same level on 80% of 20 clips",
+        "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
         "gamma against 62 random sequences, shuffled, seed 0",
         "distances: the paper's matrix",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
@@ -370,8 +370,8 @@ def test_p_is_not_printed_below_what_the_draws_can_show(
     films = {"one": {"ann": a, "bea": a}, "two": {"ann": ["EN", "S"] * 5, "bea": ["S", "EN"] * 5}}
     mixed = obygaze("annotations", "agreement", saved(tmp_path / "mixed", films)).output
     cells = [line.split() for line in mixed.splitlines()]
-    assert next(line[-1] for line in cells if line[:1] == ["one"]) == "≤1/63"
-    assert float(next(line[-1] for line in cells if line[:1] == ["two"])) > 1 / 63
+    assert next(line[-1] for line in cells if line[:2] == ["one", "40"]) == "≤1/63"
+    assert float(next(line[-1] for line in cells if line[:2] == ["two", "10"])) > 1 / 63
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])

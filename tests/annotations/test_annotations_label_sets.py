@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 from obygaze_features.annotations.label_sets import compare_label_sets
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.manifests.label_agreement import annotator_label_sets, sure_task
 
@@ -87,7 +87,7 @@ def test_other_levels_and_an_unknown_label_set() -> None:
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("NS", "Not sure"), Level("x", "X")))
     assert sure_task(scheme) == (("x",), ("calm",))
     manifest = two_label_sets([(("S", set()), ("S", set()))])
-    with pytest.raises(ManifestError, match="cy"):
+    with pytest.raises(UsageError, match="cy"):
         compare_label_sets(manifest, "ann", "cy")
 
 

@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     labels = LabelSet(
         "all",
         [item.id for item in items],
-        ["S" if s else "HN" for s in sure],
+        ["S" if s else "HN" if any(has) else "EN" for s, has in zip(sure, shows, strict=True)],
         [tuple(n for n, has in zip(CONCEPTS, row, strict=True) if has) for row in shows],
     )
     extra = {"movie_title": ["Juno" if item.film == "juno" else "" for item in items]}
@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     write_store(folder / "spans.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
     experiment = Experiment(
         "Sure", folder / "manifest", folder / "spans.zarr", protocol="leave-film-out",
-        positives=("S",), train_negatives=("HN",), estimators=("pcbm-logistic", "mlp"),
+        positives=("S",), train_negatives=("EN", "HN"), estimators=("pcbm-logistic", "mlp"),
     )  # fmt: skip
     return run_experiment(experiment, folder / "run")
 
@@ -73,7 +73,7 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run: Run) -> None:
     assert {(row.model, row.clip.id) for row in rows} == set(said)
     for row in rows:
         mean = np.mean(said[row.model, row.clip.id])
-        assert (row.target, row.predicted) == ("S", "S" if mean > 0.5 else "HN")
+        assert (row.target, row.predicted) == ("S", "S" if mean > 0.5 else "EN+HN")
         assert row.probability == pytest.approx(mean)
     assert [row.clip.start for row in rows[:CLIPS]] == sorted(
         row.clip.start for row in rows[:CLIPS]
@@ -89,19 +89,20 @@ def test_reasons_are_parts_of_the_saved_models_and_point_to_the_verdict(run: Run
     folders = {
         line["fit"]: line["folder"] for line in run.models() if line["model"] == rows[0].model
     }
-    fit_of = {
-        clip: part.fit
-        for part in run.predictions()
-        if part.model == rows[0].model
-        for clip in part.ids
-    }
+    fits_of: dict[str, list[int]] = {}
+    for part in run.predictions():
+        for clip in part.ids if part.model == rows[0].model else []:
+            fits_of.setdefault(clip, []).append(part.fit)
     store = open_store(run.record.experiment["store"])
     seen = 0
     for row in rows[::7]:
-        model, _ = load_model(folders[fit_of[row.clip.id]])
-        names = list(model.bank_.get_feature_names_out())
-        measured = model.bank_.transform(store.read("native", ids=[row.clip.id]))
-        parts = _parts(model, measured)
+        vector, by_fit = store.read("native", ids=[row.clip.id]), []
+        assert row.fits == len(fits_of[row.clip.id]) == 2  # each other film stops one of them
+        for fit in fits_of[row.clip.id]:
+            model, _ = load_model(folders[fit])
+            names = list(model.bank_.get_feature_names_out())
+            by_fit.append(_parts(model, model.bank_.transform(vector)))
+        parts = np.mean(by_fit, axis=0)
         assert all(amount > 0 for _, amount in row.reasons)
         for name, amount in row.reasons:
             sign = 1 if row.predicted == "S" else -1
