@@ -78,11 +78,11 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The weights before training; `normal` draws them by their shape and scale."""
 
     @abstractmethod
-    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
-        """Logits [B, outputs] of clips, from frames [B, T, D] of mean 0 and size 1."""
+    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
+        """Logits [B, outputs] of clips."""
 
     @abstractmethod
-    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         """Logits [B, T, outputs] of frames."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Any:
@@ -126,6 +126,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
             class_weights = torch.tensor(found, dtype=torch.float32)
         self.mean_, self.scale_ = _mean_and_scale(X, rows)
+        mean = torch.from_numpy(self.mean_)
         generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
 
         def normal(*shape: int, scale: float) -> Any:
@@ -150,8 +151,8 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             total = 0.0
             order = torch.from_numpy(rows)[torch.randperm(len(rows), generator=generator)]
             for batch in order.split(self.batch_size):
-                frames, present = self._normalise(clips[batch])
-                logits = _two_columns(self._clip_logits(frames, present, weights))
+                frames = _Frames(clips[batch], mean, self.scale_)
+                logits = _two_columns(self._clip_logits(frames, weights))
                 targets = codes[batch]
                 losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
                 loss = (losses * class_weights[targets]).mean()
@@ -215,11 +216,10 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         parts = []
         with torch.inference_mode(), threadpool_limits(1):
-            for frames, present in self._steps(X):
-                logits = self._frame_evidence(frames, present, weights)
-                logits = logits.double() / self.temperature_
+            for frames in self._steps(X):
+                logits = self._frame_evidence(frames, weights).double() / self.temperature_
                 parts.append(_two_columns(logits).softmax(-1))
-                parts[-1][~present] = torch.nan
+                parts[-1][~frames.present] = torch.nan
         return np.asarray(torch.cat(parts).numpy())
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
@@ -251,24 +251,37 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         with torch.inference_mode():
-            parts = [self._clip_logits(*step, weights) for step in self._steps(X)]
+            parts = [self._clip_logits(step, weights) for step in self._steps(X)]
         return as_logits(torch.cat(parts).double().numpy())
 
-    def _steps(self, X: Array) -> Iterator[tuple[Any, Any]]:
+    def _steps(self, X: Array) -> Iterator[_Frames]:
         import torch
 
+        mean = torch.from_numpy(self.mean_)
         for clips in torch.from_numpy(X).split(CLIPS_PER_STEP):
-            yield self._normalise(clips)
+            yield _Frames(clips, mean, self.scale_)
 
-    def _normalise(self, clips: Any) -> tuple[Any, Any]:
-        """Frames of mean 0 and size 1 in float32, and which are present; others are 0."""
-        import torch
 
-        present = ~clips[..., 0].isnan()
-        # One pass from half precision; a second one only where frames are absent.
-        offset = torch.from_numpy(self.mean_ / -self.scale_)
-        frames = torch.add(offset, clips, alpha=1 / self.scale_)
-        return frames if present.all() else frames.nan_to_num_(0.0), present
+class _Frames:
+    """The frames of some clips [B, T, D], as if their mean were 0 and their size 1.
+
+    Each frame is first multiplied by weights, or averaged: it is cheaper to shift and scale those.
+    """
+
+    def __init__(self, clips: Any, mean: Any, scale: float) -> None:
+        self.present = ~clips[..., 0].isnan()
+        values = clips.float()
+        self._values = values if self.present.all() else values.nan_to_num(0.0)
+        self._mean, self._scale = mean, scale
+
+    def multiply(self, weight: Any) -> Any:
+        """Each frame times a matrix, [B, T, outputs]."""
+        weight = weight / self._scale
+        return self._values @ weight - self._mean @ weight
+
+    def average(self, shares: Any) -> Any:
+        """Means [B, heads, D] by shares [B, heads, T], which sum to 1 over present frames."""
+        return (shares @ self._values - self._mean) / self._scale
 
 
 class AttentionProbe(_FrameProbe):
@@ -364,7 +377,7 @@ class AttentionProbe(_FrameProbe):
         X = self._check(X)
         weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         with torch.inference_mode(), threadpool_limits(1):
-            parts = [self._attend(*step, weights).transpose(1, 2) for step in self._steps(X)]
+            parts = [self._attend(step, weights).transpose(1, 2) for step in self._steps(X)]
             return np.asarray(torch.cat(parts).numpy())
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
@@ -384,33 +397,36 @@ class AttentionProbe(_FrameProbe):
             weights["position"] = torch.zeros(self.heads, frames)
         return weights
 
-    def _attend(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+    def _attend(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         """The weight of each frame, [B, heads, T]."""
         import torch
 
         if self.attention == "gated":
-            gate = (frames @ weights["gate"]).sigmoid()
-            frames = (frames @ weights["value"]).tanh() * gate
-        scores = (frames @ weights["query"]).transpose(1, 2)
+            gate = frames.multiply(weights["gate"]).sigmoid()
+            scores = (frames.multiply(weights["value"]).tanh() * gate) @ weights["query"]
+        else:
+            scores = frames.multiply(weights["query"])
+        scores = scores.transpose(1, 2)
         if self.position:
             scores = scores + weights["position"]
-        return scores.masked_fill(~present[:, None], -torch.inf).softmax(-1)
+        return scores.masked_fill(~frames.present[:, None], -torch.inf).softmax(-1)
 
-    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
-        pooled = self._attend(frames, present, weights) @ frames
+    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
+        pooled = frames.average(self._attend(frames, weights))
         return pooled.flatten(1) @ weights["layer"] + weights["offset"]
 
-    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         """The logits of a clip of this frame alone.
 
         With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
         a frame that the model does not look at is no evidence, whatever it would say of it.
         """
         layer = weights["layer"].unflatten(0, (self.heads, -1)).sum(0)
-        logits = frames @ layer + weights["offset"]
+        logits = frames.multiply(layer) + weights["offset"]
         if logits.shape[-1] > 1:
             return logits
-        shares = self._attend(frames, present, weights).mean(1) * present.sum(1, keepdim=True)
+        count = frames.present.sum(1, keepdim=True)
+        shares = self._attend(frames, weights).mean(1) * count
         return logits + shares.clamp(min=1e-12).log()[..., None]
 
 
@@ -480,17 +496,17 @@ class FrameMIL(_FrameProbe):
             weights[f"offset{number}"] = torch.zeros(units)
         return weights
 
-    def _frame_evidence(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
-        last = len(self.hidden_layer_sizes)
-        for number in range(last):
-            frames = (frames @ weights[f"layer{number}"] + weights[f"offset{number}"]).relu()
-        return frames @ weights[f"layer{last}"] + weights[f"offset{last}"]
+    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
+        scores = frames.multiply(weights["layer0"]) + weights["offset0"]
+        for number in range(1, len(self.hidden_layer_sizes) + 1):
+            scores = scores.relu() @ weights[f"layer{number}"] + weights[f"offset{number}"]
+        return scores
 
-    def _clip_logits(self, frames: Any, present: Any, weights: Mapping[str, Any]) -> Any:
+    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         import torch
 
-        logits = self._frame_evidence(frames, present, weights)
-        absent = ~present[..., None]
+        logits = self._frame_evidence(frames, weights)
+        absent = ~frames.present[..., None]
         if self.pooling == "noisy-or":
             none_shows = torch.nn.functional.logsigmoid(-logits).masked_fill(absent, 0).sum(1)
             # The log odds of 1 - exp(none_shows), without loss where it is close to 0.
@@ -498,7 +514,7 @@ class FrameMIL(_FrameProbe):
             return torch.log(-torch.expm1(none_shows)) - none_shows
         k = 1 if self.pooling == "max" else min(self.k, logits.shape[1])
         highest = logits.masked_fill(absent, -torch.inf).topk(k, dim=1).values
-        count = present.sum(1, keepdim=True).clamp(max=k)
+        count = frames.present.sum(1, keepdim=True).clamp(max=k)
         return highest.masked_fill(highest.isinf(), 0).sum(1) / count
 
 

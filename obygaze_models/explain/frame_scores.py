@@ -194,7 +194,7 @@ def place_frames(
                 f"span ({item.start:g} to {item.end:g} s); frame_time counts from the start of the "
                 "film's file"
             )
-        starts, ends = _stretches(times, item.start, item.end)
+        starts, ends = _cut_axis(times, item.start, item.end)
         is_shown = ends > starts
         if item.start is None:
             axis = Axis(item.film, clip)
@@ -231,7 +231,7 @@ def name_film(film: str, media: str) -> str:
     return film or media_stem(media)
 
 
-def _stretches(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
+def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
     """The stretch of each frame of a clip; where its ends are unknown, as long on both sides."""
     middles = (times[1:] + times[:-1]) / 2
     first, last = (middles[0], middles[-1]) if len(middles) else (times[0] + 0.5, times[0] - 0.5)

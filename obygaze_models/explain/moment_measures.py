@@ -116,8 +116,8 @@ def measure(
         values = np.concatenate([scores[name] for scores in frames])
         is_defined = ~np.isnan(values)
         total = weights[:, is_defined] @ values[is_defined]
-        measures[f"frame_{name}"] = _ratio(total, weights[:, is_defined].sum(axis=1))
-    hits = np.concatenate([_hits(film.segments, guess) for film, guess in pairs])
+        measures[f"frame_{name}"] = _divide(total, weights[:, is_defined].sum(axis=1))
+    hits = np.concatenate([_find_hits(film.segments, guess) for film, guess in pairs])
     scores = np.concatenate([guess.scores for guess in guesses])
     film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])
     segments = weights @ np.array([len(film.segments) for film in films])
@@ -129,7 +129,7 @@ def measure(
     return measures
 
 
-def _hits(segments: Spans, guess: Guess) -> Array:
+def _find_hits(segments: Spans, guess: Guess) -> Array:
     """Which moments find a segment at each of `TIOUS` [moments, 3]; each segment once."""
     starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
     moments = np.array(guess.moments, float).reshape(-1, 2)
@@ -157,11 +157,11 @@ def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments
     ranks = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
     right = np.add.reduceat((weights * hits)[:, order], ranks, axis=1)
     total = np.add.reduceat(weights[:, order], ranks, axis=1)
-    precision = np.nan_to_num(_ratio(np.cumsum(right, axis=1), np.cumsum(total, axis=1)))
+    precision = np.nan_to_num(_divide(np.cumsum(right, axis=1), np.cumsum(total, axis=1)))
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    return _ratio((right * best).sum(axis=1), segments)
+    return _divide((right * best).sum(axis=1), segments)
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
+def _divide(top: Array, bottom: Array) -> Array:
     ratio: Array = np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
     return ratio

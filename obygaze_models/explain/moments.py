@@ -179,8 +179,8 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
-        for start, end in _intervals(film, limit, shortest, gap):
-            moments.append(_moment(axis, start, end, film, frames))
+        for start, end in _find_intervals(film, limit, shortest, gap):
+            moments.append(_make_moment(axis, start, end, film, frames))
     about = predictions.about
     media = {
         axis.film: locate_clip(clip, items, manifest)[0].media
@@ -194,7 +194,9 @@ def find_moments(
     )
 
 
-def _intervals(film: AxisFrames, limit: Array, shortest: int, gap: int) -> list[tuple[int, int]]:
+def _find_intervals(
+    film: AxisFrames, limit: Array, shortest: int, gap: int
+) -> list[tuple[int, int]]:
     """The intervals of an axis: runs of frames, joined within what clips cover."""
     reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN is not
     starts, ends = film.edges[reached], film.edges[reached + 1]
@@ -206,7 +208,7 @@ def _intervals(film: AxisFrames, limit: Array, shortest: int, gap: int) -> list[
     return [(start, end) for start, end in intervals if end - start >= shortest]
 
 
-def _moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
+def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
     edges = np.clip(film.edges, start, end)
     weights = np.where(np.isnan(film.probabilities), 0, np.diff(edges))
     score = float(np.average(np.nan_to_num(film.probabilities), weights=weights))
