@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.annotations.agreement_report import AgreementReport
 from obygaze_features.common.figures import (
@@ -75,7 +75,11 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word
         if value is not None:
             [dot] = axes.plot(value, -row, "o", color=INK, markersize=6)
             dot.set_gid(tip(f"{name}: {word} {value:.2f}"))
-            offset = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            offset: dict[str, Any] = {
+                "xytext": (8, 0),
+                "textcoords": "offset points",
+                "va": "center",
+            }
             axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **offset)
     axes.set_yticks([-row for row in range(len(names))], [plain(name) for name in names])
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
@@ -94,9 +98,9 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
         for name, share, fill in zip(
             (agreement.first, agreement.second), shares, (INK, PAPER), strict=True
         ):
-            label = {"label": plain(name)} if row == 0 else {}
-            style = {"markerfacecolor": fill, "markeredgecolor": INK, "markersize": 6}
-            [dot] = axes.plot(share, -row, "o", **style, **label)
+            style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
+            label = plain(name) if row == 0 else None
+            [dot] = axes.plot(share, -row, "o", markersize=6, label=label, **style)
             dot.set_gid(tip(f"{name}: {concept.concept} in {share:.1f}% of clips"))
     axes.tick_params(labelleft=False)
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])

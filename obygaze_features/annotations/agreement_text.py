@@ -37,7 +37,8 @@ class _Names:
     @classmethod
     def of(cls, report: AgreementReport) -> _Names:
         """Names for all tables of a report."""
-        pairs = {(part.a, part.b) for part in (*report.pairs, *report.segments)}
+        pairs = {(pair.a, pair.b) for pair in report.pairs}
+        pairs |= {(segment.a, segment.b) for segment in report.segments}
         return cls(report.titles, len(pairs) > 1)
 
     @property

@@ -168,8 +168,11 @@ class LabelScheme:
                         _text(concept["name"]),
                         concept.get("visual", True),
                         _texts(concept, "aliases"),
-                        *(_text(concept.get(key, "")) for key in ("about", "source")),
-                        *(_texts(concept, key) for key in ("instances", "examples", "further")),
+                        about=_text(concept.get("about", "")),
+                        source=_text(concept.get("source", "")),
+                        instances=_texts(concept, "instances"),
+                        examples=_texts(concept, "examples"),
+                        further=_texts(concept, "further"),
                     )
                     for concept in value.get("concepts", ())
                 ),

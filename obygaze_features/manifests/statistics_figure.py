@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
     INK,
@@ -85,7 +85,7 @@ def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> N
             text = f"{level.name} {share:.1f}%, {counted(counts.levels[level.code], 'clip')}"
             bar.set_gid(tip(f"{name}: {text}, {concepts}"))
             if share >= MIN_LABELLED:
-                centre = {"ha": "center", "va": "center", "fontsize": 8.5}
+                centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
                 axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **centre)
             left += share
         axes.text(101, -row, counted(counts.total, "clip"), va="center", fontsize=8.5, color=SOFT)
@@ -110,7 +110,11 @@ def _draw_concepts(axes: Axes, stats: Statistics) -> None:
         rates = [100 * stats.all.concept_rate(code, name) for code in codes]
         axes.plot([min(rates), max(rates)], [-row, -row], "-", color=SOFT, linewidth=1, zorder=1)
         for code, rate in zip(codes, rates, strict=True):
-            style = {"markerfacecolor": colours[code], "markeredgecolor": INK, "markersize": 7}
+            style: dict[str, Any] = {
+                "markerfacecolor": colours[code],
+                "markeredgecolor": INK,
+                "markersize": 7,
+            }
             [dot] = axes.plot(rate, -row, "o", markeredgewidth=0.6, **style)
             dot.set_gid(tip(f"{name}: {rate:.1f}% of {stats.scheme.name_of[code]}"))
     axes.set_yticks([-row for row in range(len(concepts))], [plain(name) for name in concepts])

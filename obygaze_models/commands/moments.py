@@ -110,11 +110,11 @@ def moments(
     from obygaze_models.inference import predict_frames
 
     drawings = [path for path in outputs if path.suffix.lower() in SUFFIXES]
-    tables = [path for path in outputs if path not in drawings]
+    csv_files = [path for path in outputs if path not in drawings]
     figures = [*drawings, *([figure] if figure else [])]
-    if len(tables) != 1 or len(figures) > 1:
+    if len(csv_files) != 1 or len(figures) > 1:
         raise UsageError("-o takes one CSV file, and one figure if you like (.svg, .pdf or .png)")
-    output, figure = tables[0], next(iter(figures), None)
+    output, figure = csv_files[0], next(iter(figures), None)
     named = [path.resolve() for path in (output, frames, figure) if path]
     if len(set(named)) < len(named):
         raise UsageError("-o, --frames and --figure need different files")

@@ -160,8 +160,8 @@ def held_out_elan(
         }
         fields = {name: text for name, text in fields.items() if text}
         note = Annotation(*milliseconds(clip.start, clip.end), prediction.predicted, fields)
-        tiers = films.setdefault((clip.film, clip.media), {})
-        tiers.setdefault((prediction.model, prediction.test), []).append(note)
+        of_film = films.setdefault((clip.film, clip.media), {})
+        of_film.setdefault((prediction.model, prediction.test), []).append(note)
     if not films:
         raise ExperimentError(
             "none of the run's clips has a start and an end in its film, so ELAN has no place for "
