@@ -209,11 +209,11 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
     return pixels
 
 
-def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
+def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
     """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on."""
     mean = _per_channel(tuple(preprocessing.mean), pixels.device)
     std = _per_channel(tuple(preprocessing.std), pixels.device)
-    values = torch.empty(pixels.shape, device=pixels.device)
+    values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
     parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
     if pixels.device.type == "cpu":
         # Frame by frame: a frame stays in the processor's cache, a clip does not.
@@ -221,7 +221,9 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
         torch.mul(source, preprocessing.scale, out=target)
-        target.sub_(preprocessing.offset).sub_(mean).div_(std)
+        if preprocessing.offset:
+            target.sub_(preprocessing.offset)
+        target.sub_(mean).div_(std)
     return values
 
 

@@ -135,14 +135,14 @@ class Forward:
             images = torch.stack([pixels.to(backbone.device) for pixels in inputs])
             return {"native": backbone.embed_images(normalise(images, backbone.preprocessing))}
         # Inputs may be on the CPU, if the device had no memory for them when they were read.
-        new = partial(torch.zeros, len(inputs), backbone.sampling.frames, device=backbone.device)
-        stacked, present = new(*inputs[0].shape[1:], dtype=torch.uint8), new(dtype=torch.bool)
+        shape = (len(inputs), backbone.sampling.frames)
+        pixels = torch.empty(*shape, *inputs[0].shape[1:], device=backbone.device)
+        present = torch.zeros(shape, dtype=torch.bool, device=backbone.device)
         for i, clip in enumerate(inputs):
-            stacked[i, : len(clip)] = clip
-            present[i, : len(clip)] = True
-        pixels = normalise(stacked, backbone.preprocessing)
-        for i, clip in enumerate(inputs):
-            pixels[i, len(clip) :] = 0
+            count = len(clip)
+            normalise(clip.to(backbone.device), backbone.preprocessing, pixels[i, :count])
+            pixels[i, count:] = 0
+            present[i, :count] = True
         return backbone.embed_clips(pixels, present)
 
     @property

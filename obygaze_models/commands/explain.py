@@ -13,7 +13,7 @@ from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
-    from obygaze_models.explain.clips import Contribution, ExplainedClip
+    from obygaze_models.explain.clips import Condition, Contribution, ExplainedClip
 
 __all__ = ["explain"]
 
@@ -35,7 +35,7 @@ BAR = 24
 @click.option(
     "--concepts",
     type=click.Path(path_type=Path),
-    help="A saved bottleneck, whose concepts explain a network.",
+    help="A saved bottleneck, whose concepts --tcav looks for in a network.",
 )
 @click.option("--tcav", "analysis", flag_value="tcav", help="How a network uses --concepts.")
 @click.option(
@@ -78,8 +78,8 @@ def explain(
 ) -> None:
     """Explain a saved MODEL's predictions of clips of a STORE, or its concepts.
 
-    With IDs: a linear bottleneck shows each concept's part in the logit, a tree the path of the
-    clip, a network how its logit depends on the concepts of --concepts.
+    With IDs: a linear bottleneck shows each concept's part in the logit, and the parts add up; a
+    tree says which concepts it finds in the clip. Other models, such as networks, give no reasons.
 
     Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
     how often a network's logit rises along each concept, --significance ranks clips by each
@@ -91,7 +91,7 @@ def explain(
     Examples:
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr tt0108160-001
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 \\
-        --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --nearest 10 --json
+        --nearest 10 --json
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr --tcav \\
         --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --manifest manifests/obygaze12
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr --intervene \\
@@ -105,7 +105,12 @@ def explain(
     if analysis is None:
         if not ids:
             raise UsageError("name clips (ID...), or add --tcav, --significance or --intervene")
-        explained = explain_clips(model, store, ids, nearest=nearest, concepts=concepts)
+        if concepts is not None:
+            raise UsageError(
+                "--concepts is for --tcav; of single clips a network gives no reasons, and a "
+                "bottleneck has its own concepts"
+            )
+        explained = explain_clips(model, store, ids, nearest=nearest)
         if as_json:
             echo_json([asdict(clip) for clip in explained])
         else:
@@ -175,34 +180,32 @@ def _describe_clip(clip: ExplainedClip) -> str:
 
 
 def _reasons(clip: ExplainedClip) -> list[str]:
-    from obygaze_models.explain.clips import Sensitivity, TreePath, WeightedSum
+    from obygaze_models.explain.clips import TreePath, WeightedSum
 
     reasons = clip.explanation.why
     if isinstance(reasons, TreePath):
         shares = ", ".join(f"{share:.0%} {name}" for name, share in reasons.shares.items())
-        steps = [
-            f"  {step.concept} measures {step.value:.3g}, "
-            f"{'above' if step.above else 'not above'} {step.threshold:.3g}"
-            for step in reasons.steps
-        ]
-        return [*steps, f"  the training clips that end there: {shares}"]
+        conditions = [_describe_condition(condition) for condition in reasons.conditions]
+        return [*conditions, f"  the training clips that end there: {shares}"]
     if isinstance(reasons, WeightedSum):
         rows = [(part.concept, part.amount) for part in _by_size(reasons.contributions)]
         rows.append(("(intercept)", reasons.intercept))
         if reasons.residual is not None:
             rows.append(("(not explained by concepts)", reasons.residual))
         return [*_bars(rows), f"  together {reasons.logit:+.2f}: the logit of {reasons.label}"]
-    if isinstance(reasons, Sensitivity):
-        rows = [(part.concept, part.amount) for part in _by_size(reasons.contributions)]
-        return [
-            *_bars(rows),
-            f"  gradient x input on the logit of {reasons.label}, {reasons.logit:+.2f}; "
-            "concepts overlap, so these do not add up to it",
-        ]
-    return [
-        "  this model has no concepts of its own; to explain a network, add the concepts of a "
-        "bottleneck: --concepts"
+    return ["  this model gives no reasons"]
+
+
+def _describe_condition(condition: Condition) -> str:
+    bounds = [
+        f"{bound:.0f}% or {side}"
+        for bound, side in ((condition.low, "more"), (condition.high, "less"))
+        if bound is not None
     ]
+    return (
+        f"  {condition.words}: more of it than in {condition.percentile:.0f}% of the store's "
+        f"clips; the tree asks for {' and '.join(bounds)}"
+    )
 
 
 def _by_size(contributions: tuple[Contribution, ...]) -> list[Contribution]:

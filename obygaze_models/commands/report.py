@@ -52,7 +52,7 @@ __all__ = ["report"]
     "--timelines",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Annotators' segments, shown above the frames, as annotations import makes them.",
+    help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
 def report(

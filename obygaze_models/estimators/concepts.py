@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +23,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
     validate_data,
 )
+from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
@@ -33,6 +37,8 @@ Array = NDArray[Any]
 Output = Literal["distance", "decision"]
 #: Directions drawn at random where no concepts say how many.
 RANDOM_DIRECTIONS = 8
+#: Concepts that are learned at the same time from many clips; each may copy its clips.
+CONCEPTS_AT_ONCE = 2
 
 
 class DegenerateConcept(UserWarning):
@@ -173,7 +179,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.C_: list[float | None] = []
         self.skipped_: dict[str, str] = {}
         self.warnings_: list[RunWarning] = []
-        fits: list[LinearSVMFit] = []
+        learners: list[Callable[[], tuple[LinearSVMFit, dict[str, Any], list[str]]]] = []
         columns = []
         for column, name in enumerate(names):
             rows = np.flatnonzero(targets[:, column] >= 0)
@@ -190,14 +196,20 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if concepts_val is not None:
                 held = np.flatnonzero(concepts_val[:, column] >= 0)
                 validation = X_val[held], concepts_val[held, column]
-            fit, quality = self._fit_concept(
-                name, X, rows, targets[rows, column], validation, cv, groups, products
+            labels = targets[rows, column]
+            learners.append(
+                partial(self._fit_concept, name, X, rows, labels, validation, cv, groups, products)
             )
-            fits.append(fit)
             columns.append(column)
             self.names_.append(name)
+        fits: list[LinearSVMFit] = []
+        for name, (fit, quality, remarks) in zip(
+            self.names_, _call_all(learners, at_once=len(X) > GRAM_ROWS), strict=True
+        ):
+            fits.append(fit)
             self.C_.append(fit.C if self.kind == "svm" else None)
             self.quality_.append(quality)
+            self.warnings_ += [RunWarning("concepts-unreliable", name, text) for text in remarks]
         if not fits:
             reasons = "; ".join(f"{name} has {reason}" for name, reason in self.skipped_.items())
             raise ExperimentError(f"no concept can be learned: {reasons}")
@@ -284,13 +296,13 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         cv: Any,
         groups: Array | None,
         products: Array | None,
-    ) -> tuple[LinearSVMFit, dict[str, Any]]:
-        """One concept's hyperplane and its quality; adds to the warnings."""
+    ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
+        """One concept's hyperplane, its quality, and what makes it unreliable."""
         features = X if len(rows) == len(X) else X[rows]
         usable = validation is not None and 0 < validation[1].sum() < len(validation[1])
         if self.kind == "mean-difference":
             fit = fit_mean_difference(features, y)
-            return fit, _quality(fit, features, y, validation if usable else None, None)
+            return fit, _quality(fit, features, y, validation if usable else None, None), []
         Cs = self._choices(name)
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
@@ -304,20 +316,19 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             groups=None if groups is None else groups[rows],
             products=None if products is None else products[np.ix_(rows, rows)],
         )
-        fit = choice.fit
+        fit, remarks = choice.fit, []
         if choice.by == "default":
             clips = "validation clips" if validation is not None else "clips"
-            self._warn(
-                name, f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+            remarks.append(
+                f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
             )
         if fit.degenerate:
-            self._warn(
-                name,
+            remarks.append(
                 f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-                "difference of means with an arbitrary offset; give larger C or scale the features",
+                "difference of means with an arbitrary offset; give larger C or scale the features"
             )
         quality = _quality(fit, features, y, validation if usable else None, choice.held_out)
-        return fit, quality | {
+        facts = {
             "C": fit.C,
             "aucs": {str(C): auc for C, auc in choice.aucs.items()},
             "bounded": fit.bounded,
@@ -326,9 +337,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "converged": True,
             "duality_gap": fit.duality_gap,
         }
-
-    def _warn(self, name: str, text: str) -> None:
-        self.warnings_.append(RunWarning("concepts-unreliable", name, text))
+        return fit, quality | facts, remarks
 
     def _choices(self, name: str) -> list[float]:
         if not isinstance(self.C, Mapping):
@@ -438,6 +447,15 @@ def fit_direction(
     if C is None:
         return fit_mean_difference(X, y)
     return LinearSVM(X, y == 1, bank._class_weight, products=products).fit(C)
+
+
+def _call_all(functions: Sequence[Callable[[], Any]], *, at_once: bool) -> list[Any]:
+    """What functions return; `at_once` by several threads, each of which computes on one core."""
+    workers = min(CONCEPTS_AT_ONCE, os.cpu_count() or 1) if at_once else 1
+    if workers == 1:
+        return [function() for function in functions]
+    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda function: function(), functions))
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:

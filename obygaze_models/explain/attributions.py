@@ -17,11 +17,13 @@ from obygaze_models.estimators.trees import TreeArrays, as_tree
 
 __all__ = [
     "Attribution",
+    "Condition",
     "Kind",
     "Step",
     "activations",
     "attribute",
     "bank_of",
+    "join_steps",
     "logit_gradients",
     "logits",
 ]
@@ -38,6 +40,34 @@ class Step:
     value: float
     threshold: float
     above: bool
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The questions of a tree's path about a concept, joined, in percentiles of clips.
+
+    Parameters
+    ----------
+    concept
+        Its name.
+    percentile
+        The percentage of clips that measure less of the concept than this clip.
+    low, high
+        The path needs this percentile or a higher one; this or a lower one. None where it asks
+        no such question.
+    """
+
+    concept: str
+    percentile: float
+    low: float | None
+    high: float | None
+
+    @property
+    def words(self) -> str:
+        """Such as "with Body"."""
+        if self.low is not None and self.high is not None:
+            return f"some {self.concept}"
+        return f"{'without' if self.low is None else 'with'} {self.concept}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +151,36 @@ def attribute(
     if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None
+
+
+def join_steps(
+    steps: Sequence[Step], concepts: Sequence[str], values: Array
+) -> tuple[Condition, ...]:
+    """A condition for each concept that a path asks about, in the order of its first question.
+
+    Parameters
+    ----------
+    steps
+        The path of a clip.
+    concepts, values
+        The scores of the clips that the percentiles are of, [N, K], and their columns' names.
+    """
+    by_concept: dict[str, list[Step]] = {}
+    for step in steps:
+        by_concept.setdefault(step.concept, []).append(step)
+    conditions = []
+    for concept, asked in by_concept.items():
+        scores = values[:, concepts.index(concept)]
+        bounds = [
+            [step.threshold for step in asked if step.above is above] for above in (True, False)
+        ]
+        low, high = (
+            None if not thresholds else 100 * float((scores <= choose(thresholds)).mean())
+            for thresholds, choose in zip(bounds, (max, min), strict=True)
+        )
+        percentile = 100 * float((scores < asked[0].value).mean())
+        conditions.append(Condition(concept, percentile, low, high))
+    return tuple(conditions)
 
 
 def _names(bank: Any) -> tuple[str, ...]:

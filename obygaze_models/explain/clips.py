@@ -12,18 +12,23 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
-from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import as_tree
-from obygaze_models.explain.attributions import Attribution, Step, attribute
+from obygaze_models.explain.attributions import (
+    Attribution,
+    Condition,
+    Step,
+    attribute,
+    join_steps,
+)
 from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import load_model
 
 __all__ = [
+    "Condition",
     "Contribution",
     "ExplainedClip",
     "Explanation",
     "Neighbour",
-    "Sensitivity",
     "Step",
     "TreePath",
     "WeightedSum",
@@ -76,31 +81,15 @@ class WeightedSum:
 
 @dataclass(frozen=True)
 class TreePath:
-    """A clip's path from the root, and the shares of the classes in its last node."""
+    """A clip's path from the root, and the shares of the classes in its last node.
 
-    steps: tuple[Step, ...]
-    leaf: int
-    shares: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """How a network's logit depends on concepts, near a clip.
-
-    Parameters
-    ----------
-    label, logit
-        As in `WeightedSum`; before any temperature.
-    contributions
-        Gradient times input along each direction: the weight is the logit's derivative along
-        it, the value is the clip's distance from its hyperplane. The amount is what the logit
-        loses, to first order, if the clip is moved onto that hyperplane. Directions
-        overlap, so the amounts do not add up to the logit.
+    `conditions` are the same questions joined by concept; none without clips to compare with.
     """
 
-    label: str
-    contributions: tuple[Contribution, ...]
-    logit: float
+    steps: tuple[Step, ...]
+    conditions: tuple[Condition, ...]
+    leaf: int
+    shares: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -115,16 +104,20 @@ class Neighbour:
 class Explanation:
     """A model's prediction of a clip and its reasons.
 
-    `why` is None for models without concepts, and for networks without a bank.
+    `why` is None for models whose parts do not add up to the prediction, such as networks.
     """
 
     label: str
     probabilities: dict[str, float]
-    why: WeightedSum | TreePath | Sensitivity | None
+    why: WeightedSum | TreePath | None
 
 
 def explain_clip(
-    model: Any, x: Array, *, classes: Sequence[str] | None = None, bank: Any = None
+    model: Any,
+    x: Array,
+    *,
+    classes: Sequence[str] | None = None,
+    compared: Array | None = None,
 ) -> Explanation:
     """Explain a model's prediction of a clip.
 
@@ -136,17 +129,17 @@ def explain_clip(
         The features of the clip [D].
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
-    bank
-        A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
+    compared
+        The features of the clips that a tree's percentiles are of, [N, D].
     """
     X = np.asarray(x)[None]
     probabilities = model.predict_proba(X)[0]
     labels = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
-    attribution = attribute(model, X, classes=classes, bank=bank)
+    attribution = attribute(model, X, classes=classes)
     return Explanation(
         labels[int(probabilities.argmax())],
         dict(zip(labels, map(float, probabilities), strict=True)),
-        None if attribution is None else _first_clip(attribution, model, labels),
+        None if attribution is None else _first_clip(attribution, model, labels, compared),
     )
 
 
@@ -186,7 +179,6 @@ def explain_clips(
     ids: Sequence[str],
     *,
     nearest: int = 5,
-    concepts: Path | None = None,
 ) -> list[ExplainedClip]:
     """Explain a saved model's predictions of clips.
 
@@ -200,8 +192,6 @@ def explain_clips(
         The clips.
     nearest
         How many similar clips to list, by the cosine of their features.
-    concepts
-        The folder of a saved bottleneck or bank, to explain a network by its concepts.
     """
     fitted, about = load_model(model)
     opened = open_store(store)
@@ -211,19 +201,14 @@ def explain_clips(
             f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
-    if concepts is not None and not isinstance(fitted, MLPProbe):
-        raise ExperimentError(
-            f"{model} is a {type(fitted).__name__}, which has its own concepts or none; leave out "
-            "--concepts, which explains networks"
-        )
-    bank = None if concepts is None else load_bank(concepts, about)
     opened.rows_of(ids)  # an unknown id is an error
-    stored, features = features_of(about, opened, opened.ids if nearest else ids)
+    is_tree = as_tree(getattr(fitted, "head_", None)) is not None
+    stored, features = features_of(about, opened, opened.ids if nearest or is_tree else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     explained = []
     for clip in dict.fromkeys(ids):
         x = features[row_of[clip]]
-        explanation = explain_clip(fitted, x, classes=about.get("classes"), bank=bank)
+        explanation = explain_clip(fitted, x, classes=about.get("classes"), compared=features)
         similar = nearest_clips(x, stored, features, nearest + 1)
         others = tuple(neighbour for neighbour in similar if neighbour.id != clip)
         explained.append(ExplainedClip(clip, explanation, others[:nearest]))
@@ -244,15 +229,20 @@ def load_bank(folder: Path, about: dict[str, Any]) -> Any:
 
 
 def _first_clip(
-    attribution: Attribution, model: Any, labels: list[str]
-) -> WeightedSum | TreePath | Sensitivity:
+    attribution: Attribution, model: Any, labels: list[str], compared: Array | None
+) -> WeightedSum | TreePath:
     if attribution.steps is not None and attribution.leaves is not None:
         leaf, tree = attribution.leaves[0], as_tree(model.head_)
         assert tree is not None
         shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
-        return TreePath(tuple(attribution.steps[0]), leaf, shares)
+        steps = tuple(attribution.steps[0])
+        conditions: tuple[Condition, ...] = ()
+        if compared is not None:
+            conditions = join_steps(steps, attribution.concepts, model.concept_scores(compared))
+        return TreePath(steps, conditions, leaf, shares)
     assert attribution.weights is not None
     assert attribution.logit is not None
+    assert attribution.intercept is not None
     contributions = tuple(
         Contribution(name, value, weight, value * weight)
         for name, value, weight in zip(
@@ -263,7 +253,5 @@ def _first_clip(
         )
     )
     label, logit = attribution.labels[0], float(attribution.logit[0])
-    if attribution.intercept is None:
-        return Sensitivity(label, contributions, logit)
     residual = None if attribution.residual is None else float(attribution.residual[0])
     return WeightedSum(label, contributions, float(attribution.intercept[0]), residual, logit)

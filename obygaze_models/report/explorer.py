@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
-from obygaze_models.experiments.run_folder import Clip, Explained
-from obygaze_models.report.film_timelines import film_of, level_columns
+from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.report.explorer_reasons import explanations, number_column
+from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
+from obygaze_models.report.glossary import concept_meanings
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
 from obygaze_models.report.score_tables import PROTOCOLS
@@ -73,7 +75,7 @@ def explorer_data(
         )
         if key not in sets:
             sets[key] = len(sets)
-            clips.append(_clips(ordered, levels))
+            clips.append(_clips(ordered, levels, other_label_sets(run)))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         index = {clip.id: number for number, clip in enumerate(ordered)}
@@ -89,6 +91,7 @@ def explorer_data(
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
                 "labels": run.record.manifest.labels,
+                "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
                 "fits": len({fit.fit for fit in run.results.said}),
                 "unused": unused,
                 "view": len(views) + run.models.index(default_model(run)),
@@ -132,28 +135,80 @@ def _timed(clips: Sequence[Clip]) -> bool:
     return all(clip.start is not None and clip.end is not None for clip in clips)
 
 
-def _clips(clips: Sequence[Clip], levels: Mapping[str, str]) -> dict[str, Any]:
+def _clips(
+    clips: Sequence[Clip], levels: Mapping[str, str], others: Sequence[LabelSet]
+) -> dict[str, Any]:
     codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
-    concepts = sorted({name for clip in clips for name in clip.concepts})
+    ids = {clip.id for clip in clips}
+    others = [
+        labels
+        for labels in others
+        if labels.level_of.keys() & ids and set(labels.level_of.values()) <= set(codes)
+    ]
+    named = {name for labels in others for names in labels.concepts_of.values() for name in names}
+    concepts = sorted(named.union(*(clip.concepts for clip in clips)))
+    meanings = concept_meanings(levels)
     films: dict[str, list[Clip]] = {}
     for clip in clips:
         films.setdefault(film_of(clip), []).append(clip)
     names = list(films)
     return {
         "films": [
-            {"id": film, "title": same[0].title or film, "timed": _timed(same)}
+            {
+                "id": film,
+                "title": same[0].title or film,
+                "timed": _timed(same),
+                "grid": _is_grid(same),
+                "long": max((clip.end or 0.0 for clip in same), default=0.0) >= 3600,
+            }
             for film, same in films.items()
         ],
         "levels": level_columns({code: levels.get(code, code) for code in codes}),
         "concepts": concepts,
+        "meanings": [meanings.get(name, "") for name in concepts],
         "ids": [clip.id for clip in clips],
+        "media": _media(clips),
         "film": [names.index(film_of(clip)) for clip in clips],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),
         "level": [codes.index(clip.level) for clip in clips],
         "shows": [sorted(concepts.index(name) for name in clip.concepts) for clip in clips],
+        "sets": [
+            {
+                "name": labels.name,
+                "level": [
+                    None if (level := labels.level_of.get(clip.id)) is None else codes.index(level)
+                    for clip in clips
+                ],
+                "shows": [
+                    sorted(concepts.index(name) for name in labels.concepts_of.get(clip.id, ()))
+                    for clip in clips
+                ],
+            }
+            for labels in others
+        ],
     }
+
+
+def _media(clips: Sequence[Clip]) -> list[str]:
+    """The file of each clip; an empty list where it is named after the clip, or its film."""
+    media = [clip.media for clip in clips]
+    return (
+        media
+        if any(
+            clip.media not in ("", clip.id if clip.start is None else clip.film) for clip in clips
+        )
+        else []
+    )
+
+
+def _is_grid(clips: Sequence[Clip]) -> bool:
+    """Whether the clips are equal parts of the film, as of a grid of minutes."""
+    if not _timed(clips):
+        return False
+    length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
+    return length > 0 and all((clip.start or 0.0) % length == 0 for clip in clips)
 
 
 def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
@@ -190,112 +245,14 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "at": positions[order].tolist(),
         "label": means.labels[order].tolist(),
         "called": means.called[order].tolist(),
-        "p": [_column(column, unit=0.001) for column in columns],
+        "p": [number_column(column, unit=0.001) for column in columns],
         "fits": means.fits[order].tolist(),
     }
     if means.fits.max() > 1:
         view |= {
-            "low": _column(means.low[order], unit=0.001),
-            "high": _column(means.high[order], unit=0.001),
+            "low": number_column(means.low[order], unit=0.001),
+            "high": number_column(means.high[order], unit=0.001),
         }
-    if results.explained:
-        view["why"] = _explanations(results, [means.ids[row] for row in order.tolist()])
+    if results.gives_reasons:
+        view["why"] = explanations(results, [means.ids[row] for row in order.tolist()])
     return view
-
-
-def _explanations(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Sums as means over the fits, which add up as well; a tree's questions of one fit."""
-    kind = results.explained[0].kind
-    concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    if kind == "path":
-        return _paths(results, concepts, ids, row_of)
-    shape = (len(ids), len(concepts))
-    fits = np.zeros(len(ids))
-    values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    rest = {name: np.zeros(len(ids)) for name in ("intercept", "residual")}
-    labels = [""] * len(ids)
-    for entry in results.explained:
-        rows = np.array([row_of[clip] for clip in entry.ids], dtype=np.intp)
-        columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
-        fits[rows] += 1
-        measured[np.ix_(rows, columns)] += 1
-        values[np.ix_(rows, columns)] += entry.values
-        if entry.amounts is not None:
-            amounts[np.ix_(rows, columns)] += entry.amounts
-        for name, total in rest.items():
-            if (part := getattr(entry, name)) is not None:
-                total[rows] += part
-        for row, label in zip(rows.tolist(), entry.labels, strict=True):
-            labels[row] = label
-    fits = np.maximum(fits, 1)
-    names = sorted(set(labels))
-    means = amounts / fits[:, None]
-    data: dict[str, Any] = {
-        "kind": kind,
-        "concepts": concepts,
-        "labels": names,
-        "speaks": [names.index(label) for label in labels] if len(names) > 1 else [],
-        "values": [
-            _column(total / np.maximum(number, 1))
-            for total, number in zip(values.T, measured.T, strict=True)
-        ],
-        "amounts": [_column(column, like=means) for column in means.T],
-    }
-    for name, total in rest.items():
-        if any(getattr(entry, name) is not None for entry in results.explained):
-            data[name] = _column(total / fits, like=means)
-    return data
-
-
-def _paths(
-    results: ModelResults, concepts: list[str], ids: list[str], row_of: Mapping[str, int]
-) -> dict[str, Any]:
-    """For each clip the questions of the fit whose probability is nearest to the mean."""
-    means = results.predictions
-    mean = dict(zip(means.ids, means.probabilities.tolist(), strict=True))
-    nearest: dict[str, tuple[float, Explained, int]] = {}
-    for entry in results.explained:
-        probabilities = results.by_fit.get(entry.fit, {})
-        for row, clip in enumerate(entry.ids):
-            if clip in probabilities:
-                distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
-                if clip not in nearest or distance < nearest[clip][0]:
-                    nearest[clip] = distance, entry, row
-    questions: dict[tuple[int, float, bool], int] = {}
-    paths: list[list[int]] = [[] for _ in ids]
-    values = np.full((len(ids), len(concepts)), np.nan)
-    fit = [-1] * len(ids)
-    probability = np.full(len(ids), np.nan)
-    for clip, (_, entry, row) in nearest.items():
-        target = row_of[clip]
-        fit[target] = entry.fit
-        probability[target] = np.atleast_1d(results.by_fit[entry.fit][clip])[-1]
-        values[target, [concepts.index(name) for name in entry.concepts]] = entry.values[row]
-        for step in (entry.steps or [])[row]:
-            key = concepts.index(step.concept), float(f"{step.threshold:.3g}"), step.above
-            paths[target].append(questions.setdefault(key, len(questions)))
-    return {
-        "kind": "path",
-        "concepts": concepts,
-        "values": [_column(column) for column in values.T],
-        "questions": [[concept, threshold, int(above)] for concept, threshold, above in questions],
-        "paths": paths,
-        "fit": fit,
-        "own": _column(probability, unit=0.001),
-    }
-
-
-def _column(
-    values: Array, *, unit: float | None = None, like: Array | None = None
-) -> dict[str, Any]:
-    """Whole numbers in a unit that leaves three digits to the largest (of `like`)."""
-    if unit is None:
-        finite = np.abs(values if like is None else like)
-        finite = finite[np.isfinite(finite)]
-        largest = float(finite.max()) if finite.size else 0.0
-        unit = 10.0 ** (math.floor(math.log10(largest)) - 2) if largest > 0 else 1.0
-    return {
-        "unit": float(f"{unit:.1g}"),
-        "of": [None if math.isnan(value) else round(value / unit) for value in values.tolist()],
-    }

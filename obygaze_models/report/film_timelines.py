@@ -15,12 +15,17 @@ import numpy as np
 from obygaze_features import Timelines
 from obygaze_features.common.figures import SERIES, level_colours
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.errors import ExperimentError, ObygazeError, UsageError
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import FrameScores, name_film
 from obygaze_models.explain.moments import Moment, Moments
+from obygaze_models.report.runs import ReportRun
 
-__all__ = ["film_of", "film_timelines", "level_columns"]
+__all__ = ["film_of", "film_timelines", "level_columns", "other_label_sets"]
+
+MAX_LABEL_SETS = 6
+"""So many lanes of annotators a film has at most."""
 
 
 def film_timelines(
@@ -29,7 +34,7 @@ def film_timelines(
     moments: Path | None = None,
     timelines: Path | None = None,
 ) -> dict[str, Any]:
-    """The time axis of each film that has frames, and what all of them refer to.
+    """The time axis of each film that has frames or segments, and what all of them refer to.
 
     Parameters
     ----------
@@ -40,35 +45,40 @@ def film_timelines(
     timelines
         A folder of annotators' segments.
     """
-    if frames is None:
-        if moments is not None or timelines is not None:
-            raise UsageError(
-                "moments and timelines are shown with the probabilities of frames; give these too: "
-                "--frames frames.csv"
-            )
-        return {"films": {}}
-    if moments is None:
-        scores, intervals = FrameScores.from_csv(frames), []
-    else:
-        tables = Moments.from_csv(moments, frames)
-        scores, intervals = tables.frames, tables.moments
+    scores: FrameScores | None = None
+    intervals: Sequence[Moment] = []
+    if moments is not None and frames is None:
+        raise UsageError(
+            "moments are shown with the probabilities of frames; give these too: "
+            "--frames frames.csv"
+        )
+    if frames is not None:
+        if moments is None:
+            scores = FrameScores.from_csv(frames)
+        else:
+            tables = Moments.from_csv(moments, frames)
+            scores, intervals = tables.frames, tables.moments
     annotated = None if timelines is None else Timelines.load(timelines)
+    if scores is None and annotated is None:
+        return {"films": {}}
     of_film: dict[str, list[Clip]] = {}
     for clip in clips:
         of_film.setdefault(film_of(clip), []).append(clip)
     rows: dict[str, list[int]] = {}
-    for row, axis in enumerate(scores.axes):
+    for row, axis in enumerate(scores.axes if scores else ()):
         rows.setdefault(axis.film, []).append(row)
-    films = [film for film in of_film if film in rows]
-    if not films:
+    if scores is not None and not rows.keys() & of_film.keys():
         raise _no_film(frames, rows, of_film)
     if annotated is not None and not annotated.by_film.keys() & of_film.keys():
         raise _no_film(timelines, annotated.by_film, of_film)
-    by_film = {}
-    for film in films:
+    by_film: dict[str, dict[str, Any]] = {}
+    for film, same_film in of_film.items():
         own = [moment for moment in intervals if moment.axis.film == film]
-        by_film[film] = _film(of_film[film], scores, rows[film], own)
-        if annotated is not None:
+        if scores is not None and film in rows:
+            by_film[film] = _film(same_film, scores, rows[film], own)
+        elif annotated is not None and film in annotated.by_film:
+            by_film[film] = {"pasted": any(clip.start is None for clip in same_film)}
+        if annotated is not None and film in by_film:
             by_film[film] |= _lanes(film, annotated, placed=not by_film[film]["pasted"])
     data: dict[str, Any] = {"films": by_film}
     if annotated is not None:
@@ -82,6 +92,22 @@ def film_timelines(
 def film_of(clip: Clip) -> str:
     """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
     return clip.film if clip.start is None else name_film(clip.film, clip.media)
+
+
+def other_label_sets(run: ReportRun) -> list[LabelSet]:
+    """The manifest's label sets that the run did not learn: of single annotators, mostly.
+
+    None where the manifest is not at hand, or is another one by now.
+    """
+    folder = Path(run.record.experiment["manifest"])
+    try:
+        manifest = Manifest.load(folder)
+        if manifest.digest != run.record.manifest.digest:
+            return []
+        names = [name for name in manifest.label_names if name != run.record.manifest.labels]
+        return [manifest.labels(name) for name in names[:MAX_LABEL_SETS]]
+    except (ObygazeError, OSError):
+        return []
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.metrics import METRICS
@@ -11,7 +12,7 @@ from obygaze_models.published import estimator_of
 from obygaze_models.report.html import Html, html, joined
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["about", "glossary"]
+__all__ = ["about", "concept_meanings", "glossary"]
 
 LEVELS = {
     "EN": "none of the concepts is seen",
@@ -32,6 +33,14 @@ BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
     "decision can be read"
 )
+
+
+def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
+    """A line for each concept of ObyGaze's scheme; none where levels are of another scheme."""
+    if set(levels) != LEVELS.keys():
+        return {}
+    concepts = reference_json("scheme-obygaze.json")["concepts"]
+    return {entry["name"]: "; ".join(entry["instances"]) for entry in concepts}
 
 
 def about(runs: Sequence[ReportRun]) -> Html:
@@ -91,6 +100,8 @@ def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     if concepts := sorted({name for clip in clips for name in clip.concepts}):
         examples = ", ".join(concepts[:3])
         yield "concept", f"what annotators marked in a clip, such as {examples}; {CONCEPT}"
+        meanings = concept_meanings(levels)
+        yield from ((name, meanings[name]) for name in concepts if meanings.get(name))
     yield "fit", FIT
     for run in runs:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):

@@ -41,8 +41,9 @@ from obygaze_models.report.warnings import (
 __all__ = ["render_report", "write_report"]
 
 SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-strips.js", "explorer-pointer.js",
-    "explorer-timeline.js", "explorer-clip.js", "explorer.js",
+    "explorer-data.js", "theme.js", "explorer-axis.js", "explorer-strips.js", "explorer-pointer.js",
+    "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
+    "explorer-concepts.js", "explorer-link.js", "explorer.js",
 )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def render_report(
         count=count,
         number=number,
         score_key=score_key,
-        style=Html(_template("style.css")),
+        style=Html(_template("style.css") + _template("explorer.css")),
         script=Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

@@ -46,6 +46,11 @@ class ModelResults:
     explained: tuple[Explained, ...]
     by_fit: Mapping[int, Mapping[str, Any]]
 
+    @property
+    def gives_reasons(self) -> bool:
+        """Whether its explanations lead to the prediction; a network's sensitivities do not."""
+        return any(entry.kind != "sensitivity" for entry in self.explained)
+
 
 @dataclass(frozen=True, eq=False)
 class ReportRun:
@@ -111,10 +116,10 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 
 
 def default_model(run: ReportRun) -> ModelResults:
-    """The model with the best main score, among those with explanations if there are any."""
+    """The model with the best main score, among those that give reasons if there are any."""
     metric = main_metric(run.record)
     scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
-    return max(run.models, key=lambda results: (bool(results.explained), scores[results.model]))
+    return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
 
 
 def _feature(record: RunRecord) -> str:

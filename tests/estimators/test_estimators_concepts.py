@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
+from obygaze_models.estimators.svm_solver import GRAM_ROWS
 from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import CONCEPTS
 
@@ -219,3 +220,15 @@ def test_the_papers_three_sets_of_negatives():
     assert concept_targets(levels, shown, "c")[:, 0].tolist() == [-1, 1, 0, 1, 0, -1]
     with pytest.raises(ExperimentError, match="'d' are not known; choose a"):
         concept_targets(levels, shown, "d")
+
+
+def test_many_clips_concepts_are_learned_as_if_alone():
+    """Of many clips several concepts are learned at a time; of one, there is nothing beside it."""
+    chance = np.random.default_rng(0)
+    X = chance.normal(size=(GRAM_ROWS + 100, 6))
+    Y = (X[:, :3] + chance.normal(size=(len(X), 3)) > 0.5).astype(int)
+    together = ConceptBank(C=0.1).fit(X, Y)
+    for column in range(3):
+        alone = ConceptBank(C=0.1).fit(X, Y[:, [column]])
+        assert (together.cavs_[column] == alone.cavs_[0]).all()
+        assert (together.C_[column], together.quality_[column]) == (alone.C_[0], alone.quality_[0])

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,8 +77,12 @@ def test_a_trees_path_in_words(say, saved, world):
     sure = model.predict_proba(world.features[[3]])[0]
     label = ("EN", "S")[sure.argmax()]
     assert first.startswith(f"tt0-003: {label}, probability {sure.max():.2f} (")
-    measured = model.concept_scores(world.features[[3]])[0]
-    assert f"measures {measured[model.head_.tree_.feature[0]]:.3g}, " in first
+    scores = model.concept_scores(world.features)
+    root = model.head_.tree_.feature[0]
+    percentile = 100 * np.mean(scores[:, root] < scores[3, root])
+    words = rf"(with|without|some) {NAMES[root]}: more of it than in {percentile:.0f}% of the store"
+    assert re.search(words, first)
+    assert len(re.findall(rf"{NAMES[root]}:", first)) == 1
     assert f"the training clips that end there: {sure[0]:.0%} EN, {sure[1]:.0%} S" in first
     assert "nearest clips  cosine" in second
 
@@ -95,19 +100,16 @@ def test_a_linear_rules_parts_as_bars(say, saved, world):
     assert "(not explained by concepts)" in say("hybrid", "tt0-003").stdout
 
 
-def test_a_network_is_read_by_anothers_concepts(say, saved):
-    alone = say("mlp", "tt0-003")
-    assert "no concepts of its own" in alone.stdout
-    read = say("mlp", "tt0-003", "--concepts", saved[0] / "tree")
-    assert "gradient x input on the logit of S" in read.stdout
-    for name in NAMES:
-        assert f"  {name}" in read.stdout
-    wrong = say("mlp", "tt0-003", "--concepts", saved[0] / "oracle")
+def test_a_network_gives_no_reasons(say, saved, world):
+    alone = say("mlp", "tt0-003", "--nearest", "0")
+    assert alone.stdout.splitlines()[1:] == ["  this model gives no reasons"]
+    for model in ("mlp", "tree"):
+        refused = say(model, "tt0-003", "--concepts", saved[0] / "tree")
+        assert refused.exit_code == 2
+        assert "--concepts is for --tcav" in refused.stderr
+    wrong = say("mlp", "--tcav", "--concepts", saved[0] / "oracle", "--manifest", world.manifest)
     assert wrong.exit_code == 1
     assert "OracleBottleneck, which has no concepts" in wrong.stderr
-    needless = say("tree", "tt0-003", "--concepts", saved[0] / "linear")
-    assert needless.exit_code == 1
-    assert "leave out --concepts" in needless.stderr
 
 
 def test_prints_json_for_scripts(say, saved, world):

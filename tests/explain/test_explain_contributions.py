@@ -9,6 +9,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.bottlenecks import HybridBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.explain.attributions import attribute
 from obygaze_models.explain.clips import explain_clip, nearest_clips
 from tests.estimators.clips import logistic_on, tree_on, with_output
 from tests.explain.conftest import torch_logits
@@ -97,6 +98,32 @@ def test_a_trees_path_is_scikit_learns(clips):
     assert len(lengths) > 1
 
 
+def test_a_trees_questions_are_joined_as_percentiles(clips):
+    model = tree_on(clips.bank, max_depth=6, random_state=3).fit(clips.X, clips.levels)
+    scores = model.concept_scores(clips.X)
+    kinds = set()
+    for x, own in zip(clips.X[:40], scores, strict=False):
+        path = explain_clip(model, x, compared=clips.X).why
+        assert len(path.conditions) == len({step.concept for step in path.steps})
+        for condition in path.conditions:
+            column = clips.known.concept_names.index(condition.concept)
+            asked = [step for step in path.steps if step.concept == condition.concept]
+            allowed = np.array(
+                [
+                    all((value > step.threshold) == step.above for step in asked)
+                    for value in scores[:, column]
+                ]
+            )
+            low = 0 if condition.low is None else condition.low
+            high = 100 if condition.high is None else condition.high
+            assert high - low == pytest.approx(100 * allowed.mean())
+            assert low <= condition.percentile <= high
+            lower = np.mean(scores[:, column] < own[column])
+            assert condition.percentile == pytest.approx(100 * lower, abs=100 / len(scores) + 1e-9)
+            kinds.add(condition.words.removesuffix(f" {condition.concept}"))
+    assert kinds == {"with", "without", "some"}
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_a_networks_parts_are_its_derivatives_along_the_concepts(clips, several):
     import torch
@@ -106,16 +133,15 @@ def test_a_networks_parts_are_its_derivatives_along_the_concepts(clips, several)
     network = torch_logits(model, 0)
     measured = clips.bank.transform(clips.X)
     for row, x in enumerate(clips.X[:10]):
-        why = explain_clip(model, x, bank=clips.bank).why
+        parts = attribute(model, x[None], bank=clips.bank)
         leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
         logits = network(leaf)
         target = logits.max() if several else logits[1] - logits[0]
         target.backward()
-        assert why.logit == pytest.approx(target.item())
+        assert parts.logit[0] == pytest.approx(target.item())
         slopes = clips.bank.cavs_ @ leaf.grad.numpy()
-        assert [one.weight for one in why.contributions] == pytest.approx(slopes.tolist())
-        amounts = (slopes * measured[row]).tolist()
-        assert [one.amount for one in why.contributions] == pytest.approx(amounts)
+        assert parts.weights[0] == pytest.approx(slopes)
+        assert parts.amounts[0] == pytest.approx(slopes * measured[row])
 
 
 def test_without_concepts_there_is_no_why(clips):
@@ -130,7 +156,7 @@ def test_without_concepts_there_is_no_why(clips):
 def test_refuses_a_bank_of_other_features(clips):
     network = MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
-        explain_clip(network, clips.X[0, :4], bank=clips.bank)
+        attribute(network, clips.X[:1, :4], bank=clips.bank)
 
 
 def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):

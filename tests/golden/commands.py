@@ -61,8 +61,7 @@ COMMANDS = {
     "models-train": "models train golden.toml --estimator pcbm-tree -o out/tree",
     "models-predict": "models predict models/mlp xclip.zarr --ids tt0000001-001,tt0000001-003",
     "models-evaluate": "models evaluate models/pcbm-tree xclip.zarr manifest --labels raw",
-    "models-explain-mlp": "models explain models/mlp xclip.zarr tt0000001-003 "
-    "--concepts models/pcbm-tree",
+    "models-explain-mlp": "models explain models/mlp xclip.zarr tt0000001-003",
     "models-explain-tree": "models explain models/pcbm-tree xclip.zarr tt0000001-003 --nearest 2",
     "models-score-run": "models score-run said.csv accede --labels valence",
     "bias-eat": "bias eat --store words.zarr --sets x=woman,girl,lady --sets y=man,boy,gentleman "

@@ -55,13 +55,18 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, page: Path, *, width: int = 1200, height: int = 900) -> None:
+    def open(self, page: Path, *, width: int = 1200, height: int = 900, fragment: str = "") -> None:
         """Load a file, and wait until it is there."""
         self.resize(width, height)
         self._loaded = False
         self.logged.clear()
         self.requested.clear()
-        self._call("Page.navigate", {"url": page.as_uri()})
+        if fragment:  # of the same file, it would only move within what is loaded
+            self._call("Page.navigate", {"url": "about:blank"})
+            while not self._loaded:
+                self._receive(time.monotonic() + PATIENCE)
+            self._loaded = False
+        self._call("Page.navigate", {"url": page.as_uri() + fragment})
         until = time.monotonic() + PATIENCE
         while not self._loaded:
             self._receive(until)

@@ -19,10 +19,12 @@ CONCEPTS = (
 FILMS = 12
 
 
-def grown(results: Results, clips: int = 1914, *, timed: bool = False) -> Results:
-    """The same models, had they been asked about so many clips of twelve films, each once."""
+def grown(
+    results: Results, clips: int = 1914, *, timed: bool = False, films: int = FILMS
+) -> Results:
+    """The same models, had they been asked about so many clips of so many films, each once."""
     chance = np.random.default_rng(3)
-    per_film = -(-clips // FILMS)
+    per_film = -(-clips // films)
     every = {}
     for row in range(clips):
         film, scene = divmod(row, per_film)

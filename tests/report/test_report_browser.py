@@ -96,7 +96,7 @@ def test_filters_and_says_how_many(page, html):
     visible = "[...document.querySelectorAll('.film')].filter(one => !one.hidden).length"
     assert page.run(visible) == 1
     page.choose("choose-level", "3")
-    page.choose("choose-concept", "0")
+    page.click("#concept-chips input[value='0']")
     wanted = {
         at
         for at in range(200)
@@ -111,13 +111,14 @@ def test_filters_and_says_how_many(page, html):
     assert status(page) == "Shows 50 of 200 clips that match, of 200."
 
 
-def test_disagreements_come_first_and_other_orders_hold(page, html):
+def test_the_orders_hold(page, html):
     data = explorer(html)
     view = shown_view(page, data)
     gap = {
         clip: abs(label - probability(view, clip))
         for clip, label in zip(view["at"], view["label"], strict=True)
     }
+    page.choose("choose-order", "differ")
     page.click("#show-all")
     first = listed(page)
     assert len(first) == 200
@@ -208,26 +209,47 @@ def test_a_trees_questions_are_told(page, html):
     page.choose("choose-which", "tested")
     page.click("#clips-body button")
     text = page.run("document.querySelector('#clip').innerText")
-    assert re.search(r"(Look|Body|Posture)( marked)? measures −?\d", text)
+    words = r"(with|without|some) (Look|Body|Posture)( marked)?: more of it than in \d+% of the"
+    assert re.search(words, text)
     assert "One of 9 trees" in text
 
 
+def choose_model(tab, data, run, model):
+    """Choose a model of a run by their names."""
+    number = [entry["name"] for entry in data["runs"]].index(run)
+    tab.choose("choose-run", str(number))
+    views = [entry["run"] == number and entry["model"] == model for entry in data["views"]]
+    tab.choose("choose-model", str(views.index(True)))
+
+
+def test_a_network_gives_no_reasons(page, html):
+    choose_model(page, explorer(html), "second", "mlp")
+    page.choose("choose-which", "tested")
+    page.click("#clips-body button")
+    assert page.run("document.querySelector('#clip .why')") is None
+    assert "This model gives no reasons." in page.run("document.querySelector('#clip').innerText")
+    reasons = "[...document.querySelectorAll('#clips-body [data-title=Why]')].map(r => r.innerText)"
+    assert set(page.run(reasons)) == {"gives no reasons"}
+
+
 def test_keyboard_alone_opens_walks_and_comes_back(page):
-    page.run("document.getElementById('choose-reset').focus()")
-    page.press("Tab", "Tab")  # the link to the list, then the first film's strip
+    page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
+    page.press("Tab", "Tab")  # the button beside the first film, then its strip
     assert page.run("document.activeElement.getAttribute('role')") == "listbox"
+    film = page.run("document.querySelector('.film h4').textContent")
+    first = 50 * int(film.removeprefix("tt"))
     active = "document.activeElement.getAttribute('aria-activedescendant')"
-    assert page.run(active) == "mark-0"
+    assert page.run(active) == f"mark-{first}"
     page.press("ArrowRight", "ArrowRight", "ArrowLeft")
-    assert page.run(active) == "mark-1"
+    assert page.run(active) == f"mark-{first + 1}"
     page.press("End")
-    assert page.run(active) == "mark-49"
+    assert page.run(active) == f"mark-{first + 49}"
     page.press("Home", "Enter")
     assert page.run("document.getElementById('clip').open")
     title = "document.activeElement.textContent"
-    assert page.run(title) == "tt0, scene 0"
+    assert page.run(title) == f"{film}, scene 0"
     page.press("ArrowRight")
-    assert page.run("document.getElementById('clip-title').textContent") == "tt0, scene 1"
+    assert page.run("document.getElementById('clip-title').textContent") == f"{film}, scene 1"
     assert "scene 1" in page.run("document.getElementById('clip-said').textContent")
     page.press("Escape")
     assert not page.run("document.getElementById('clip').open")
@@ -325,9 +347,10 @@ def test_clips_with_times_stand_in_time(tab, large, page_of):
     tab.open(page_of(large, "large.html"))
     tab.choose_nth("choose-run", 1)
     axis = tab.run("[...document.querySelectorAll('.film .axis')][0].innerText")
-    assert "0:00" in axis
-    assert "1:23:58" in axis
-    assert "0:31–1:01" in tab.run("document.querySelector('#mark-1').getAttribute('aria-label')")
+    assert axis.split() == [f"{minutes // 60}:{minutes % 60:02}:00" for minutes in range(0, 81, 20)]
+    assert "0:00:31–0:01:01" in tab.run(
+        "document.querySelector('#mark-1').getAttribute('aria-label')"
+    )
 
 
 def test_of_few_clips_each_has_one_word_under_its_bar(tab, results, page_of):

@@ -125,8 +125,8 @@ def test_the_explorer_shows_the_explanations(results, name):
     kinds = set()
     for view in data["views"]:
         lines = [one for one in folder.explained if one["model"] == view["model"]]
-        assert ("why" in view) == bool(lines)
-        if not lines:
+        assert ("why" in view) == any(line["kind"] != "sensitivity" for line in lines)
+        if "why" not in view:
             continue
         why = view["why"]
         kinds.add(why["kind"])
@@ -154,9 +154,9 @@ def test_the_explorer_shows_the_explanations(results, name):
     assert (
         kinds
         == {
-            "first": {"path", "sum", "sensitivity"},
-            "second": {"sum", "sensitivity"},
-            "films": {"sum", "sensitivity"},
+            "first": {"path", "sum"},
+            "second": {"sum"},
+            "films": {"sum"},
             "classes": {"sum"},
         }[name]
     )
@@ -167,12 +167,26 @@ def check_paths(view, ids, lines, folder):
     for row, one in enumerate(ids):
         line = next(line for line in lines if line["fit"] == why["fit"][row])
         at = line["ids"].index(one)
-        asked = [why["questions"][place] for place in why["paths"][row]]
-        assert [(c, bool(above)) for c, _, above in asked] == [
-            (why["concepts"].index(line["concepts"][c]), above) for c, _, above in line["steps"][at]
-        ]
-        for (_, shown, _), (_, threshold, _) in zip(asked, line["steps"][at], strict=True):
-            assert shown == pytest.approx(threshold, rel=0.006)
+        conditions = [(*why["conditions"][place], share) for place, share in why["paths"][row]]
+        steps = line["steps"][at]
+        assert [why["concepts"][concept] for concept, *_ in conditions] == list(
+            dict.fromkeys(line["concepts"][concept] for concept, _, _ in steps)
+        )
+        for concept, low, high, percentile in conditions:
+            column = line["concepts"].index(why["concepts"][concept])
+            scores = [values[column] for values in line["values"]]
+            asked = [(t, above) for concept, t, above in steps if concept == column]
+            above, below = ([t for t, side in asked if side is s] for s in (True, False))
+            count = [
+                100 * np.mean(np.array(scores) <= t)
+                for t in (max(above, default=-9e9), min(below, default=9e9))
+            ]
+            assert (low is None, high is None) == (not above, not below)
+            assert low is None or low == pytest.approx(count[0], abs=1)
+            assert high is None or high == pytest.approx(count[1], abs=1)
+            own = 100 * np.mean(np.array(scores) < scores[at])
+            assert percentile == pytest.approx(own, abs=0.51)
+            assert (low or 0) <= percentile <= (100 if high is None else high)
         # No other fit's probability is nearer to the mean that is shown.
         of = {
             run: said[ids_.index(one)]

@@ -227,16 +227,39 @@ def test_the_keyboard_walks_zooms_and_opens(page):
     assert f"{FILM}-004" in page.run("document.getElementById('clip-body').innerText")
 
 
-def test_films_without_frames_keep_their_strip(page):
+def test_films_without_frames_have_an_axis_of_clips(page, short_run):
     page.choose("choose-film", "2")
-    assert page.run("document.querySelectorAll('.film:not([hidden]) .plot').length") == 1
-    assert page.run(f"document.querySelector('{TRACKS}')") is None
+    assert page.run("document.querySelectorAll('.film:not([hidden]) .plot').length") == 0
+    lanes = page.run(f"[...document.querySelectorAll('{TRACKS} svg')].map(s => s.dataset.lane)")
+    shown = {
+        name for clip in short_run.clips.values() if clip.film == BARE for name in clip.concepts
+    }
+    assert lanes[:2] == ["Labels of clips", "Model, by clip"]
+    assert set(lanes[2:]) == shown
     page.choose("choose-film", "")
     assert page.run("document.querySelectorAll('.film .plot').length") == 12
-    assert page.run("document.querySelectorAll('.counts button').length") == 11
-    page.click(".film:nth-child(2) .counts button")
+    assert page.run("document.querySelectorAll('.counts button').length") == 12
+    page.click(".film:has(#film-1) .counts button")
     assert page.run("document.getElementById('choose-film').value") == "1"
     assert shown_range(page) == (0, 124.5)
+
+
+def test_segments_need_no_frames(tab, short_run, options, page_of):
+    tab.prefer()
+    tab.open(page_of(render_report([short_run], timelines=options["timelines"]), "segments.html"))
+    tab.choose("choose-film", "1")
+    names = tab.run(f"[...document.querySelectorAll('{TRACKS} .lane-name')].map(n => n.innerText)")
+    assert names[:4] == [
+        f"Annotator {HOSTILE}",
+        "Annotator bert",
+        "Labels of clips",
+        "Model, by clip",
+    ]
+    box = "[+m.getAttribute('x'), +m.getAttribute('width')]"
+    marks = tab.run(f"[...document.querySelectorAll('{TRACKS} .segment')].map(m => {box})")
+    spans = [[segment.start, segment.end - segment.start] for segment in SEGMENTS]
+    assert marks == pytest.approx(np.array(spans))
+    assert shown_range(tab) == (0, 124.5)
 
 
 def test_clips_of_unknown_time_follow_each_other(tab, results, tmp_path, page_of):

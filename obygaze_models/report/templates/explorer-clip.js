@@ -5,7 +5,7 @@ let walk = { view: null, clips: [], at: 0, past: null };
 function open_clip(view, clip, clips) {
   walk = { view, clips, at: clips.indexOf(clip), past: null };
   show_clip();
-  dialog.showModal();
+  if (!dialog.open) dialog.showModal();
   find("clip-title").focus();
 }
 
@@ -31,6 +31,7 @@ function show_clip() {
   find("clip-after").disabled = at === clips.length - 1;
   find("clip-back").hidden = !walk.past;
   find("clip-body").replaceChildren(...clip_parts(view, clip));
+  note_clip(view.clips.ids[clip]);
 }
 
 function step_clip(by) {
@@ -43,9 +44,9 @@ function step_clip(by) {
 
 function clip_parts(view, clip) {
   const id = view.clips.ids[clip];
-  const parts = [make("p", { class: "soft" }, [id, time(view, clip)].filter(Boolean).join(" · "))];
+  const parts = [make("p", { class: "soft" }, [id, film_of(view, clip).grid ? "" : time(view, clip)].filter(Boolean).join(" · "))];
   if (Object.hasOwn(data.pictures, id)) {
-    parts.push(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: `A frame of ${scene(view, clip)}` }));
+    parts.push(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: `A frame of ${scene(view, clip)}`, class: "still" }));
   }
   const level = level_of(view, clip);
   const concepts = concepts_of(view, clip);
@@ -55,11 +56,16 @@ function clip_parts(view, clip) {
     make("dd", {}, level_chip(level, view), ` ${level.name}`),
     make("dt", {}, "Concepts they marked"),
     make("dd", {}, concepts.join(", ") || "none"),
+    ...label_sets(view, clip).flatMap(([name, own_level, own_concepts]) => [
+      make("dt", {}, name),
+      make("dd", {}, level_chip(own_level, view), ` ${[own_level.name, ...own_concepts].join(", ")}`),
+    ]),
     make("dt", {}, "Model"),
     make("dd", {}, ...verdict(view, clip)),
   );
-  parts.push(facts);
+  parts.push(facts, make("p", { class: "more" }, copy_button("Copy link", address), copy_button("Copy citation", () => citation(view, clip))));
   if (view.row[clip] >= 0) parts.push(...why_parts(view, clip, concepts));
+  parts.push(...play_parts(view, clip));
   if (view.clips.near) parts.push(...nearest_parts(view, clip));
   return parts;
 }
@@ -101,15 +107,10 @@ function why_parts(view, clip, marked) {
   const why = view.why;
   const row = view.row[clip];
   const title = make("h3", {}, "Why");
-  if (!why) {
-    return [title, make("p", {}, "This model has no concepts to explain itself by. Choose one that has, such as a PCBM.")];
-  }
+  if (!why) return [title, make("p", {}, NO_REASONS)];
   if (why.kind === "path") return [title, ...path_parts(view, row, marked)];
   const spoken = why.labels[why.speaks.length ? why.speaks[row] : 0];
-  const note =
-    why.kind === "sum"
-      ? `Each concept’s part in the log-odds of ${spoken}. The parts add up.`
-      : `How the log-odds of ${spoken} hang on each concept near this clip (gradient times distance). Directions overlap, so these do not add up.`;
+  const note = `Each concept’s part in the log-odds of ${spoken}. The parts add up.`;
   const rows = why.concepts.map((name, place) => ({
     name, column: why.amounts[place], measured: figure(why.values[place], row), marked: marked.includes(name),
   }));
@@ -133,11 +134,9 @@ function why_parts(view, clip, marked) {
       make("td", {}, make("data", { value: amount }, figure(one.column, row, true))),
       make("td", { class: "bars", "aria-hidden": "true" }, bar)));
   }
-  if (why.kind === "sum") {
-    const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
-    body.append(make("tr", { class: "sum" }, make("th", { scope: "row" }, "log-odds"), make("td"),
-      make("td", {}, figure({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
-  }
+  const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
+  body.append(make("tr", { class: "sum" }, make("th", { scope: "row" }, "log-odds"), make("td"),
+    make("td", {}, figure({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
   table.append(body);
   const tail = view.fits[row] > 1 ? [make("p", { class: "soft" }, `Means over the ${view.fits[row]} fits that tested this clip.`)] : [];
   return [title, table, ...tail];
@@ -145,16 +144,16 @@ function why_parts(view, clip, marked) {
 
 function path_parts(view, row, marked) {
   const why = view.why;
-  if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing of this clip: it is one leaf.")];
-  const list = make("ol", { class: "path" });
-  for (const place of why.paths[row]) {
-    const [concept, threshold, above] = why.questions[place];
-    const name = why.concepts[concept];
+  if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing: it gives each clip the same verdict.")];
+  const list = make("ul", { class: "path" });
+  for (const [at, percentile] of why.paths[row]) {
+    const [concept, low, high] = why.conditions[at];
+    const bounds = [low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`];
     list.append(make("li", {},
-      make("strong", {}, name), ...(marked.includes(name) ? [" ", make("span", { class: "marked" }, "marked")] : []),
-      ` measures ${figure(why.values[concept], row)}, ${above ? "above" : "not above"} ${minus(String(threshold))}`));
+      make("strong", {}, condition_words(why, at)), ...(marked.includes(why.concepts[concept]) ? [" ", make("span", { class: "marked" }, "marked")] : []),
+      `: more of it than in ${percentile}% of the clips; the tree asks for ${bounds.filter(Boolean).join(" and ")}`));
   }
-  const parts = [make("p", { class: "soft" }, "The tree’s questions to this clip, one after the other:"), list];
+  const parts = [make("p", { class: "soft" }, "The tree came to its verdict by these concepts. Percentages are of the clips that it was tested on."), list];
   if (view.fits[row] > 1) {
     const own = why.own.of[row] * why.own.unit;
     parts.push(make("p", { class: "soft" }, `One of ${view.fits[row]} trees: that of fit ${why.fit[row]}, which said ${probability(own)} and is nearest to the mean.`));
@@ -173,7 +172,9 @@ find("clip-after").addEventListener("click", () => step_clip(1));
 find("clip-back").addEventListener("click", () => { walk = walk.past; revisit(); });
 find("clip-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("close", () => note_clip(""));
 dialog.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, video")) return;
   if (event.key === "ArrowRight") step_clip(1);
   else if (event.key === "ArrowLeft") step_clip(-1);
 });

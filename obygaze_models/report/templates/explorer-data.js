@@ -18,6 +18,8 @@ function make(tag, attributes = {}, ...children) {
 const count = (number, noun, nouns = `${noun}s`) =>
   `${number.toLocaleString("en")} ${number === 1 ? noun : nouns}`;
 
+const NO_REASONS = "This model gives no reasons.";
+
 const minus = (text) => text.replace("-", "−");
 
 // A whole number in its column's unit, with as many digits as the unit has.
@@ -31,11 +33,12 @@ function figure(column, row, signed = false) {
 
 const probability = (value) => (value === null ? "–" : value.toFixed(2));
 
-function clock(seconds) {
+// A time; with hours from the start where a film is that long, so that all its times look alike.
+function clock(seconds, long = false) {
   const whole = Math.floor(seconds);
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
   const tail = `${String(minutes).padStart(2, "0")}:${String(whole % 60).padStart(2, "0")}`;
-  return hours ? `${hours}:${tail}` : tail.replace(/^0/, "");
+  return hours || long ? `${hours}:${tail}` : tail.replace(/^0/, "");
 }
 
 // A model of a run, with lookups by clip. `row[clip]` is its row there, -1 where it has none.
@@ -95,16 +98,25 @@ const film_of = (view, clip) => view.clips.films[view.clips.film[clip]];
 const level_of = (view, clip) => view.clips.levels[view.clips.level[clip]];
 const concepts_of = (view, clip) => view.clips.shows[clip].map((one) => view.clips.concepts[one]);
 
+// What a clip is called: a part of a grid by its time, a scene by its number.
 function scene(view, clip) {
+  if (film_of(view, clip).grid) return time(view, clip);
   const number = view.clips.number[clip];
   return number === null ? view.clips.ids[clip] : `scene ${number}`;
 }
 
 function time(view, clip) {
-  const start = view.clips.start[clip];
-  const end = view.clips.end[clip];
+  const [start, end] = [view.clips.start[clip], view.clips.end[clip]];
+  const { long } = film_of(view, clip);
   if (start === undefined || start === null) return "";
-  return end === null ? clock(start) : `${clock(start)}–${clock(end)}`;
+  return end === null ? clock(start, long) : `${clock(start, long)}–${clock(end, long)}`;
+}
+
+// What each other label set says of a clip, as [name, level, concepts].
+function label_sets(view, clip) {
+  return view.clips.sets
+    .filter((labels) => labels.level[clip] !== null)
+    .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], labels.shows[clip].map((at) => view.clips.concepts[at])]);
 }
 
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
@@ -116,7 +128,7 @@ function named(view, code) {
 
 // A clip in one line, as it is read aloud.
 function sentence(view, clip) {
-  const parts = [scene(view, clip), time(view, clip), `annotators: ${level_of(view, clip).name}`];
+  const parts = [...new Set([scene(view, clip), time(view, clip)]), `annotators: ${level_of(view, clip).name}`];
   const concepts = concepts_of(view, clip);
   if (concepts.length) parts.push(concepts.join(", "));
   if (view.row[clip] < 0) parts.push(`no prediction: ${gap(view, clip)}`);
@@ -127,26 +139,25 @@ function sentence(view, clip) {
   return parts.filter(Boolean).join("; ");
 }
 
-// The concepts that weigh most, as [name, text, sign]; of a tree its first questions.
+// A tree's condition on a concept in words: with, without, or some of it.
+function condition_words(why, at) {
+  const [concept, low, high] = why.conditions[at];
+  return `${low === null ? "without" : high === null ? "with" : "some"} ${why.concepts[concept]}`;
+}
+
+// The concepts that weigh most, as texts; of a tree its first conditions.
 function reasons(view, clip, most) {
   const why = view.why;
   const row = view.row[clip];
   if (!why || row < 0) return [];
   if (why.kind === "path") {
-    return why.paths[row].slice(0, most).map((place) => {
-      const [concept, threshold, above] = why.questions[place];
-      return [why.concepts[concept], `${above ? ">" : "≤"} ${minus(String(threshold))}`, above];
-    });
+    return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
   }
   return why.amounts
     .map((column, place) => [column.of[row] * column.unit, column, place])
     .sort((one, other) => Math.abs(other[0]) - Math.abs(one[0]))
     .slice(0, most)
-    .map(([amount, column, place]) => [
-      why.concepts[place],
-      figure(column, row, true),
-      amount > 0 ? 1 : 0,
-    ]);
+    .map(([, column, place]) => `${why.concepts[place]} ${figure(column, row, true)}`);
 }
 
 function level_chip(level, view) {

@@ -1,6 +1,7 @@
-// A strip a film: each clip a bar of its probability, over the annotators' level.
+// A strip a film: each clip a bar of its probability, under the annotators' lanes, over their level.
 const BARS = { top: 12, bottom: 92 };
 const LANE = 11;
+const SET_LANE = 12;
 
 function strips(view, open) {
   const films = view.clips.films.map((film) => ({ film, clips: [] }));
@@ -8,50 +9,44 @@ function strips(view, open) {
   return films.map(({ film, clips }, place) => strip(view, film, clips, place, open));
 }
 
-// A film alone is shown on its time axis, where it has one.
-function show_alone(view, one, alone, open) {
-  if (!one.lanes) return;
-  if (alone && !one.timeline) one.timeline = timeline(view, read_timeline(one.lanes), one.clips, open);
-  one.timeline_shown = alone;
-  one.marks = alone ? one.timeline.marks : one.strip.marks;
-  one.content.replaceChildren(alone ? one.timeline.element : one.strip.element);
-}
-
-function spans(view, film, clips) {
-  if (!film.timed) return clips.map((_, place) => [place / clips.length, (place + 1) / clips.length]);
-  const first = Math.min(...clips.map((clip) => view.clips.start[clip]));
-  const last = Math.max(...clips.map((clip) => view.clips.end[clip]));
-  const long = last - first || 1;
-  return clips.map((clip) => [
-    (view.clips.start[clip] - first) / long,
-    (view.clips.end[clip] - first) / long,
-  ]);
+// A film alone is shown on an axis that can be zoomed, with a lane for each concept.
+function show_alone(view, drawing, alone, open) {
+  if (alone && !drawing.timeline) drawing.timeline = timeline(view, film_axis(view, drawing.film, drawing.clips), drawing.clips, open);
+  drawing.timeline_shown = alone;
+  drawing.marks = alone ? drawing.timeline.marks : drawing.strip.marks;
+  drawing.content.replaceChildren(alone ? drawing.timeline.element : drawing.strip.element);
 }
 
 function strip(view, film, clips, place, open) {
-  const levels = view.clips.levels;
+  const { levels, sets } = view.clips;
+  const shift = sets.length * SET_LANE;
   const height = BARS.bottom + 6 + LANE * levels.length;
   const title = make("h4", { id: `film-${place}` }, film.title);
   const line = make("p", { class: "counts" });
-  const lanes = Object.hasOwn(data.timelines.films, film.id) ? data.timelines.films[film.id] : null;
   const readout = make("p", { class: "readout", "aria-hidden": "true" }, " ");
   const svg = make("svg", {
-    viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none", role: "listbox", tabindex: "0",
+    viewBox: `0 ${-shift} 1000 ${height + shift}`, preserveAspectRatio: "none", role: "listbox", tabindex: "0",
     "aria-label": `${film.title}: clips in scene order; arrows move, Enter opens`,
   });
-  svg.style.height = `${height}px`;
+  svg.style.height = `${height + shift}px`;
+  const axis = clip_axis(view, film, clips);
+  const across = (at) => (1000 * (at - axis.first)) / (axis.last - axis.first);
+  const spans = axis.spans.map(([from, to]) => [across(from), Math.max(across(to), across(from) + 1.2)]);
   levels.forEach((_, order) => {
     const y = lane(order, levels.length);
     svg.append(make("rect", { class: "lane", x: 0, y, width: 1000, height: LANE - 1, role: "presentation" }));
   });
-  const marks = spans(view, film, clips).map(([from, to], at) =>
-    clip_mark(view, clips[at], from * 1000, Math.max(1.2, (to - from) * 1000), levels.length),
-  );
+  const absent = unlabelled(axis).map(([from, to]) => [across(from), across(to)]);
+  svg.append(blocks(absent, BARS.bottom + 6, LANE * levels.length, "absent"));
+  sets.forEach((labels, row) => {
+    svg.append(...level_blocks(view, labels, clips, spans, row * SET_LANE - shift, SET_LANE - 3));
+  });
+  const marks = spans.map(([from, to], at) => clip_mark(view, clips[at], from, to - from, levels.length, shift));
   svg.append(...marks);
   const half = (BARS.top + BARS.bottom) / 2;
   svg.append(make("line", { class: "half", x1: 0, x2: 1000, y1: half, y2: half, role: "presentation" }));
-  const plot = make("div", { class: "plot" }, svg, axis(view, film, clips));
-  const body = make("div", { class: "strip" }, scale(levels, height), plot);
+  const plot = make("div", { class: "plot" }, svg, axis_words(view, film, clips, axis, across));
+  const body = make("div", { class: "strip" }, scale(view, height, shift), plot);
   const element = make("div", {}, make("div", { class: "scroll" }, body), readout);
   const content = make("div", {}, element);
   const section = make("section", { class: "film", "aria-labelledby": `film-${place}` }, title, line, content);
@@ -68,17 +63,17 @@ function strip(view, film, clips, place, open) {
     point(clips.indexOf(clip));
     open(clip, clips, svg);
   });
-  return { section, content, marks, clips, line, lanes, strip: { element, marks } };
+  return { section, content, marks, clips, line, film, strip: { element, marks } };
 }
 
 const lane = (order, levels) => BARS.bottom + 6 + LANE * (levels - 1 - order);
 
-function clip_mark(view, clip, x, width, levels) {
+function clip_mark(view, clip, x, width, levels, shift) {
   const mark = make("g", {
     role: "option", id: `mark-${clip}`, "aria-selected": "false",
     "aria-label": sentence(view, clip), "data-clip": clip,
   });
-  mark.append(make("rect", { class: "hit", x, y: 0, width, height: BARS.bottom + 6 + LANE * levels }));
+  mark.append(make("rect", { class: "hit", x, y: -shift, width, height: BARS.bottom + 6 + LANE * levels + shift }));
   const inner = Math.max(1, width - 1);
   const value = said(view, clip);
   if (value === null) {
@@ -95,14 +90,16 @@ function clip_mark(view, clip, x, width, levels) {
 }
 
 // The words beside the strip: they are outside the drawing, which is stretched.
-function scale(levels, height) {
+function scale(view, height, shift) {
+  const { levels, sets } = view.clips;
   const words = make("div", { class: "scale", "aria-hidden": "true" });
-  words.style.height = `${height}px`;
+  words.style.height = `${height + shift}px`;
   const put = (text, y) => {
     const word = make("span", {}, text);
-    word.style.top = `${y}px`;
+    word.style.top = `${y + shift}px`;
     words.append(word);
   };
+  sets.forEach((_, row) => put(LETTERS[row], row * SET_LANE - shift + SET_LANE / 2 - 1));
   put("1", BARS.top);
   put(".5", (BARS.top + BARS.bottom) / 2);
   put("0", BARS.bottom - 3);
@@ -110,28 +107,35 @@ function scale(levels, height) {
   return words;
 }
 
-function axis(view, film, clips) {
+function axis_words(view, film, clips, axis, across) {
   const words = make("div", { class: "axis", "aria-hidden": "true" });
-  let before = "";
-  const put = (text, share) => {
-    if (text === before) return;
-    before = text;
-    const word = make("span", { class: share < 0.05 ? "start" : share > 0.95 ? "end" : null }, text);
-    word.style.left = `${share * 100}%`;
+  const put = (text, x) => {
+    const word = make("span", { class: x < 50 ? "start" : x > 950 ? "end" : null }, text);
+    word.style.left = `${x / 10}%`;
     words.append(word);
   };
   if (film.timed) {
-    const first = Math.min(...clips.map((clip) => view.clips.start[clip]));
-    const long = Math.max(...clips.map((clip) => view.clips.end[clip])) - first;
-    for (const share of [0, 0.25, 0.5, 0.75, 1]) put(clock(first + share * long), share);
+    for (const [seconds, text] of time_ticks(axis.first, axis.last, 6, film.long)) put(text, across(seconds));
   } else {
     // A word stands under the middle of its bar.
     const last = clips.length - 1;
-    for (const at of new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * last)))) {
-      put(scene(view, clips[at]), (at + 0.5) / clips.length);
-    }
+    const middle = (at) => across((axis.spans[at][0] + axis.spans[at][1]) / 2);
+    for (const at of new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * last)))) put(scene(view, clips[at]), middle(at));
   }
   return words;
+}
+
+// Which lane is whose, and what their colours say; empty without further label sets.
+function sets_legend(view) {
+  if (!view.clips.sets.length) return [];
+  const names = view.clips.sets.map((labels, row) => `${LETTERS[row]} ${labels.name}`).join(", ");
+  const levels = view.clips.levels.map((level) => make("li", {}, level_key(level), ` ${level.code} (${level.name})`));
+  return [make("li", {}, `lanes on top: ${names}`), ...levels];
+}
+
+function level_key(level) {
+  return make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" },
+    make("rect", { class: `s${level.colour}`, x: 3, y: 2, width: 18, height: 12 }));
 }
 
 // One stop for the tab key; within, arrows, Home, End; Enter or a click opens.

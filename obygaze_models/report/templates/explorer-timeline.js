@@ -1,12 +1,24 @@
 // A film on one time axis that can be zoomed: pictures, annotators, clips, frames and moments.
-const LANE_HEIGHT = { level: 18, clip: 36, frame: 56, moment: 12 };
+const LANE_HEIGHT = { level: 18, clip: 56, frame: 56, moment: 12, concept: 12 };
 const SHORTEST_S = 4;
 const PICTURE_WIDTH = 76;
 const TICK_WIDTH = 64;
-const TICKS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200];
 const KEY_ZOOM = 1.6;
 
 // A film's clips on its time axis in seconds, with their frames; read once.
+function film_axis(view, film, clips) {
+  const given = Object.hasOwn(data.timelines.films, film.id) ? data.timelines.films[film.id] : null;
+  if (given && given.frames) return read_timeline(given);
+  const axis = clip_axis(view, film, clips);
+  const spans = clips.map((clip, at) => ({ id: view.clips.ids[clip], start: axis.spans[at][0], end: axis.spans[at][1], frames: [] }));
+  const lanes = given ? given.lanes : [];
+  for (const lane of lanes) lane.segments = read_spans(lane);
+  const last = Math.max(axis.last, ((given && given.until) || 0) / 100, ...lanes.flatMap((lane) => lane.segments.map((segment) => segment.end)));
+  return { pasted: !film.timed, spans, lanes, intervals: [], last, range: [0, last], long: last >= 3600 };
+}
+
+const read_spans = (lane) => lane.start.map((start, at) => ({ start: start / 100, end: (start + lane.length[at]) / 100, at }));
+
 function read_timeline(film) {
   if (film.spans) return film;
   let row = 0;
@@ -21,12 +33,12 @@ function read_timeline(film) {
     }
     return span;
   });
-  const read = (lane) => lane.start.map((start, at) => ({ start: start / 100, end: (start + lane.length[at]) / 100, at }));
-  film.intervals = read(film.moments).map((one) => ({ ...one, score: film.moments.score[one.at] / 1000 }));
-  for (const lane of film.lanes) lane.segments = read(lane);
+  film.intervals = read_spans(film.moments).map((moment) => ({ ...moment, score: film.moments.score[moment.at] / 1000 }));
+  for (const lane of film.lanes) lane.segments = read_spans(lane);
   const ends = [film.spans, film.intervals, ...film.lanes.map((lane) => lane.segments)].flatMap((spans) => spans.map((one) => one.end));
   film.last = ends.reduce((most, end) => Math.max(most, end), (film.until || 0) / 100);
   film.range = [0, film.last];
+  film.long = film.last >= 3600;
   return film;
 }
 
@@ -58,6 +70,11 @@ function timeline(view, film, clips, open) {
     lane(`Annotator ${one.name}`, LANE_HEIGHT.level, `Annotator ${one.name}: ${count(one.segments.length, "segment")}`,
       one.segments.map((segment) => level_mark(segment, one.level[segment.at], levels)));
   }
+  const bounds = shown.map((span) => [span.start, span.end]);
+  for (const labels of film.lanes.length ? [] : view.clips.sets) {
+    lane(labels.name, LANE_HEIGHT.level, `Label set ${labels.name}, clip by clip`,
+      level_blocks(view, labels, order, bounds, 0, LANE_HEIGHT.level));
+  }
   const marks = shown.map((span, at) => {
     const mark = make("g", { role: "option", id: `mark-${order[at]}`, "aria-selected": "false", "aria-label": clip_words(span, order[at]), "data-clip": order[at] });
     mark.append(make("rect", { class: "hit", x: span.start, y: 0, width: span.end - span.start, height: LANE_HEIGHT.level }),
@@ -68,10 +85,16 @@ function timeline(view, film, clips, open) {
   const bars = shown.map((span, at) => chance_mark(view, span, order[at]));
   lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${named(view, view.spoken)} of each clip`, [...bars, half(LANE_HEIGHT.clip)]);
   const rows = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
-  lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(rows, "frame")}`,
-    [...film.spans.filter((span) => span.frames.length).map(frame_mark), half(LANE_HEIGHT.frame)]);
-  lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
-    film.intervals.map((one) => make("rect", { class: "moment", x: one.start, y: 1, width: one.end - one.start, height: LANE_HEIGHT.moment - 2 })));
+  if (rows) {
+    lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(rows, "frame")}`,
+      [...film.spans.filter((span) => span.frames.length).map(frame_mark), half(LANE_HEIGHT.frame)]);
+    lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
+      film.intervals.map((moment) => make("rect", { class: "moment", x: moment.start, y: 1, width: moment.end - moment.start, height: LANE_HEIGHT.moment - 2 })));
+  }
+  view.clips.concepts.forEach((name, concept) => {
+    const marked = bounds.filter((_, at) => view.clips.shows[order[at]].includes(concept));
+    if (marked.length) lane(name, LANE_HEIGHT.concept, `${name}: marked in ${count(marked.length, "clip")}`, [blocks(marked, 2, LANE_HEIGHT.concept - 4, "marked-clip")]);
+  });
   track(film.pasted ? "Scene" : "Time", ticks);
   tracks.append(over);
 
@@ -89,7 +112,7 @@ function timeline(view, film, clips, open) {
     draw_pictures();
     buttons.out.disabled = buttons.all.disabled = is_whole();
     buttons.in.disabled = long <= SHORTEST_S;
-    buttons.range.textContent = film.pasted ? "" : `${clock(start)} to ${clock(start + long)}`;
+    buttons.range.textContent = film.pasted ? "" : `${clock(start, film.long)} to ${clock(start + long, film.long)}`;
   }
 
   const is_whole = () => film.range[1] - film.range[0] >= film.last - 1e-6;
@@ -105,7 +128,7 @@ function timeline(view, film, clips, open) {
   function draw_ticks() {
     const [from, to] = film.range;
     const most = Math.max(2, Math.floor(width() / TICK_WIDTH));
-    const words = film.pasted ? scene_ticks(from, to, most) : time_ticks(from, to, most);
+    const words = film.pasted ? scene_ticks(from, to, most) : time_ticks(from, to, most, film.long);
     ticks.replaceChildren();
     over.replaceChildren(cursor);
     for (const [seconds, text] of words) {
@@ -117,13 +140,6 @@ function timeline(view, film, clips, open) {
       ticks.append(word);
       over.append(rule);
     }
-  }
-
-  function time_ticks(from, to, most) {
-    const step = TICKS_S.find((seconds) => (to - from) / seconds <= most) || 14400;
-    const words = [];
-    for (let at = Math.ceil(from / step - 1e-9) * step; at <= to + 1e-6; at += step) words.push([at, clock(at + 1e-6)]);
-    return words;
   }
 
   function scene_ticks(from, to, most) {
@@ -154,7 +170,7 @@ function timeline(view, film, clips, open) {
     const chances = span.frames.map((frame) => frame.p);
     const most = Math.max(...chances);
     const best = span.frames.find((frame) => frame.p === most);
-    const when = film.pasted ? `${clock(best ? best.start - span.start : 0)} of the clip` : clock(best ? best.start : 0);
+    const when = film.pasted ? `${clock(best ? best.start - span.start : 0)} of the clip` : clock(best ? best.start : 0, film.long);
     return sentence(view, clip) + (best ? `; frames ${probability(Math.min(...chances))} to ${probability(most)}, highest at ${when}` : "");
   }
 
@@ -163,7 +179,7 @@ function timeline(view, film, clips, open) {
 
   function tell(seconds) {
     const span = film.spans.find(covers(seconds));
-    const words = [film.pasted ? span && `${clock(seconds - span.start)} of the clip` : clock(seconds)];
+    const words = [film.pasted ? span && span.frames.length && `${clock(seconds - span.start)} of the clip` : clock(seconds, film.long)];
     const clip = span && number.get(span.id);
     if (span) words.push(clip === undefined ? span.id : `${scene(view, clip)}, ${level_of(view, clip).code}`);
     const frame = span && span.frames.find(covers(seconds));
@@ -266,8 +282,7 @@ function timeline_notes(view, film) {
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" });
   const levels = new Map([...(data.timelines.levels || []), ...view.clips.levels].map((level) => [`${level.code} ${level.name} ${level.colour}`, level]));
   for (const level of levels.values()) {
-    const swatch = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: `s${level.colour}`, x: 3, y: 2, width: 18, height: 12 }));
-    legend.append(make("li", {}, swatch, ` ${level.code} (${level.name})`));
+    legend.append(make("li", {}, level_key(level), ` ${level.code} (${level.name})`));
   }
   const differ = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: "bar wrong", x: 9, y: 2, width: 6, height: 14 }));
   legend.append(make("li", {}, differ, " model and annotators differ"));

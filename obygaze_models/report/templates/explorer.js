@@ -1,7 +1,7 @@
 // The film explorer: what is chosen, the strips and the list that follow from it.
 const STEP = 50;
 const chosen = Object.fromEntries(
-  ["run", "model", "shown-class", "film", "level", "concept", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
+  ["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
 );
 let view = null;
 let drawn = [];
@@ -39,15 +39,28 @@ function choose_view() {
   options(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
   chosen["shown-class"].value = view.spoken;
   chosen["shown-class"].parentElement.hidden = !view.several;
-  options(chosen.film, clips.films.map((film, place) => [place, film.title]), "all films");
+  options(chosen.film, by_title(clips.films), "all films");
   options(chosen.level, clips.levels.map((level, place) => [place, `${level.code}: ${level.name}`]), "all levels");
-  options(chosen.concept, clips.concepts.map((name, place) => [place, name]), "any");
+  offer_concepts(clips);
   draw();
+}
+
+const by_title = (films) => films
+  .map((film, place) => [place, film.title])
+  .sort(([, a], [, b]) => a.localeCompare(b, "en", { numeric: true }));
+
+// Of a film's clips, those of the levels that the model looks for; null where it looks for no level.
+function positives(clips) {
+  const codes = view.classes[view.spoken].split("+");
+  const levels = view.clips.levels.map((level) => codes.includes(level.code));
+  return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
 
 function draw() {
   drawn = strips(view, open_drawn);
-  find("strips").replaceChildren(...drawn.map((one) => one.section));
+  const share = new Map(drawn.map((drawing) => [drawing, positives(drawing.clips) / drawing.clips.length]));
+  find("strips").replaceChildren(...[...drawn].sort((a, b) => share.get(b) - share.get(a)).map((drawing) => drawing.section));
+  find("sets-legend").replaceChildren(...sets_legend(view));
   find("about-run").textContent = about_run();
   for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
   filter();
@@ -85,12 +98,13 @@ const ORDER = {
 };
 
 function filter() {
-  const [film, level, concept] = ["film", "level", "concept"].map((name) => chosen[name].value);
+  const [film, level, match] = ["film", "level", "match"].map((name) => chosen[name].value);
+  const concepts = ticked();
   const which = WHICH[chosen.which.value];
   const wanted = (clip) =>
     (film === "" || view.clips.film[clip] === Number(film)) &&
     (level === "" || view.clips.level[clip] === Number(level)) &&
-    (concept === "" || view.clips.shows[clip].includes(Number(concept))) &&
+    shows_ticked(view.clips, clip, concepts, match) &&
     which(clip);
   const matches = new Set();
   view.clips.ids.forEach((_, clip) => { if (wanted(clip)) matches.add(clip); });
@@ -99,19 +113,20 @@ function filter() {
     show_alone(view, one, !one.section.hidden && (film !== "" || drawn.length === 1), open_drawn);
     one.clips.forEach((clip, at) => one.marks[at]?.classList.toggle("dim", !matches.has(clip)));
     one.line.textContent = film_line(one.clips);
-    if (one.lanes && !one.timeline_shown) one.line.append(" ", timeline_button(place));
+    if (!one.timeline_shown) one.line.append(" ", timeline_button(place));
   });
-  find("strips-legend").hidden = drawn.every((one) => one.section.hidden || one.timeline_shown);
+  find("strips-legend").hidden = find("sets-legend").hidden = drawn.every((one) => one.section.hidden || one.timeline_shown);
   const key = ORDER[chosen.order.value];
   const ranked = [...matches].map((clip) => [key(clip), clip]);
   ranked.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
   listed = ranked.map(([, clip]) => clip);
   showing = STEP;
   list();
+  write_address();
 }
 
 function timeline_button(place) {
-  const button = make("button", { type: "button", class: "open" }, "Timeline of its frames");
+  const button = make("button", { type: "button", class: "open" }, "Look closer");
   button.addEventListener("click", () => {
     chosen.film.value = place;
     filter();
@@ -123,10 +138,12 @@ function timeline_button(place) {
 // What is known of a film under this model, recomputed here from the clips.
 function film_line(clips) {
   const tested = clips.filter((clip) => view.row[clip] >= 0);
-  if (!tested.length) return `None of its ${count(clips.length, "clip")} was tested.`;
+  const percent = (part, whole) => `${Math.round((100 * part) / whole)}%`;
+  const positive = positives(clips);
+  const share = positive === null ? "" : `${named(view, view.spoken)}: ${positive} of ${count(clips.length, "clip")} (${percent(positive, clips.length)}). `;
+  if (!tested.length) return `${share}None of its ${count(clips.length, "clip")} was tested.`;
   const wrong = tested.filter((clip) => differs(view, clip)).length;
-  const positive = tested.filter((clip) => labelled(view, clip) === view.spoken).length;
-  return `${tested.length} of ${count(clips.length, "clip")} tested, ${positive} ${view.classes[view.spoken]}; model and annotators differ on ${wrong} (${Math.round((100 * wrong) / tested.length)}%).`;
+  return `${share}${tested.length} of ${count(clips.length, "clip")} tested; model and annotators differ on ${wrong} (${percent(wrong, tested.length)}).`;
 }
 
 function list() {
@@ -148,9 +165,12 @@ function list() {
 // What is chosen, for paper, where the controls are not.
 function choice() {
   const words = (name) => chosen[name].selectedOptions[0].text;
-  const parts = [`${words("model")} of ${words("run")}`, `film: ${words("film")}`, `level: ${words("level")}`, `concept: ${words("concept")}`, `clips: ${words("which")}`, words("order")];
+  const parts = [`${words("model")} of ${words("run")}`, `film: ${words("film")}`, `level: ${words("level")}`, `concepts: ${concept_words()}`, `clips: ${words("which")}`, words("order")];
   return `${parts.join("; ")}.`;
 }
+
+const concept_words = () =>
+  ticked().map((concept) => view.clips.concepts[concept]).join(chosen.match.value === "any" ? " or " : " and ") || "any";
 
 function list_row(clip, place) {
   const film = film_of(view, clip);
@@ -166,7 +186,7 @@ function list_row(clip, place) {
   const named = cell("Clip", "th");
   const id = view.clips.ids[clip];
   if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
-  named.append(name, make("small", {}, [id, time(view, clip)].filter(Boolean).join(" · ")));
+  named.append(name, make("small", {}, [id, film.grid ? "" : time(view, clip)].filter(Boolean).join(" · ")));
   cell("Annotators").append(level_chip(level, view), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
   const model = cell("Model");
   const value = said(view, clip);
@@ -178,11 +198,11 @@ function list_row(clip, place) {
   }
   const why = cell("Why");
   const parts = reasons(view, clip, 3);
-  parts.forEach(([concept, text], number) => {
+  parts.forEach((text, number) => {
     const more = number + 1 < parts.length ? " · " : "";
-    why.append(make("span", { class: "reason" }, `${concept} ${text}`), more);
+    why.append(make("span", { class: "reason" }, text), more);
   });
-  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : view.why ? "no question" : "no concepts"));
+  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : view.why ? "no question" : "gives no reasons"));
   if (view.why && view.why.kind === "path" && value !== null && view.why.paths[view.row[clip]].length > 3) why.append(" …");
   return row;
 }
@@ -190,14 +210,17 @@ function list_row(clip, place) {
 chosen.run.addEventListener("change", () => { offer_models(); choose_view(); });
 chosen.model.addEventListener("change", choose_view);
 chosen["shown-class"].addEventListener("change", () => { view.spoken = Number(chosen["shown-class"].value); draw(); });
-for (const name of ["film", "level", "concept", "which", "order"]) chosen[name].addEventListener("change", filter);
+for (const name of ["film", "level", "match", "which", "order"]) chosen[name].addEventListener("change", filter);
 find("choose").addEventListener("submit", (event) => event.preventDefault());
 find("choose-reset").addEventListener("click", () => {
-  for (const name of ["film", "level", "concept"]) chosen[name].value = "";
-  chosen.which.value = "all";
-  chosen.order.value = "differ";
+  for (const [name, value] of Object.entries(FIRST)) chosen[name].value = value;
+  for (const box of find("choose-concepts").querySelectorAll("input")) box.checked = false;
   filter();
 });
+find("concept-chips").addEventListener("change", filter);
+find("concept-glossary").addEventListener("toggle", (event) => { if (event.target.open) explain_concepts(); });
+find("save-table").addEventListener("click", save_table);
+find("copy-list").addEventListener("click", (event) => copy_text(address(), event.target));
 find("show-more").addEventListener("click", () => more(showing + STEP));
 find("show-all").addEventListener("click", () => more(listed.length));
 function more(number) {
@@ -215,4 +238,5 @@ find("explorer-app").hidden = false;
 offer_runs();
 offer_models();
 choose_view();
+restore();
 document.documentElement.dataset.ready = Math.round(performance.now());
