@@ -21,14 +21,16 @@ from obygaze_features.common.figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 365.0
-"""In points, as all lengths here; narrow, so that text is readable on a phone too."""
-TITLE, TEXT, SMALL = 10.5, 9.0, 8.0
+WIDTH = 300.0
+"""In points, as all lengths here; so narrow that no text is below 10 px on a phone (390 px)."""
+TITLE, TEXT, SMALL = 11.0, 9.5, 8.5
 """Font sizes."""
 _LINE = 1.3
 """A line's height, in font sizes."""
-BAR = 12.0
-DASHES = ((0, (4, 2.5)), (0, (1.2, 2.2)), (0, (7, 2.5, 1.5, 2.5)))
+ROW = 13.0
+_DASHES = {
+    "all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2)), "majority": (0, (7, 2.5, 1.5, 2.5)),
+}  # fmt: skip
 MARGIN = 10.0
 _Mark = Callable[[float, float], None]
 """Draws a legend's mark at a index."""
@@ -48,6 +50,11 @@ class Series:
         if self.hatched:
             return {"facecolor": PAPER, "edgecolor": self.colour, "hatch": "////", "linewidth": 1.0}
         return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
+
+
+def dashes(label: str) -> Any:
+    """How a line is drawn, by what it means: the same in every figure."""
+    return _DASHES.get(label, "solid")
 
 
 class Sheet:
@@ -182,9 +189,13 @@ class Sheet:
         xs, ys = zip(*points, strict=True)
         self.figure.add_artist(Line2D(xs, ys, **options))
 
-    def legend(self, series: Sequence[Series], reference: str = "") -> None:
-        """The series' colours and names, and the reference's diamond."""
+    def legend(self, series: Sequence[Series], guess: str = "", *, dots: bool = False) -> None:
+        """The series' colours and names, as swatches or dots, and the tick of a guess."""
         from matplotlib.patches import Rectangle
+
+        def dot(kind: Series) -> _Mark:
+            style = dot_style(not kind.hatched, kind.colour)
+            return lambda x, y: self._artist(x + 5, y, 0, linestyle="none", **style)
 
         def swatch(kind: Series) -> _Mark:
             def draw(x: float, y: float) -> None:
@@ -195,29 +206,29 @@ class Sheet:
 
             return draw
 
-        entries = [(swatch(kind), kind.label, 11.0) for kind in series]
-        if reference:
-            entries.append((self._diamond, reference, 10.0))
+        entries = [((dot if dots else swatch)(kind), kind.label, 11.0) for kind in series]
+        if guess:
+            entries.append((lambda x, y: self._artist(x + 5, y, 0, **GUESS), guess, 10.0))
         self._entries(entries)
 
     def _diamond(self, x: float, y: float) -> None:
         self._artist(x + 5, y, 0, **DIAMOND)
 
     def key(self, value: str, reference: str, lines: Sequence[str], *, show_value: bool) -> None:
-        """What points, diamonds and dashed lines are."""
+        """What points, diamonds and lines are."""
 
         def point(x: float, y: float) -> None:
             self._artist(x, y, 18, color=SERIES[0], linewidth=1.3)
             self._artist(x + 9, y, 0, marker="o", markersize=6, color=SERIES[0], linestyle="none")
 
-        def dashed(number: int) -> _Mark:
-            style = DASHES[number % len(DASHES)]
+        def dashed(label: str) -> _Mark:
+            style = dashes(label)
             return lambda x, y: self._artist(x, y, 18, color=SOFT, linewidth=1.0, linestyle=style)
 
         entries: list[tuple[_Mark, str, float]] = [(point, value, 18.0)] if show_value else []
         if reference:
             entries.append((self._diamond, reference, 10.0))
-        entries += [(dashed(number), name, 18.0) for number, name in enumerate(lines)]
+        entries += [(dashed(name), name, 18.0) for name in lines]
         self._entries(entries)
 
     def dots(self, names: Sequence[tuple[bool, str]]) -> None:
@@ -230,17 +241,32 @@ class Sheet:
 
 
 DIAMOND: dict[str, Any] = {
-    "marker": "D", "markersize": 6.0, "markerfacecolor": PAPER, "markeredgecolor": INK,
+    "marker": "D", "markersize": 5.0, "markerfacecolor": PAPER, "markeredgecolor": INK,
     "markeredgewidth": 1.1, "linestyle": "none",
 }  # fmt: skip
+"""A published value."""
+GUESS: dict[str, Any] = {
+    "marker": "|", "markersize": 9.0, "markerfacecolor": SOFT, "markeredgecolor": SOFT,
+    "markeredgewidth": 1.8,
+    "linestyle": "none",
+}  # fmt: skip
+"""What guessing reaches."""
 
 
-def dot_style(filled: bool) -> dict[str, Any]:
+def dot_style(filled: bool, colour: str = SERIES[0]) -> dict[str, Any]:
     """A filled or a hollow point."""
     return {
-        "marker": "o", "markersize": 5.5, "markeredgewidth": 1.3, "markeredgecolor": SERIES[0],
-        "markerfacecolor": SERIES[0] if filled else PAPER,
+        "marker": "o", "markersize": 6.0, "markeredgewidth": 1.3, "markeredgecolor": colour,
+        "markerfacecolor": colour if filled else PAPER,
     }  # fmt: skip
+
+
+MARKS = {
+    "model": dot_style(True),
+    "annotators": {**dot_style(True, INK), "marker": "s"},
+    "guess": {key: value for key, value in GUESS.items() if key != "linestyle"},
+}
+"""A mark for each who scores, the same in every figure."""
 
 
 @cache
@@ -299,9 +325,9 @@ def name_width(names: Iterable[str], *, bold: bool = False) -> float:
     """The column of the names: wide enough for one line, else for two, up to a limit."""
     texts = [plain(name) for name in names]
     widest = max((text_width(text, TEXT, bold=bold) for text in texts), default=0.0)
-    if widest <= 115.0:
+    if widest <= 100.0:
         return max(widest + 1, 40.0)
-    for width in (105.0, 125.0):
+    for width in (95.0, 110.0):
         if all(" ".join(wrap(text, width, TEXT, bold=bold)) == text for text in texts):
             return width
-    return 145.0
+    return 125.0

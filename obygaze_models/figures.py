@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 from obygaze_features.common import figures
 from obygaze_features.common.figures import (
     INK,
+    LINE,
     PAPER,
     SERIES,
     SOFT,
     figure_style,
+    ink_on,
     level_colours,
     plain,
     save_figure,
@@ -29,15 +32,17 @@ from obygaze_features.common.figures import (
 )
 from obygaze_features.common.text import counted
 from obygaze_models.figure_layout import (
-    BAR,
-    DASHES,
     DIAMOND,
+    GUESS,
     MARGIN,
+    MARKS,
+    ROW,
     SMALL,
     TEXT,
     WIDTH,
     Series,
     Sheet,
+    dashes,
     dot_style,
     name_width,
     text_width,
@@ -52,20 +57,20 @@ if TYPE_CHECKING:
     from obygaze_models.explain.error_factors import Factor, FilmFactors
 
 __all__ = [
-    "Bar", "Line", "Point", "Series", "Share", "count_visits", "dot_plot", "error_factors",
-    "grouped_bars", "inline_svg", "level_series", "numbered_series", "save_figure",
-    "stacked_shares", "tree_outline",
+    "Dot", "Line", "Panel", "Point", "Series", "Share", "count_visits", "dot_plot",
+    "error_factors", "grouped_dots", "inline_svg", "level_series", "numbered_series",
+    "panel_plot", "round_up", "save_figure", "stacked_shares", "tree_outline",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A bar: its value, None where it is undefined, an interval, and a published value."""
+class Dot:
+    """A value, None where it is undefined, its interval, and what guessing reaches."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
-    reference: float | None = None
+    guess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,8 @@ class Point:
     """A row of a dot plot: a score, None where it is undefined, its interval, a published score.
 
     Consecutive rows of one `group` stand under its name. A `mark`, such as ``*``, follows the
-    score; the `note` has a column of its own.
+    score; the `note` has a column of its own. `kind` says who scored: a model, annotators or a
+    guess; each has the same mark in every figure.
     """
 
     label: str
@@ -85,6 +91,7 @@ class Point:
     mark: str = ""
     reference_mark: str = ""
     note: str = ""
+    kind: str = "model"
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def level_series(names: Mapping[str, str]) -> list[Series]:
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """A colour each; after the last colour they repeat, hatched."""
+    """A colour each; after the last colour they repeat, hollow."""
     size = len(SERIES)
     return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
 
@@ -141,8 +148,13 @@ def format_number(
     return ("+" if signed and value > 0 else "") + text.replace("-", "−")
 
 
-def grouped_bars(
-    groups: Mapping[str, Sequence[Bar]],
+def round_up(share: float) -> float:
+    """The end of an axis for shares up to `share`: a multiple of a fifth, at most 1."""
+    return min(1.0, math.ceil(share * 5 - 1e-9) / 5) or 0.2
+
+
+def grouped_dots(
+    groups: Mapping[str, Sequence[Dot]],
     series: Sequence[Series],
     *,
     title: str,
@@ -150,57 +162,127 @@ def grouped_bars(
     description: str,
     limits: tuple[float, float] | None = None,
     percent: bool = False,
-    reference: str = "published",
+    guess: str = "guess",
     number_format: Callable[[float], str] | None = None,
-    origin: float = 0.0,
+    origin: float | None = None,
     ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw groups of horizontal bars, a bar a series.
+    """Draw groups of dots with their intervals, a row a series.
 
     Parameters
     ----------
     groups
-        Each group's bars, in the order of `series`.
+        Each group's dots, in the order of `series`.
     series
-        The bars' names, colours, and which are hatched.
+        The dots' names, colours, and which are hollow.
     title, axis, description
         The figure's title, what is measured, and what is seen, for those who cannot see it.
     limits
         The ends of the axis; values outside widen it, intervals do not.
     percent
         Values are shares, printed as percentages.
-    reference
-        The name of the hollow diamonds.
+    guess
+        The name of the grey ticks.
     number_format
         How numbers are printed; by default with two decimals, or as percentages.
     origin
-        Where bars begin.
+        A value that divides the axis.
     ends
         What the lower and the upper end of the axis mean.
     """
     to_text = number_format or (lambda value: format_number(value, percent=percent))
-    bars = [bar for group in groups.values() for bar in group]
-    values = [v for bar in bars for v in (bar.value, bar.reference) if _defined(v)]
+    dots = [dot for group in groups.values() for dot in group]
+    values = [v for dot in dots for v in (dot.value, dot.guess, origin) if _defined(v)]
     if limits is None:
-        values += [v for bar in bars for v in (bar.low, bar.high) if _defined(v)]
+        values += [v for dot in dots for v in (dot.low, dot.high) if _defined(v)]
     numbers = max([24.0, *(text_width(to_text(v), TEXT) for v in values)]) + 8
     names = name_width(groups)
-    left = names + 12 + (numbers if any(v < origin for v in values) else 0)
-    heights = [max(BAR * len(series), 2 * TEXT * 1.2) + 8 for _ in groups]
+    heights = [max(ROW * len(series), 2 * TEXT * 1.2) + 8 for _ in groups]
     sheet = Sheet(title, description)
-    sheet.legend(series, reference if any(_defined(bar.reference) for bar in bars) else "")
-    axes = sheet.axes(sum(heights) or 10.0, left, WIDTH - numbers, axis, ends=ends)
-    _scale_x(axes, [origin, *values], limits, percent=percent)
-    axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
+    sheet.legend(series, guess if any(_defined(dot.guess) for dot in dots) else "", dots=True)
+    axes = sheet.axes(sum(heights) or 10.0, names + 12, WIDTH - numbers, axis, ends=ends)
+    _scale_x(axes, values, limits, percent=percent)
+    if origin is not None:
+        axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
     y = 0.0
     for (name, group), height in zip(groups.items(), heights, strict=True):
-        sheet.label(axes, y + height / 2, name, names, left)
-        middle = y + height / 2 - BAR * (len(series) - 1) / 2
-        for bar, kind in zip(group, series, strict=True):
-            _draw_bar(axes, bar, kind, name, middle, origin, to_text, reference)
-            middle += BAR
+        sheet.label(axes, y + height / 2, name, names, names + 12)
+        middle = y + height / 2 - ROW * (len(series) - 1) / 2
+        for dot, kind in zip(group, series, strict=True):
+            _draw_dot(axes, dot, middle, dot_style(not kind.hatched, kind.colour),
+                      f"{name}, {kind.label}", to_text)  # fmt: skip
+            if _defined(dot.value):
+                sheet.text(axes, WIDTH, middle, to_text(dot.value), size=TEXT - 0.5, ha="right")
+            if _defined(dot.guess):
+                _draw_guess(axes, dot.guess, middle, f"{name}, {kind.label}, {guess}", to_text)
+            middle += ROW
         y += height
     return sheet.figure
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A column of a panel plot: a dot a series for each row, on an axis of its own.
+
+    `line` is a value to compare with, such as chance.
+    """
+
+    title: str
+    rows: Sequence[Sequence[Dot]]
+    series: Sequence[Series]
+    limits: tuple[float, float] = (0.0, 1.0)
+    line: float | None = None
+    percent: bool = False
+
+
+def panel_plot(
+    labels: Sequence[str],
+    panels: Sequence[Panel],
+    *,
+    title: str,
+    description: str,
+) -> Figure:
+    """Draw panels beside each other, whose rows are the same."""
+    names, gap, row = name_width(labels), 14.0, 19.0
+    width = (WIDTH - names - 10 - gap * (len(panels) - 1)) / len(panels)
+    sheet = Sheet(title, description)
+    sheet.legend(next((panel.series for panel in panels if len(panel.series) > 1), []), dots=True)
+    heads = [wrap(panel.title, width + gap - 4, SMALL, lines=4) for panel in panels]
+    head = 11.0 * max(map(len, heads)) + 3
+    top = sheet.y + head
+    sheet.reserve(head + row * len(labels) + 16)
+    for number, (panel, lines) in enumerate(zip(panels, heads, strict=True)):
+        left = names + 10 + number * (width + gap)
+        axes = sheet.place(left, left + width, top, row * len(labels))
+        for index, line in enumerate(lines):
+            sheet.write(left, top - head + 6 + 11 * index, line, size=SMALL, color=SOFT)
+        _scale_panel(axes, panel, wide=width > 80)
+        to_text = partial(format_number, percent=panel.percent)
+        for index, (label, dots) in enumerate(zip(labels, panel.rows, strict=True)):
+            middle = row * (index + 0.5)
+            axes.hlines(middle, *panel.limits, color=LINE, linewidth=0.8, zorder=1)
+            if not number:
+                sheet.label(axes, middle, label, names, names + 10)
+            for dot, kind in zip(dots, panel.series, strict=True):
+                style = dot_style(not kind.hatched, kind.colour)
+                if _defined(dot.value):
+                    _draw_dot(axes, dot, middle, style, f"{label}, {kind.label}", to_text)
+    return sheet.figure
+
+
+def _scale_panel(axes: Axes, panel: Panel, *, wide: bool) -> None:
+    """The panel's axis: its ends, where there is room its middle, and what to compare with."""
+    low, high = panel.limits
+    axes.set_xlim(low, high)
+    ends = [low, (low + high) / 2, high] if wide else [low, high]
+    texts = [format_number(v, digits=1, percent=panel.percent) for v in ends]
+    axes.set_xticks(ends, [text.removesuffix(".0") for text in texts])
+    ticks = axes.xaxis.get_ticklabels()
+    ticks[0].set_horizontalalignment("left")
+    ticks[-1].set_horizontalalignment("right")
+    axes.tick_params(axis="x", pad=3)
+    if panel.line is not None:
+        axes.axvline(panel.line, color=SOFT, linewidth=1.0, zorder=2)
 
 
 def dot_plot(
@@ -217,6 +299,7 @@ def dot_plot(
     signed: bool = False,
     note: str = "",
     footnote: str = "",
+    ends: tuple[str, str] | None = None,
 ) -> Figure:
     """Draw scores as points with intervals, a row each, beside published ones (a forest plot).
 
@@ -240,6 +323,8 @@ def dot_plot(
         The heading of the points' notes.
     footnote
         A remark on all points, at the bottom.
+    ends
+        What the lower and the upper end of the axis mean.
     """
     with_reference = any(_defined(point.reference) for point in points)
     numbers = [
@@ -263,7 +348,7 @@ def dot_plot(
     sheet.key(
         f"{value}, with {interval}" if has_interval else value,
         reference if with_reference else "",
-        list(dict.fromkeys(line.label for line in lines)),
+        list(dict.fromkeys(line.label for line in lines if line.label)),
         show_value=has_interval or with_reference,
     )
     rows: list[tuple[Point, float]] = []
@@ -277,11 +362,12 @@ def dot_plot(
         start = y
         for point in members:
             height = 27.0 if len(wrap(point.label, names, TEXT)) > 1 else 17.0
+            height = max(height, 24.0) if _defined(point.reference) else height
             rows.append((point, y + height / 2))
             y += height
         spans[group] = start, y
         y += 6 if group else 2
-    axes = sheet.axes(max(y, 10.0), names + 12, right, axis, footnote=footnote)
+    axes = sheet.axes(max(y, 10.0), names + 12, right, axis, ends=ends, footnote=footnote)
     _scale_x(axes, drawn + [line.value for line in lines], limits)
     edges = [right + sum(widths[: index + 1]) for index in range(len(widths))]
     for (head, _), edge in zip(columns if heads else [], edges, strict=False):
@@ -289,20 +375,21 @@ def dot_plot(
     for group, middle in titles:
         (text,) = wrap(group, WIDTH, TEXT, lines=1, bold=True)
         sheet.text(axes, 0, middle, text, weight="bold")
-    labels = list(dict.fromkeys(line.label for line in lines))
     for line in lines:
         low, high = spans.get(line.group, (0.0, 0.0)) if line.group is not None else (0.0, y)
-        style = DASHES[labels.index(line.label) % len(DASHES)]
         axes.plot(
-            [line.value] * 2, [low, high], color=SOFT, linewidth=1.0, linestyle=style, zorder=2,
-            gid=tip(f"{line.label}: {format_number(line.value, signed=signed)}"),
+            [line.value] * 2, [low, high], color=SOFT, linewidth=1.0, linestyle=dashes(line.label),
+            zorder=2, gid=tip(f"{line.label}: {format_number(line.value, signed=signed)}"),
         )  # fmt: skip
     for number, (point, middle) in enumerate(rows):
         sheet.label(axes, middle, point.label, names, names + 12)
         _draw_point(axes, point, middle, signed, (value, reference))
         for index, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
             weight = "bold" if index == 0 else "normal"
-            sheet.text(axes, edge, middle, texts[number], weight=weight, ha="right")
+            # Decimals stay in line where only some numbers have a mark.
+            marked = any(text.endswith("*") for text in texts)
+            gap = text_width("*", TEXT) if marked and not texts[number].endswith("*") else 0
+            sheet.text(axes, edge - gap, middle, texts[number], weight=weight, ha="right")
     return sheet.figure
 
 
@@ -361,7 +448,7 @@ def error_factors(
         ),
         default=1.0,
     )
-    columns = min(3, len(films)) or 1
+    columns = min(2, len(films)) or 1
     names = min(max((text_width(name, SMALL) for name in factors), default=40.0), 130.0)
     gap, row = 14.0, 13.5
     panel = (WIDTH - names - 8 - gap * (columns - 1)) / columns
@@ -433,7 +520,7 @@ def tree_outline(
     count
         What these are, such as "test clips".
     """
-    bar, row, indent = 120.0, 23.0, 15.0
+    bar, row, indent = 100.0, 23.0, 11.0
     numbers = WIDTH - bar - 10
     room = numbers - (max(34.0, text_width(count, SMALL)) + 8 if counts is not None else 0)
     nodes = _tree_rows(head, concepts, depth)
@@ -538,45 +625,33 @@ def _draw_interval(axes: Axes, ends: tuple[float, float] | None, y: float, colou
         )  # fmt: skip
 
 
-def _draw_bar(
+def _draw_dot(
     axes: Axes,
-    bar: Bar,
-    series: Series,
-    group: str,
+    dot: Dot,
     y: float,
-    origin: float,
+    style: Mapping[str, Any],
+    name: str,
     to_text: Callable[[float], str],
-    reference: str,
 ) -> None:
-    value = bar.value
-    if not _defined(value):
-        _beside(axes, origin, y, "undefined", 3, color=SOFT, size=SMALL)
+    """A dot on its interval; a value that is undefined is said in words."""
+    if not _defined(dot.value):
+        low, _ = axes.get_xlim()
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+        _beside(axes, low, y, "undefined", 3, color=SOFT, size=SMALL, bbox=box)
         return
-    ends = _interval(bar.low, bar.high)
-    text = to_text(value)
+    ends = _interval(dot.low, dot.high)
     more = " ({} to {})".format(*map(to_text, ends)) if ends else ""
-    with figure_style():
-        axes.barh(
-            y, value - origin, height=BAR - 2, left=origin, zorder=3, **series.fill,
-            gid=tip(f"{group}, {series.label}: {text}{more}"),
-        )  # fmt: skip
-    reached = [value, origin]
-    if ends:
-        _draw_interval(axes, ends, y, INK)
-        low, high = axes.get_xlim()
-        reached += [min(max(end, low), high) for end in ends]
-    offset = 4
-    if _defined(bar.reference):
-        axes.plot(
-            [bar.reference], [y], **DIAMOND, zorder=5, clip_on=False,
-            gid=tip(f"{group}, {series.label}, {reference}: {to_text(bar.reference)}"),
-        )  # fmt: skip
-        reached.append(bar.reference)
-        offset = 7
-    if value < origin:
-        _beside(axes, min(reached), y, text, -offset)
-    else:
-        _beside(axes, max(reached), y, text, offset)
+    _draw_interval(axes, ends, y, style["markeredgecolor"])
+    axes.plot(
+        [dot.value], [y], linestyle="none", zorder=5, clip_on=False,
+        gid=tip(f"{name}: {to_text(dot.value)}{more}"), **style,
+    )  # fmt: skip
+
+
+def _draw_guess(
+    axes: Axes, value: float, y: float, name: str, to_text: Callable[[float], str]
+) -> None:
+    axes.plot([value], [y], **GUESS, zorder=3, clip_on=False, gid=tip(f"{name}: {to_text(value)}"))
 
 
 def _beside(axes: Axes, x: float, y: float, text: str, points: float, **options: Any) -> None:
@@ -590,29 +665,21 @@ def _beside(axes: Axes, x: float, y: float, text: str, points: float, **options:
 
 
 def _draw_point(axes: Axes, point: Point, y: float, signed: bool, names: tuple[str, str]) -> None:
-    if _defined(point.value):
-        ends = _interval(point.low, point.high)
-        text = f"{point.label}, {names[0]}: {format_number(point.value, signed=signed)}"
-        if ends:
-            text += " ({} to {})".format(*(format_number(end, signed=signed) for end in ends))
-        _draw_interval(axes, ends, y, SERIES[0])
-        axes.plot(
-            [point.value], [y], "o", color=SERIES[0], markersize=6, zorder=5, clip_on=False,
-            gid=tip(text),
-        )  # fmt: skip
-    else:
-        low, _ = axes.get_xlim()
-        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
-        _beside(axes, low, y, "undefined", 3, color=SOFT, size=SMALL, bbox=box)
-    if _defined(point.reference):
-        text = f"{point.label}, {names[1]}: {format_number(point.reference, signed=signed)}"
-        axes.plot([point.reference], [y], **DIAMOND, zorder=4.5, clip_on=False, gid=tip(text))
+    """A score on its interval; a published one below it, so that neither hides the other."""
+    name = f"{point.label}, {names[0]}" if point.kind == "model" else point.label
+    published = point.reference if _defined(point.reference) else None
+    if published is not None:
+        y -= 4
+        text = f"{point.label}, {names[1]}: {format_number(published, signed=signed)}"
+        axes.plot([published], [y + 9], **DIAMOND, zorder=4.5, clip_on=False, gid=tip(text))
+    dot = Dot(point.value, point.low, point.high)
+    _draw_dot(axes, dot, y, MARKS[point.kind], name, lambda v: format_number(v, signed=signed))
 
 
 def _draw_factor(axes: Axes, factor: Factor, film: str, y: float) -> None:
     if factor.coefficient is None:
         text = "no clip" if factor.clips == 0 else "every clip"
-        _centred(axes, 0, y, text, SOFT, SMALL - 1, background=PAPER)
+        _centred(axes, 0, y, text, SOFT, SMALL, background=PAPER)
         return
     ends = _interval(factor.low, factor.high)
     excludes_zero = ends is not None and (ends[0] > 0 or ends[1] < 0)
@@ -647,7 +714,7 @@ def _draw_stack(
                 zorder=4, clip_on=False,
             )  # fmt: skip
         if value * width / (high - low) >= text_width(text, SMALL) + 4:
-            ink, background = (INK, PAPER) if part.hatched else (PAPER, None)
+            ink, background = (INK, PAPER) if part.hatched else (ink_on(part.colour), None)
             _centred(axes, before + value / 2, y, text, ink, SMALL, background=background)
         before += value
 

@@ -34,46 +34,56 @@ LIGHT = {
     "paper": "#fbfaf7", "ink": "#1f2328", "soft": "#5d6570", "line": "#d9d6cd",
     "s1": "#0072b2", "s2": "#ae4804", "s3": "#651555", "s4": "#6b725c", "s5": "#302097",
     "s6": "#393213",
+    "l1": "#e7dfca", "l2": "#f3cf9d", "l3": "#f0b069", "l4": "#cf6f1f", "l5": "#b34a0c",
+    "l6": "#7d2c04", "unsure": "#77708f", "differs": "#c4004f",
 }  # fmt: skip
-"""Each series (s1 to s6) has a contrast of 4.5 : 1 to the paper, so text on it can be read."""
+"""Each series (s1 to s6) has a contrast of 4.5 : 1 to the paper, so text on it can be read.
+
+Levels run from l1 to l6, and `unsure` stands apart; `differs` is for differences alone.
+"""
 DARK = {
     "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
     "s1": "#6cb6ea", "s2": "#ff9a5c", "s3": "#f0e6a8", "s4": "#86989c", "s5": "#8f69f7",
     "s6": "#f42f7e",
+    "l1": "#48443b", "l2": "#6b5134", "l3": "#86592b", "l4": "#d58038", "l5": "#ff9f52",
+    "l6": "#ffcb99", "unsure": "#9088ab", "differs": "#ff5c7c",
 }  # fmt: skip
 PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line"))
 SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
-LEVELS = {"EN": SERIES[3], "HN": SERIES[0], "NS": SERIES[2], "S": SERIES[1]}
-"""The colours of ObyGaze12's levels."""
+RAMP = tuple(f"l{number}" for number in range(1, 7))
+LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
+"""The colours of ObyGaze12's levels, by name."""
+_STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
+"""Which colours of the ramp a scheme of so many levels has."""
 
 _SVG_FONTS = "system-ui, 'Helvetica Neue', Helvetica, Arial, sans-serif"
 _PNG_DPI = 200
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],
-    "font.size": 9.0,
+    "font.size": 9.5,
     "text.color": INK,
     "text.parse_math": False,
     "axes.edgecolor": LINE,
     "axes.facecolor": "none",
     "axes.labelcolor": SOFT,
-    "axes.labelsize": 8.5,
+    "axes.labelsize": 9.0,
     "axes.axisbelow": True,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.unicode_minus": True,
     "xtick.color": SOFT,
-    "xtick.labelsize": 8.0,
+    "xtick.labelsize": 8.5,
     "ytick.color": INK,
-    "ytick.labelsize": 9.0,
+    "ytick.labelsize": 9.5,
     "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
     "grid.color": LINE,
     "grid.linewidth": 0.8,
     "figure.facecolor": PAPER,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9.0,
     "hatch.linewidth": 1.2,
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
@@ -91,15 +101,44 @@ def figure_style() -> AbstractContextManager[None]:
     return rc_context(style)
 
 
-def level_colours(codes: Sequence[str]) -> list[str]:
-    """One colour a level, in every figure; a class of several levels has that of its first.
+def level_colour_names(codes: Sequence[str]) -> list[str]:
+    """The name of one colour a level, in every figure and page: the higher, the darker.
 
-    The levels of other schemes have the series' colours in turn.
+    ObyGaze12's Not Sure stands apart. A class of several levels has the colour of its first.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():
         return [LEVELS[code] for code in first]
-    return [SERIES[number % len(SERIES)] for number in range(len(codes))]
+    steps = _STEPS.get(len(codes), "123456")
+    return [f"l{steps[number % len(steps)]}" for number in range(len(codes))]
+
+
+def level_colours(codes: Sequence[str]) -> list[str]:
+    """The colours of `level_colour_names`."""
+    return [LIGHT[name] for name in level_colour_names(codes)]
+
+
+def ink_on(colour: str) -> str:
+    """The colour of text on a level's: dark on light ones, in the dark the reverse."""
+    return INK if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]) else PAPER
+
+
+def css_colours() -> str:
+    """The colours as properties of a page (``--ink``, ``--l1``), light and dark."""
+    light, dark = (
+        "".join(f"--{name}: {colour}; " for name, colour in colours.items())
+        for colours in (LIGHT, DARK)
+    )
+    classes = "".join(
+        f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
+        for name in (*RAMP, "unsure", *(f"s{number}" for number in range(1, 7)))
+    )
+    return (
+        f":root {{ {light}}}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
+        f":root[data-theme=dark] {{ {dark}}}\n"
+        f"@media print {{ :root:root:root {{ {light}}} }}\n{classes}"
+    )
 
 
 def draw_level_bars(

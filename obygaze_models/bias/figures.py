@@ -11,12 +11,12 @@ from obygaze_models.bias.gender_score import ObjectScores, truncate
 from obygaze_models.bias.ratings import Share
 from obygaze_models.bias.run_battery import SIGNIFICANT, BatteryResults
 from obygaze_models.figures import (
-    Bar,
+    Dot,
     Line,
     Point,
     dot_plot,
     format_number,
-    grouped_bars,
+    grouped_dots,
     numbered_series,
 )
 
@@ -59,6 +59,7 @@ def battery_figure(results: BatteryResults) -> Figure:
         points,
         title=title,
         axis="effect size d",
+        ends=("X nearer to B", "X nearer to A"),
         description="; ".join(
             f"{row.name}: {row.association.d:+.2f}, p {row.association.p:.3g}"
             for row in results.rows
@@ -94,7 +95,7 @@ def _methods(results: BatteryResults) -> str:
     text = f"p is {' or '.join(used)}"
     if all(row.association.low is None for row in results.rows):
         return f"{text}."
-    return f"{text}, the interval from draws of items with replacement: they may disagree."
+    return f"{text}, the interval from draws of items with replacement."
 
 
 def rates_figure(rates: Rates) -> Figure:
@@ -120,7 +121,7 @@ def rates_figure(rates: Rates) -> Figure:
         for name, by_condition in groups.items()
     }
     has_intervals = any(bar.low is not None for row in bars.values() for bar in row)
-    return grouped_bars(
+    return grouped_dots(
         bars,
         numbered_series(conditions),
         title=f"Emotion words in {counted(rates.captions, 'caption')}",
@@ -136,10 +137,10 @@ def shares_figure(shares: Sequence[Share]) -> Figure:
     """Shares of images labelled as sexualised: a bar a rater, for each group."""
     raters = list(dict.fromkeys(share.rater for share in shares))
     images = sum({share.group: share.images for share in shares}.values())
-    bars: dict[str, list[Bar]] = {}
+    bars: dict[str, list[Dot]] = {}
     for share in shares:
-        bars.setdefault(share.group, []).append(Bar(share.share, share.low, share.high))
-    return grouped_bars(
+        bars.setdefault(share.group, []).append(Dot(share.share, share.low, share.high))
+    return grouped_dots(
         bars,
         numbered_series(raters),
         title=f"Images labelled as sexualised, of {images:,}",
@@ -160,7 +161,7 @@ def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
     }
     measures = [name for name in titles if any(getattr(scores, name) for scores in objects)]
     bars = {
-        scores.object: [Bar(getattr(getattr(scores, name), "man_share", None)) for name in measures]
+        scores.object: [Dot(getattr(getattr(scores, name), "man_share", None)) for name in measures]
         for scores in objects[:MAX_OBJECTS]
     }
     series = [titles[name] for name in measures]
@@ -168,7 +169,7 @@ def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
     title = f"Objects and gender, {counted(captions, 'caption')}"
     if len(objects) > MAX_OBJECTS:
         title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
-    return grouped_bars(
+    return grouped_dots(
         bars,
         numbered_series(series),
         title=title,
@@ -181,12 +182,12 @@ def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
     )
 
 
-def _rate_bar(rate: Rate | None) -> Bar:
-    return Bar(None) if rate is None else Bar(rate.rate, rate.low, rate.high)
+def _rate_bar(rate: Rate | None) -> Dot:
+    return Dot(None) if rate is None else Dot(rate.rate, rate.low, rate.high)
 
 
 def _description(
-    bars: Mapping[str, Sequence[Bar]],
+    bars: Mapping[str, Sequence[Dot]],
     series: Sequence[str],
     to_text: Callable[[float], str] = format_number,
 ) -> str:

@@ -146,12 +146,18 @@ class Comparisons:
             if len(titles) > 1:
                 group += f", {METRICS[key].title}"
             points.append(Point(label, score.difference, low, high, group=group))
-        order = "{} minus {}".format(*runs.pop()) if same_models else "first minus second"
+        names = {(comparison.first.name, comparison.second.name) for comparison, _ in selected}
+        pair = runs if same_models else names
+        first, second = pair.pop() if len(pair) == 1 else ("first", "second")
+        ends = f"{second} better", f"{first} better"
+        if all(METRICS[key].lower_is_better for _, key in selected):
+            ends = ends[1], ends[0]
         title = " and ".join(titles)
         return dot_plot(
             points,
             title=f"Differences in {title}",
-            axis=f"difference in {title}, {order}",
+            axis=f"difference in {title}, {first} minus {second}",
+            ends=ends,
             description="; ".join(
                 f"{point.group}: {point.label} {_format(point.value, signed=True)}"
                 for point in points

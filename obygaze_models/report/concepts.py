@@ -1,15 +1,30 @@
-"""Whether the models' concepts are the annotators': a table, and a line for each other run."""
+"""Concepts: how often annotators mark them, how well models detect them, what goes with errors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from obygaze_features.common.figures import INK, SERIES
 from obygaze_models.explain.concept_quality import ConceptQuality, concept_quality
+from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.figures import (
+    Dot,
+    Panel,
+    Series,
+    error_factors,
+    inline_svg,
+    level_series,
+    panel_plot,
+    round_up,
+)
+from obygaze_models.report.annotators import Annotators
+from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
+from obygaze_models.report.score_tables import kind_of
 
-__all__ = ["ConceptTables", "concept_tables"]
+__all__ = ["ConceptTables", "concept_figure", "concept_tables", "error_figure"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,96 @@ class ConceptTables:
     rows: tuple[tuple[Html, ...], ...]
     names: tuple[str, ...]
     others: tuple[tuple[Html, ...], ...]
+
+
+def concept_figure(head: Headline) -> Html | None:
+    """Each concept's share in each level, how well a model detects it, and annotators' kappa.
+
+    None where no concept is marked. Sorted by the highest level's share less the lowest's.
+    """
+    run, levels = head.run, head.run.record.manifest.levels
+    clips = list(run.clips.values())
+    concepts = sorted({name for clip in clips for name in clip.concepts})
+    by_level = {code: [clip.concepts for clip in clips if clip.level == code] for code in levels}
+    marked = [code for code, marks in by_level.items() if any(marks)]
+    if not concepts or not marked:
+        return None
+    shares = {
+        name: [sum(name in marks for marks in by_level[code]) / len(by_level[code])
+               for code in marked]
+        for name in concepts
+    }  # fmt: skip
+    concepts.sort(key=lambda name: shares[name][0] - shares[name][-1])
+    series = dict(zip(levels, level_series(levels), strict=True))
+    panels = [
+        Panel(
+            "marked, share of a level’s clips",
+            [[Dot(share) for share in shares[name]] for name in concepts],
+            [series[code] for code in marked],
+            limits=(0.0, round_up(max(map(max, shares.values())))),
+            percent=True,
+        )
+    ]
+    if detected := _detected(head):
+        model, dots = detected
+        panels.append(
+            Panel(
+                f"detected by {model}, AUROC (line: chance)",
+                [[dots.get(name, Dot(None))] for name in concepts],
+                [Series(model, SERIES[0])],
+                line=0.5,
+            )
+        )
+    if head.annotators is not None:
+        kappas = _kappas(head.annotators)
+        low = min([0.0, *kappas.values()])
+        panels.append(
+            Panel(
+                "annotators agree, kappa (line: chance)",
+                [[Dot(kappas.get(name))] for name in concepts],
+                [Series("kappa", INK)],
+                limits=(0.0 if low > -0.05 else -1.0, 1.0),
+                line=0.0,
+            )
+        )
+    figure = panel_plot(
+        concepts,
+        panels,
+        title="Concepts by level of the clip",
+        description="; ".join(
+            f"{name}: {', '.join(f'{share:.0%}' for share in shares[name])}" for name in concepts
+        ),
+    )
+    return Html(inline_svg(figure))
+
+
+def _kappas(annotators: Annotators) -> dict[str, float]:
+    """The mean kappa of each concept over each two annotators."""
+    values: dict[str, list[float]] = {}
+    for pair in annotators.pairs:
+        for entry in pair.concepts:
+            if entry.kappa is not None:
+                values.setdefault(entry.concept, []).append(entry.kappa)
+    return {name: sum(kappas) / len(kappas) for name, kappas in values.items()}
+
+
+def _detected(head: Headline) -> tuple[str, dict[str, Dot]] | None:
+    """The first bottleneck of the run: its AUROC a concept, less and plus a deviation of fits."""
+    quality = concept_quality(head.run.results.explained, head.run.clips)
+    if not quality:
+        return None
+    first = quality[0]
+    dots = {}
+    for entry in quality:
+        if (entry.model, entry.task) == (first.model, first.task):
+            std = entry.auroc_std or 0.0
+            low, high = (
+                (None, None)
+                if entry.auroc is None or entry.runs < 2
+                else (max(0.0, entry.auroc - std), min(1.0, entry.auroc + std))
+            )
+            dots[entry.concept] = Dot(entry.auroc, low, high)
+    return _model(head.run, first), dots
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
@@ -49,6 +154,35 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
     models = dict.fromkeys(_model(main, entry) for entry in by_run[main.number])
     rows = _main_rows(main, by_run[main.number])
     return ConceptTables(main.name, tuple(models), tuple(rows), names, tuple(others))
+
+
+def error_figure(head: Headline) -> tuple[Html, Html] | None:
+    """What goes with the best model's errors over all films, and its caption; None without any."""
+    row = head.best
+    if kind_of(row.run) == "concepts":
+        return None
+    predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
+    wrong = int(predictions.wrong.sum())
+    if not 0 < wrong < len(predictions.ids):
+        return None
+    clips = [row.run.clips[clip] for clip in predictions.ids]
+    factors = factors_of_clips(clips, predictions.wrong, list(row.run.record.manifest.levels))
+    figure = error_factors(
+        factors[:1],
+        {},
+        title=f"When {row.model} is wrong",
+        description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
+    )
+    key = "errors", row.run.number, row.model
+    caption = html(
+        "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
+        "wrong, others held (log-odds; 95% of draws of films). Each film on its own: obygaze "
+        "reproduce fig6.",
+        row.model,
+        number(wrong, *key, "wrong", form=","),
+        number(len(clips), *key, "clips", form=","),
+    )
+    return Html(inline_svg(figure)), caption
 
 
 def _main_rows(run: ReportRun, quality: Sequence[ConceptQuality]) -> list[tuple[Html, ...]]:

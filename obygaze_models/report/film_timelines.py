@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from obygaze_features import Timelines
-from obygaze_features.common.figures import SERIES, level_colours
+from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ExperimentError, ObygazeError, UsageError
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.manifests import LabelSet
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import FrameScores, name_film
 from obygaze_models.explain.moments import Moment, Moments
@@ -99,22 +99,17 @@ def other_label_sets(run: ReportRun) -> list[LabelSet]:
 
     None where the manifest is not at hand, or is another one by now.
     """
-    folder = Path(run.record.experiment["manifest"])
-    try:
-        manifest = Manifest.load(folder)
-        if manifest.digest != run.record.manifest.digest:
-            return []
-        names = [name for name in manifest.label_names if name != run.record.manifest.labels]
-        return [manifest.labels(name) for name in names[:MAX_LABEL_SETS]]
-    except (ObygazeError, OSError):
+    if run.manifest is None:
         return []
+    names = [name for name in run.manifest.label_names if name != run.record.manifest.labels]
+    return [run.manifest.labels(name) for name in names[:MAX_LABEL_SETS]]
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Code, name and the number of the page's colour of each level."""
-    colours = level_colours(list(levels))
+    """Code, name and the name of the page's colour of each level."""
+    colours = level_colour_names(list(levels))
     return [
-        {"code": code, "name": name, "colour": SERIES.index(colour) + 1}
+        {"code": code, "name": name, "colour": colour}
         for (code, name), colour in zip(levels.items(), colours, strict=True)
     ]
 

@@ -1,170 +1,185 @@
-"""Scores film by film: of films that were left out, or of each film's clips in a test fold."""
+"""The films on one screen: a strip each, sorted by how much of it annotators were sure of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_models.metrics import Scores, f1_titles, score
+from obygaze_features.common.figures import level_colour_names
+from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.metrics import METRICS, score
 from obygaze_models.published import published_film
+from obygaze_models.report.film_timelines import film_of
+from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
-from obygaze_models.report.runs import ModelResults, ReportRun, default_run
+from obygaze_models.report.runs import ModelResults
+from obygaze_models.report.score_tables import kind_of
 
-__all__ = ["FilmTable", "film_tables"]
+__all__ = ["FilmStrip", "FilmStrips", "film_strips"]
 
-MAX_TABLES = 3
-"""With more runs, only those that left films out and the explorer's first have a table."""
+WIDTH, LANE, GAP = 1000, 6, 2
 
 
 @dataclass(frozen=True)
-class FilmTable:
-    """A table: `column_groups` are headings and the titles of their columns; cells are HTML.
+class FilmStrip:
+    """A film: its link into the explorer, title, lanes as SVG, and numbers."""
 
-    `count_title` names the class whose clips are counted.
-    """
-
+    film: str
     title: str
-    caption: str
-    count_title: str
-    column_groups: tuple[tuple[str, tuple[str, ...]], ...]
-    rows: tuple[tuple[Html, ...], ...]
+    share: Html
+    lanes: Html
+    agreement: Html | None
+    score: Html
+    paper: Html | None
 
 
-def film_tables(runs: Sequence[ReportRun]) -> list[FilmTable]:
-    """A table a run and, where films were left out, a test set."""
-    chosen = [
-        run
-        for run in runs
-        if not run.record.experiment["concepts"]
-        and any(clip.film for clip in run.clips.values())
-        and (
-            len(runs) <= MAX_TABLES or run.protocol == "leave-film-out" or run is default_run(runs)
+@dataclass(frozen=True)
+class FilmStrips:
+    """All films, the names of their lanes, what is counted, and whose score by which metric."""
+
+    films: tuple[FilmStrip, ...]
+    lanes: tuple[str, ...]
+    levels: tuple[tuple[str, str], ...]
+    counted: str
+    model: str
+    metric: str
+    agreement: bool
+    paper: bool
+
+
+def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
+    """The strips of the explorer's first run; None where no films are named.
+
+    Parameters
+    ----------
+    head
+        The scores of the first screen; its best model of that run has a lane.
+    ordered
+        All clips, film by film, in scene order.
+    """
+    run, experiment = head.run, head.run.record.experiment
+    films: dict[str, list[Clip]] = {}
+    for clip in ordered:
+        if clip.id in run.clips and clip.film:
+            films.setdefault(film_of(clip), []).append(run.clips[clip.id])
+    if not films or experiment["concepts"]:
+        return None
+    row = next((row for row in head.rows if row.run is run), None)
+    if row is None:
+        return None
+    results = run.mean_predictions(row.model, row.entry.test)
+    names = run.record.manifest.levels
+    counted = list(experiment["positives"]) or [list(names)[-1]]
+    metric = "f1" if kind_of(run) == "levels" else "f1_weighted"
+    annotators = head.annotators
+    label_sets: Mapping[str, Mapping[str, str]] = (
+        annotators.levels
+        if annotators is not None
+        else {"annotators": {clip.id: clip.level for clip in run.clips.values()}}
+    )
+    timed = all(None not in (clip.start, clip.end) for same in films.values() for clip in same)
+    spans = {film: _spans(clips, timed=timed) for film, clips in films.items()}
+    longest = max(end for same in spans.values() for _, end in same)
+    strips = []
+    for film, clips in films.items():
+        ids = [clip.id for clip in clips]
+        share = sum(clip.level in counted for clip in clips) / len(clips)
+        scores = _scores(results, set(ids))
+        paper = published_film(
+            run.record, row.model, run.train_of(row.entry.test), row.entry.test, film
         )
-    ]
-    tables = []
-    for run in chosen:
-        if run.protocol == "leave-film-out":
-            tables += [_left_out(run, test) for test in run.record.tests]
-        else:
-            tables.append(_in_fold(run))
-    return tables
-
-
-def _left_out(run: ReportRun, test: str) -> FilmTable:
-    scores = [entry for entry in run.record.scores if entry.test == test]
-    titles = {clip.film: clip.title for clip in run.clips.values()}
-    averages = f1_titles(multiclass=bool(run.record.experiment["levels"]))
-    train = run.train_of(test)
-    films = list(dict.fromkeys(film for entry in scores for film in entry.groups))
-    papers = {
-        (entry.model, film): paper
-        for entry in scores
-        for film in films
-        if (paper := published_film(run.record, entry.model, train, test, film))
-    }
-    with_paper = list(dict.fromkeys(model for model, _ in papers))
-    column_groups = []
-    for entry in scores:
-        column_groups.append((str(entry.model), tuple(averages.values())))
-        if entry.model in with_paper:
-            column_groups.append(("Paper", ("Table 4",)))
-    rows = []
-    for film in films:
-        cells = [html("{}", titles.get(film, film)), *_counts(run, film, test)]
-        for entry in scores:
-            for metric in averages:
-                key = "film", run.number, entry.model, test, film, metric
-                group = entry.groups.get(film)
-                cells.append(
-                    html(
-                        "{} <small>({})</small>",
-                        number(group.mean[metric], *key, "mean"),
-                        number(group.std[metric], *key, "std"),
-                    )
-                    if group
-                    else number(None)
-                )
-            if entry.model in with_paper:
-                paper = papers.get((entry.model, film))
-                cells.append(
-                    html(
-                        "{} <small>({})</small>",
-                        number(paper.mean, "published", "Table 4", film),
-                        number(paper.std, "published", "Table 4", film, "std"),
-                    )
-                    if paper
-                    else number(None)
-                )
-        rows.append(tuple(cells))
-    note = ""
-    if with_paper:
-        note = (
-            f" The paper’s Table 4 stands beside {', '.join(with_paper)}; which average it printed "
-            "is not said, its code scores networks by weighted F1."
+        equal = None if annotators is None else annotators.equal_levels(ids)
+        strip = FilmStrip(
+            film,
+            clips[0].title or film,
+            number(share, "film", run.number, film, "share", form="%"),
+            _lanes(clips, spans[film], label_sets, names, results, WIDTH / longest),
+            None
+            if annotators is None
+            else number(equal, "film", run.number, film, "equal", form="%"),
+            number(scores.get(metric), "film", run.number, row.model, "pooled", film, metric),
+            number(paper.mean, "published", "Table 4", film) if paper else None,
         )
-    return FilmTable(
-        f"{run.name}: {test}",
-        "Each film in turn was left out of training and tested; mean and, in brackets, standard "
-        f"deviation over the fits that tested it, one for each validation film.{note}",
-        _count_title(run),
-        tuple(column_groups),
-        tuple(rows),
+        strips.append((share, strip))
+    strips.sort(key=lambda pair: -pair[0])
+    colours = level_colour_names(list(names))
+    return FilmStrips(
+        tuple(strip for _, strip in strips),
+        (*label_sets, row.model),
+        tuple(zip(colours, names.values(), strict=True)),
+        " or ".join(names.get(code, code) for code in counted),
+        row.model,
+        METRICS[metric].title,
+        annotators is not None,
+        any(strip.paper for _, strip in strips),
     )
 
 
-def _in_fold(run: ReportRun) -> FilmTable:
-    multiclass = bool(run.record.experiment["levels"])
-    averages = f1_titles(multiclass=multiclass)
-    films = list(dict.fromkeys(clip.film for clip in run.clips.values() if clip.film))
-    titles = {clip.film: clip.title for clip in run.clips.values()}
-    by_model = {results.model: _by_film(run, results) for results in run.models}
-    rows = []
-    for film in films:
-        cells = [html("{}", titles[film]), *_counts(run, film)]
-        for results in run.models:
-            scores = by_model[results.model].get(film, {})
-            for metric in averages:
-                key = "film", run.number, results.model, "pooled", film, metric
-                cells.append(number(scores.get(metric), *key))
-        rows.append(tuple(cells))
-    return FilmTable(
-        run.name,
-        "Scores of each film’s test clips, by the mean probability over the fits. Of few clips a "
-        "score says little: their numbers stand beside them.",
-        _count_title(run),
-        tuple((results.model, tuple(averages.values())) for results in run.models),
-        tuple(rows),
-    )
-
-
-def _by_film(run: ReportRun, results: ModelResults) -> dict[str, Scores]:
+def _scores(results: ModelResults, ids: Collection[str]) -> Mapping[str, float | None]:
+    """The scores of a film's test clips by their mean probabilities, as the explorer draws them."""
     means = results.predictions
-    films = np.array([run.clips[clip].film for clip in means.ids])
-    return {
-        str(film): score(means.labels[films == film], means.probabilities[films == film])
-        for film in np.unique(films)
-    }
+    rows = np.array([clip in ids for clip in means.ids], dtype=bool)
+    return score(means.labels[rows], means.probabilities[rows]) if rows.any() else {}
 
 
-def _counts(run: ReportRun, film: str, test: str = "") -> list[Html]:
-    """Test clips of a film, and how many of them are of the last class."""
-    label_of = {
-        clip: label
-        for fit in run.results.said
-        if test in ("", fit.test)
-        for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
-        if run.clips[clip].film == film
-    }
-    last = len(run.models[0].classes) - 1
-    key = "film", run.number, film, test or "all"
-    return [
-        number(len(label_of), *key, "clips", form=","),
-        number(sum(label == last for label in label_of.values()), *key, "positives", form=","),
-    ]
+def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
+    """Each clip's start and end in seconds; where any has none, its place among its film's."""
+    if timed:
+        return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
+    return [(float(place), float(place + 1)) for place in range(len(clips))]
 
 
-def _count_title(run: ReportRun) -> str:
-    classes = run.models[0].classes
-    return "Positive" if len(classes) == 2 else classes[-1]
+def _lanes(
+    clips: Sequence[Clip],
+    spans: Sequence[tuple[float, float]],
+    label_sets: Mapping[str, Mapping[str, str]],
+    names: Mapping[str, str],
+    results: ModelResults,
+    scale: float,
+) -> Html:
+    """A lane an annotator, one of the clips that the model names, one where it differs."""
+    last = len(results.classes) - 1
+    means = results.predictions
+    called = dict(zip(means.ids, (means.called == last).tolist(), strict=True))
+    wrong = dict(zip(means.ids, means.wrong.tolist(), strict=True))
+    rows: list[list[str]] = []
+    colours = dict(zip(names, level_colour_names(list(names)), strict=True))
+    for labels in label_sets.values():
+        rows.append([colours.get(labels.get(clip.id, ""), "") for clip in clips])
+    rows.append(["model" if called.get(clip.id) else "" for clip in clips])
+    rows.append(["differs" if wrong.get(clip.id) else "" for clip in clips])
+    paths = []
+    for lane, row in enumerate(rows):
+        y = lane * (LANE + GAP)
+        for colour in filter(None, dict.fromkeys(row)):
+            boxes = _joined_spans(spans, [name == colour for name in row])
+            shape = "".join(
+                f"M{start * scale:.0f} {y}H{max(end * scale, start * scale + 1):.0f}v{LANE}"
+                f"H{start * scale:.0f}z"
+                for start, end in boxes
+            )
+            paths.append(html('<path class="{}" d="{}"/>', colour, shape))
+    height = len(rows) * (LANE + GAP)
+    end = max(end for _, end in spans) * scale
+    return html(
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
+        'aria-hidden="true"><path class="tested" d="M0 0H{}V{}H0z"/>{}</svg>',
+        WIDTH, height, height, f"{end:.0f}", height - GAP, Html("".join(paths)),
+    )  # fmt: skip
+
+
+def _joined_spans(
+    spans: Sequence[tuple[float, float]], chosen: Sequence[bool]
+) -> list[tuple[float, float]]:
+    """The chosen spans; those that touch are one."""
+    boxes: list[tuple[float, float]] = []
+    for (start, end), is_chosen in zip(spans, chosen, strict=True):
+        if not is_chosen:
+            continue
+        if boxes and start <= boxes[-1][1] + 0.05:
+            boxes[-1] = boxes[-1][0], end
+        else:
+            boxes.append((start, end))
+    return boxes

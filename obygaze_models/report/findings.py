@@ -1,180 +1,296 @@
-"""The summary of a page: the scores in sentences, beside chance and the paper."""
+"""The first screen of a page: what was found in sentences, its limits, and one picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from obygaze_features.common.text import counted
-from obygaze_models.experiments.record import TestSet
+from obygaze_features.common.text import join_some
+from obygaze_models.figures import Line, Point, dot_plot, inline_svg
 from obygaze_models.intervals import too_few
-from obygaze_models.metrics import METRICS, TREC
+from obygaze_models.metrics import METRICS
+from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.html import Html, count, html, joined, number
-from obygaze_models.report.runs import ReportRun
-from obygaze_models.report.score_tables import Cell, Column, Row, ScoreTable
+from obygaze_models.report.runs import ReportRun, default_run
+from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_metric, kind_of
 
-__all__ = ["findings", "score_key"]
+__all__ = ["Headline", "alarms", "findings", "headline", "limits", "score_figure"]
 
-MAX_SENTENCES = 6
-"""With more scores, only the best of each test set has a sentence."""
+MAX_MODELS = 6
+MAX_LIMITS = 2
 
 
-def findings(tables: Sequence[ScoreTable], runs: Sequence[ReportRun]) -> list[Html]:
-    """A sentence for each score; or, with many scores, for the best on each test set."""
-    cells = [
-        (table, column, row, cell)
+@dataclass(frozen=True, eq=False)
+class Headline:
+    """The scores of the first screen: the best models of a test set, best first."""
+
+    run: ReportRun
+    metric: str
+    rows: tuple[ScoreRow, ...]
+    annotators: Annotators | None
+
+    @property
+    def best(self) -> ScoreRow:
+        """The best model."""
+        return self.rows[0]
+
+    @property
+    def few(self) -> str:
+        """Why an interval would look surer than it is; empty where it is not."""
+        return too_few(self.best.test.classes.values(), self.best.entry.films)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the best model's score, where there are clips and films enough."""
+        return None if self.few else self.best.entry.interval.get(self.metric)
+
+    @property
+    def human(self) -> float | None:
+        """One annotator's F1 against another on the same task."""
+        if self.annotators is None or kind_of(self.run) != "levels":
+            return None
+        return self.annotators.f1(self.best.test)
+
+
+def headline(
+    tables: Sequence[ScoreTable], runs: Sequence[ReportRun], annotators: Annotators | None
+) -> Headline:
+    """The best models on the largest test set of the explorer's first run, and of runs like it."""
+    run = default_run(runs)
+    kind, metric = kind_of(run), headline_metric(run)
+    test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
+    manifest = run.record.manifest
+    rows = [
+        row
         for table in tables
         for row in table.rows
-        for column, cell in row.cells.items()
+        if table.kind == kind
+        and row.run.protocol == run.protocol
+        and (row.run.record.manifest.digest, row.run.record.manifest.labels)
+        == (manifest.digest, manifest.labels)
+        and (row.entry.test == test or kind == "concepts")
+        and metric in row.entry.mean
     ]
-    if len(cells) <= MAX_SENTENCES:
-        return [_score(*parts) for parts in cells]
-    return [_overview(runs), *(line for table in tables for line in _best_scores(table))]
+    rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
+    return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
 
 
-def score_key(cell: Cell, metric: str, part: str) -> tuple[object, ...]:
-    """The key of a number of a cell's scores."""
-    return "score", cell.run, cell.scores["model"], cell.scores["test"], metric, part
-
-
-def _overview(runs: Sequence[ReportRun]) -> Html:
-    clips = {clip for run in runs for clip in run.clips}
-    films = {clip.film for run in runs for clip in run.clips.values()}
-    features = list(dict.fromkeys(run.feature for run in runs))
-    protocols = len({run.protocol for run in runs})
-    return html(
-        "{} on {} and {}: {} models, {} annotated clips of {}.",
-        counted(len(runs), "run"),
-        html("{} sets of features", count(len(features)))
-        if len(features) > 1
-        else html("features of {}", features[0]),
-        counted(protocols, "protocol"),
-        count(sum(len(run.record.models) for run in runs)),
-        count(len(clips)),
-        counted(len(films), "film"),
-    )
-
-
-def _score(table: ScoreTable, column: Column, row: Row, cell: Cell) -> Html:
-    return html(
-        "On {}, {}, {} {}.",
-        column.test,
-        _test_set(table, column, cell),
-        row.model if len(table.runs) == 1 else f"{row.model} on {row.feature}",
-        _scores(table, column, cell),
-    )
-
-
-def _best_scores(table: ScoreTable) -> list[Html]:
-    """For each test set the best of all models that were tested on it."""
-    sentences = []
-    for test in dict.fromkeys(column.test for column in table.columns):
-        scored = [
-            (cell.scores["mean"][table.main_metric], row, column, cell)
-            for row in table.rows
-            for column, cell in row.cells.items()
-            if column.test == test and cell.scores["mean"][table.main_metric] is not None
-        ]
-        if not scored:
-            sentences.append(html("{}, {}: no score is defined.", table.heading, test))
-            continue
-        _, row, column, cell = max(scored, key=lambda parts: parts[0])
-        trained = "" if column.train == test else html(", trained on {}", column.train)
-        among = html(", the best of {},", count(len(scored))) if len(scored) > 1 else ""
-        sentences.append(
+def alarms(head: Headline) -> list[Html]:
+    """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
+    record = head.run.record
+    lines = [html("{}", str(w)) for w in record.warnings if w.code in ("synthetic", "leak")]
+    tested, films = head.run.tested_films, head.run.films
+    if len(tested) == 1 < len(films):
+        lines.append(html("This tests 1 of {} films: {}.", count(len(films)), tested[0]))
+    if head.few:
+        test = head.best.test
+        smallest = min(test.classes, key=test.classes.__getitem__)
+        lines.append(
             html(
-                "{}, {}, {}: {} on {}{}{}{} {}.",
-                table.heading,
-                test,
-                _test_set(table, column, cell),
-                row.model,
-                row.feature,
-                trained,
-                among,
-                "," if trained and not among else "",
-                _scores(table, column, cell),
+                "Few test clips: {} of {}, {} of them {}, from {} films. Other clips might give "
+                "quite another score.",
+                number(test.clips, *head.best.test_key("clips"), form=","),
+                head.best.entry.test,
+                number(test.classes[smallest], *head.best.test_key("class", smallest), form=","),
+                smallest,
+                count(head.best.entry.films),
             )
         )
-    # With many concepts side by side, the table is the shorter summary.
-    return sentences if len(sentences) <= MAX_SENTENCES else []
+    return lines
 
 
-def _record(table: ScoreTable, column: Column, cell: Cell) -> TestSet:
-    run = next(run for run in table.runs if run.number == cell.run)
-    return run.record.tests[column.test]
+def findings(head: Headline) -> list[Html]:
+    """Three sentences: what annotators marked, what the best model does, and beside whom."""
+    return [_annotated(head), _model(head), _beside(head)]
 
 
-def _test_set(table: ScoreTable, column: Column, cell: Cell) -> Html:
-    test = _record(table, column, cell)
-    key = "test", cell.run, column.test
-    if test.positives is None:
+def _annotated(head: Headline) -> Html:
+    run, experiment = head.run, head.run.record.experiment
+    clips, films = run.clips, len(run.films)
+    key = "annotated", run.number
+    of = html(
+        "{} clips{}",
+        number(len(clips), *key, "clips", form=","),
+        html(" of {} films", count(films)) if films > 1 else "",
+    )
+    if experiment["concepts"]:
         parts = [
-            html("{} are {}", number(size, *key, "class", name, form=","), name)
-            for name, size in test.classes.items()
+            html("{} in {}", name, number(_marked(run, name), *key, "concept", name, form=","))
+            for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
         ]
-        return html("where {}", joined(parts))
+        return html("Annotators marked {} of {}.", joined(parts), of)
+    levels = experiment["positives"] or experiment["levels"]
+    names = run.record.manifest.levels
+    totals = {
+        code: number(
+            sum(clip.level == code for clip in clips.values()), *key, "level", code, form=","
+        )
+        for code in levels
+    }
+    if levels != ["S"] or names.get("S") != "Sure":
+        parts = [html("{} to {}", names.get(code, code), total) for code, total in totals.items()]
+        return html("Annotators gave {} of {}.", joined(parts), of)
+    both = ""
+    if head.annotators is not None:
+        annotators = len(head.annotators.levels)
+        both = html(
+            "; {} of them in {}",
+            "both" if annotators == 2 else f"all {annotators}",
+            number(head.annotators.in_all(levels, clips), *key, "all annotators", form=","),
+        )
+    return html("Annotators were sure of objectification in {} of {}{}.", totals["S"], of, both)
+
+
+def _marked(run: ReportRun, concept: str) -> int:
+    return sum(concept in clip.concepts for clip in run.clips.values())
+
+
+def _model(head: Headline) -> Html:
+    row, mean = head.best, head.best.entry.mean
+    score = html(
+        "{}, {} {}{}",
+        row.model,
+        METRICS[head.metric].title,
+        number(mean[head.metric], *row.key(head.metric, "mean")),
+        _interval(head),
+    )
+    if "recall" not in mean:
+        share = number(mean["balanced_accuracy"], *row.key("balanced_accuracy", "mean"), form="%")
+        return html(
+            "{} gives {} of the clips of a level their level ({}).", _who(row), share, score
+        )
+    if mean["precision"] is None:
+        return html("{} names no clip at all ({}).", _who(row), score)
+    target = "of those clips" if kind_of(head.run) == "levels" else f"of “{row.entry.test}”"
     return html(
-        "where {} of {} clips are positive",
-        number(test.positives, *key, "positives", form=","),
-        number(test.clips, *key, "clips", form=","),
+        "{} finds {} {}; of the clips that it names, {} are right ({}).",
+        _who(row),
+        number(mean["recall"], *row.key("recall", "mean"), form="of 10"),
+        target,
+        number(mean["precision"], *row.key("precision", "mean"), form="of 10"),
+        score,
     )
 
 
-def _scores(table: ScoreTable, column: Column, cell: Cell) -> Html:
-    """The headline metrics, the last of them beside chance and the paper."""
-    test, last = _record(table, column, cell), table.headline_metrics[-1]
-    scores = joined([_metric(cell, metric, test) for metric in table.headline_metrics], "; it ")
-    return html("{}{}{}", scores, _beside_chance(cell, column, test, last), _published(cell, last))
+def _who(row: ScoreRow) -> str:
+    record = row.run.record
+    if record.leaked:
+        return "A model that was trained on some of the very clips that test it"
+    if record.films.also_trained:
+        return "A model that was trained on other clips of the same films"
+    return "A model that never saw the film"
 
 
-def _metric(cell: Cell, metric: str, test: TestSet) -> Html:
-    mean, name = cell.scores["mean"][metric], METRICS[metric].name
-    if mean is None:
-        reason = "no test clip is" if metric == TREC else "nothing was called"
-        return html("has no {}: {} positive", name, reason)
-    return html(
-        "reaches {} {} of {}{}",
-        "an" if name[0] in "Aa" else "a",
-        name,
-        number(mean, *score_key(cell, metric, "mean")),
-        _interval(cell, metric, test),
-    )
-
-
-def _interval(cell: Cell, metric: str, test: TestSet) -> Html | str:
-    ends = cell.scores["interval"].get(metric)
-    if ends is None:
-        return ""
-    if reason := too_few(test.classes.values(), cell.scores["films"]):
-        return html(" ({})", reason)
+def _interval(head: Headline) -> Html | str:
+    if head.interval is None:
+        return f"; {head.few}" if head.few else ""
     low, high = (
-        number(end, *score_key(cell, metric, part))
-        for end, part in zip(ends, ("low", "high"), strict=True)
+        number(end, *head.best.key(head.metric, part))
+        for end, part in zip(head.interval, ("low", "high"), strict=True)
     )
-    films = number(cell.scores["films"], *score_key(cell, metric, "films"), form=",")
-    return html(" (95% interval over draws of {} films: {} to {})", films, low, high)
+    return html("; with other films probably {} to {}", low, high)
 
 
-def _beside_chance(cell: Cell, column: Column, test: TestSet, metric: str) -> Html | str:
-    """The best chance baseline on the test clips of the same run."""
-    baselines = {name: scores[metric] or 0.0 for name, scores in test.baselines.items()}
-    if not baselines:
-        return ""
-    best = max(baselines, key=baselines.__getitem__)
-    mean = cell.scores["mean"][metric]
-    return html(
-        ", {} the best guess ({}: {})",
-        "above" if mean is not None and mean > baselines[best] else "not above",
-        best,
-        number(baselines[best], "guess", cell.run, column.test, best, metric),
+def _beside(head: Headline) -> Html:
+    """Better than guessing or not, and how annotators score against each other."""
+    row, mean = head.best, head.best.entry.mean[head.metric]
+    human = ""
+    if head.human is not None:
+        human = html(
+            " One annotator scored against the other reaches {}.",
+            number(head.human, "human", row.run.number, row.entry.test),
+        )
+    guess = row.best_guess(head.metric)
+    if guess is None or mean is None:
+        return html("There is no guess to compare it with.{}", human)
+    name, value = guess
+    if mean <= value:
+        verdict = "The model is not better than guessing"
+    elif head.interval is not None and head.interval[0] > value:
+        verdict = "The model is better than guessing"
+    else:
+        verdict = "The model may be no better than guessing"
+    shown = number(value, "guess", row.run.number, row.entry.test, name, head.metric)
+    return html("{}, which reaches {} ({}).{}", verdict, shown, name, human)
+
+
+def limits(head: Headline) -> list[str]:
+    """What may not be concluded, the gravest first."""
+    record, guess = head.best.run.record, head.best.best_guess(head.metric)
+    low = head.interval[0] if head.interval else None
+    trained = record.films.also_trained
+    candidates = [
+        ("anything about films: the data are made up", _has(head, "synthetic")),
+        ("how the model does on clips that it was not trained on", bool(record.leaked)),
+        (
+            f"how the model does on other films than {join_some(head.run.tested_films)}",
+            len(head.run.tested_films) == 1 < len(head.run.films),
+        ),
+        ("how large the score is: the test clips are too few", bool(head.few)),
+        (
+            "that the model does better than guessing",
+            guess is not None and low is not None and low <= guess[1],
+        ),
+        ("that the model would do as well on a film that it has never seen", trained > 0),
+        (
+            "that the model reads films as well as an annotator: it is scored against the merged "
+            "labels, the annotators against each other",
+            head.human is not None,
+        ),
+        (
+            "that the model sees objectification itself: it repeats these annotators’ labels by "
+            "whatever goes with them in these films",
+            True,
+        ),
+        ("that another model, backbone or set of films would score alike", True),
+    ]
+    return [text for text, holds in candidates if holds][:MAX_LIMITS]
+
+
+def _has(head: Headline, code: str) -> bool:
+    return any(warning.code == code for warning in head.run.record.warnings)
+
+
+def score_figure(head: Headline) -> Html:
+    """The best models, annotators against each other and the best guess on one axis."""
+    features = {row.run.feature for row in head.rows}
+    tasks = {row.told_apart for row in head.rows}
+    models = {row.model for row in head.rows}
+    points = []
+    for row in head.rows:
+        parts = [row.model] if len(models) > 1 or len(tasks) == 1 else []
+        parts += [row.told_apart] if len(tasks) > 1 else []
+        parts += [row.run.feature] if len(features) > 1 else []
+        low, high = row.entry.interval.get(head.metric) or (None, None)
+        if too_few(row.test.classes.values(), row.entry.films):
+            low = high = None
+        paper = row.published.get(head.metric)
+        points.append(
+            Point(
+                ", ".join(parts),
+                row.entry.mean[head.metric],
+                low,
+                high,
+                paper.mean if paper else None,
+            )
+        )
+    if head.human is not None:
+        points.append(Point("annotator against annotator", head.human, kind="annotators"))
+    guess = head.best.best_guess(head.metric) if kind_of(head.run) != "concepts" else None
+    if guess is not None:
+        points.append(Point(f"guess: {guess[0]}", guess[1], kind="guess"))
+    title = METRICS[head.metric].title
+    figure = dot_plot(
+        points,
+        title=f"{title}, {head.best.entry.test}" if len(tasks) == 1 else title,
+        axis="",
+        description="; ".join(
+            f"{point.label}: {point.value:.2f}" for point in points if point.value is not None
+        ),
+        lines=[Line(guess[1], "")] if guess is not None else [],
+        limits=(0.0, 1.0),
+        interval="95% interval",
+        value="model",
+        reference="the paper",
     )
-
-
-def _published(cell: Cell, metric: str) -> Html | str:
-    mean, paper = cell.scores["mean"][metric], cell.published.get(metric)
-    if paper is None or mean is None:
-        return ""
-    return html(
-        "; the paper has {} for {}",
-        number(paper.mean, "published", paper.row, cell.run, cell.scores["test"]),
-        paper.row,
-    )
+    return Html(inline_svg(figure))

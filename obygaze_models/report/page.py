@@ -9,14 +9,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
-from obygaze_models.report import figures
-from obygaze_models.report.concepts import concept_tables
+from obygaze_models.report.annotators import confusions, load_annotators
+from obygaze_models.report.concepts import concept_figure, concept_tables, error_figure
 from obygaze_models.report.explorer import (
     explorer_data,
     in_scene_order,
@@ -24,19 +25,13 @@ from obygaze_models.report.explorer import (
     script_json,
 )
 from obygaze_models.report.film_timelines import film_timelines
-from obygaze_models.report.films import film_tables
-from obygaze_models.report.findings import findings, score_key
+from obygaze_models.report.films import film_strips
+from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
 from obygaze_models.report.glossary import about, glossary
 from obygaze_models.report.html import Html, count, number
 from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
-from obygaze_models.report.warnings import (
-    concept_notes,
-    describe_differences,
-    leak_rows,
-    limits,
-    page_warnings,
-)
+from obygaze_models.report.score_tables import PROTOCOL_NAMES, PROTOCOLS, score_tables
+from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
 __all__ = ["render_report", "write_report"]
 
@@ -45,6 +40,8 @@ SCRIPTS = (
     "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
     "explorer-concepts.js", "explorer-link.js", "explorer.js",
 )  # fmt: skip
+
+MAX_CAUTIONS = 6
 
 
 def write_report(
@@ -89,7 +86,9 @@ def render_report(
     if not runs:
         raise ExperimentError("a report needs one run or more; name a run folder")
     prepared = prepare_runs(runs)
-    tables = score_tables(prepared)
+    tables, main = score_tables(prepared), default_run(prepared)
+    annotators = load_annotators(main)
+    head = headline(tables, prepared, annotators)
     clips = {clip.id: clip for run in prepared for clip in run.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(thumbnails, clips)
     pages = jinja2.Environment(
@@ -100,36 +99,40 @@ def render_report(
         lstrip_blocks=True,
     )
     store = None if nearest is None else open_store(nearest)
-    lanes = film_timelines(in_scene_order(clips), frames, moments, timelines)
+    ordered = in_scene_order(clips)
+    lanes = film_timelines(ordered, frames, moments, timelines)
     script = _script()
+    notes = cautions(prepared, head)
+    levels = main.record.manifest.levels
     page: str = pages.get_template("page.html").render(
         title=title or _title(prepared),
         runs=prepared,
-        main=default_run(prepared),
+        head=head,
         tables=tables,
-        warnings=page_warnings(prepared),
-        findings=findings(tables, prepared),
+        alarms=alarms(head),
+        findings=findings(head),
+        limits=limits(head),
+        score_figure=score_figure(head),
         about=about(prepared),
         glossary=glossary(prepared),
-        differences=describe_differences(prepared),
-        limits=limits(tables, prepared),
-        leaks=leak_rows(prepared),
-        concept_notes=concept_notes(prepared),
-        films=film_tables(prepared),
+        films=film_strips(head, ordered),
+        confusions=[] if annotators is None else confusions(annotators, levels),
+        concept_figure=concept_figure(head),
+        errors=error_figure(head),
         concepts=concept_tables(prepared),
         analyses=[read_analysis(path) for path in analyses],
-        annotated=figures.annotation_figures(prepared),
-        score_figures=figures.score_figures,
-        concept_figure=figures.concept_figure,
-        tree=figures.tree_figure(prepared),
-        errors=figures.error_figure(prepared),
+        cautions=notes[:MAX_CAUTIONS],
+        more_cautions=notes[MAX_CAUTIONS:],
+        leaks=leak_rows(prepared),
+        concept_notes=concept_notes(prepared),
+        protocols=PROTOCOLS,
+        protocol_names=PROTOCOL_NAMES,
         explorer=script_json(explorer_data(prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         count=count,
         number=number,
-        score_key=score_key,
-        style=Html(_template("style.css") + _template("explorer.css")),
+        style=Html(css_colours() + _template("style.css") + _template("explorer.css")),
         script=Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

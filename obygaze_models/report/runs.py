@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from obygaze_features.errors import ObygazeError
+from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run_folder import (
     Clip,
@@ -79,10 +82,36 @@ class ReportRun:
         """How clips were split."""
         return str(self.record.protocol)
 
+    @cached_property
+    def tested_clips(self) -> frozenset[str]:
+        """The clips that any model of the run was tested on."""
+        return frozenset(clip for fit in self.results.said for clip in fit.ids)
+
     @property
-    def tested_clips(self) -> int:
-        """How many clips any model of the run was tested on."""
-        return len({clip for fit in self.results.said for clip in fit.ids})
+    def tested_films(self) -> list[str]:
+        """The titles of the films with a tested clip, in order."""
+        clips = [clip for clip in self.clips.values() if clip.id in self.tested_clips]
+        return list(dict.fromkeys(clip.title for clip in clips if clip.film))
+
+    @property
+    def films(self) -> list[str]:
+        """The titles of all films, in order."""
+        return list(dict.fromkeys(clip.title for clip in self.clips.values() if clip.film))
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest with its other label sets; None where it is gone, or is another by now."""
+        try:
+            manifest = Manifest.load(self.record.experiment["manifest"])
+        except (ObygazeError, OSError):
+            return None
+        return manifest if manifest.digest == self.record.manifest.digest else None
+
+    def mean_predictions(self, model: str, test: str) -> ModelResults:
+        """A model's results on a test set, or on those that share its fits."""
+        return next(
+            entry for entry in self.models if entry.model == model and entry.task in ("", test)
+        )
 
     def train_of(self, test: str) -> str:
         """The training task of the models that were tested on `test`."""
@@ -111,8 +140,15 @@ def prepare_runs(runs: Sequence[Results]) -> list[ReportRun]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """The run that tested the most clips; of levels rather than of concepts."""
-    return max(runs, key=lambda run: (not run.record.experiment["concepts"], run.tested_clips))
+    """The run that tested the most clips; of levels rather than concepts, and without leaks."""
+    return max(
+        runs,
+        key=lambda run: (
+            not run.record.experiment["concepts"],
+            not run.record.leaked,
+            len(run.tested_clips),
+        ),
+    )
 
 
 def default_model(run: ReportRun) -> ModelResults:

@@ -1,39 +1,33 @@
-"""What to know before any score, what the data do not allow, and how the runs of a page differ."""
+"""What to keep in mind: cautions and what follows from each, and how the runs of a page differ."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.record import LeakCount, TestSet
+from obygaze_models.experiments.record import LeakCount
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import describe_official
+from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, count, html, joined, number
 from obygaze_models.report.runs import ReportRun
-from obygaze_models.report.score_tables import PROTOCOL_HEADINGS, ScoreTable
-from obygaze_models.warnings import RunWarning
+from obygaze_models.report.score_tables import PROTOCOL_NAMES
 
-__all__ = [
-    "LeakRow",
-    "concept_notes",
-    "describe_differences",
-    "leak_rows",
-    "limits",
-    "page_warnings",
-]
+__all__ = ["Caution", "LeakRow", "cautions", "concept_notes", "leak_rows"]
 
-SUMMARIES = {
-    "leak": "LEAKAGE: test clips were used for training or for stopping, so that their scores are "
-    "too high; below they are counted. ",
-    "concepts": "CONCEPTS: some concepts were learnt badly or not at all; below each is named. ",
-}
-"""What replaces the warnings of a code, if there are more than `MAX_OF_A_CODE`."""
-MAX_OF_A_CODE = 3
-_TAG = re.compile("<[^>]+>")
+CONCEPT_CODES = ("concepts",)
+"""Warnings that `concept_notes` tells in full."""
+
+
+@dataclass(frozen=True)
+class Caution:
+    """Something that limits what scores mean, and what follows from it."""
+
+    text: Html
+    follows: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,33 +40,6 @@ class LeakRow:
     train: tuple[int, int]
     validation: tuple[int, int]
     otherwise: tuple[int, int]
-
-
-def page_warnings(runs: Sequence[ReportRun]) -> list[Html]:
-    """What must be read first: each warning once, with its runs.
-
-    Many warnings on leaks or concepts become a summary here; the section of limits has them all.
-    """
-    by_warning: dict[RunWarning, list[ReportRun]] = {}
-    for run in runs:
-        for warning in run.record.warnings:
-            by_warning.setdefault(warning, []).append(run)
-    lines = []
-    for code in ("", *SUMMARIES):
-        chosen = {
-            warning: affected
-            for warning, affected in by_warning.items()
-            if (warning.code if warning.code in SUMMARIES else "") == code
-        }
-        if not code or len(chosen) <= MAX_OF_A_CODE:
-            lines += [
-                html("{} {}", str(warning), _which([run.name for run in affected], len(runs)))
-                for warning, affected in chosen.items()
-            ]
-        else:
-            names = {run.number: run.name for affected in chosen.values() for run in affected}
-            lines.append(html("{}{}", SUMMARIES[code], _which(list(names.values()), len(runs))))
-    return lines
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Html]:
@@ -91,11 +58,11 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Html]:
         numbers = affected[model, reason]
         lines.append(
             html(
-                "{}: {}; in so many of {} fits: {}. {}",
+                "{}: {}. Of {} fits: {}. {}",
                 model,
-                reason,
+                reason.rstrip("."),
                 count(sum(fits[model, number] for number in numbers)),
-                ", ".join(f"{name} ({total})" for name, total in counts.items()),
+                ", ".join(f"{name} in {total}" for name, total in counts.items()),
                 _which([run.name for run in runs if run.number in numbers], len(runs)),
             )
         )
@@ -156,171 +123,125 @@ _DIFFERENCES: tuple[tuple[str, str, Callable[[ReportRun], str]], ...] = (
 """What may differ between runs, what follows from it, and how to read it from a run."""
 
 
-def describe_differences(runs: Sequence[ReportRun]) -> list[Html]:
+def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
+    """All cautions of a page, those of the first screen's run first; each once."""
+    others = (line for run in runs if run is not head.run for line in _of_run(run))
+    lines = [*_leaks(runs), *_of_run(head.run), *_differences(runs), *others]
+    if not any(run.record.leaked for run in runs):
+        clean = "No test clip was used for training or stopping; checked id by id."
+        lines.append(Caution(html("{}", clean)))
+    return list({line.text: line for line in lines}.values())
+
+
+def _leaks(runs: Sequence[ReportRun]) -> Iterator[Caution]:
+    leaking = [run for run in runs if run.record.leaked]
+    if not leaking:
+        return
+    yield Caution(
+        html(
+            "{} of {} runs leak: test clips were in training or validation.",
+            count(len(leaking)),
+            count(len(runs)),
+        ),
+        "Their scores are too high. Do not compare them with the others; Methods counts the clips.",
+    )
+
+
+def _of_run(run: ReportRun) -> Iterator[Caution]:
+    record, films = run.record, run.record.films
+    for warning in record.warnings:
+        if warning.code not in ("leak", *CONCEPT_CODES):
+            yield Caution(html("{}", str(warning)), _FOLLOWS.get(warning.code, ""))
+    tested, all_films = run.tested_films, run.films
+    if len(tested) < len(all_films):
+        yield Caution(
+            html("{} tests {} of {} films: {}.", run.name, count(len(tested)),
+                 count(len(all_films)), join_some(tested)),
+            "The other films have no scores.",
+        )  # fmt: skip
+    if any(entry.films < 2 for entry in record.scores):
+        yield Caution(
+            html("The test clips of {} are of one film, or no films are named.", run.name),
+            "No interval can be given: it would be over other films.",
+        )
+    elif films.also_trained:
+        yield Caution(
+            html("Of the {} films in the test sets, {} have other clips in training.",
+                 count(films.tested), count(films.also_trained)),
+            "Expect lower scores on a film that the model has never seen.",
+        )  # fmt: skip
+    yield from _test_sets(run)
+    yield _fits(run)
+    yield from _join(run)
+    if record.official:
+        yield Caution(html("{}", describe_official(record)))
+
+
+_FOLLOWS = {
+    "synthetic": "The pipeline works; the scores mean nothing.",
+    "skipped": "Scores are over fewer fits than planned.",
+}
+
+
+def _test_sets(run: ReportRun) -> Iterator[Caution]:
+    for name, test in run.record.tests.items():
+        key = "test", run.number, name
+        clips = number(test.clips, *key, "clips", form=",")
+        if test.positives is None:
+            least = min(test.classes, key=test.classes.__getitem__)
+            yield Caution(
+                html("{}: the smallest class has {} of the {} test clips.", name,
+                     number(test.classes[least], *key, "class", least, form=","), clips),
+                "Macro F1 counts each class alike, weighted F1 each clip.",
+            )  # fmt: skip
+            continue
+        yield Caution(
+            html("{}: {} of the {} test clips are positive.", name,
+                 number(test.share, *key, "share", form="%"), clips),
+            "F1 and AP depend on this share: compare within one test set. One positive clip more "
+            f"or less moves recall by {1 / test.positives:.2g}.",
+        )  # fmt: skip
+
+
+def _fits(run: ReportRun) -> Caution:
+    fits, protocol = run.record.fit_count, PROTOCOL_NAMES[run.protocol]
+    if fits == 1:
+        return Caution(
+            html("{} ({}): one fit.", run.name, protocol),
+            "How much chance matters in training is unknown; more seeds would tell.",
+        )
+    if run.protocol in ("leave-film-out", "split"):
+        return Caution(
+            html("{} ({}): {} fits test different clips.", run.name, protocol, count(fits)),
+            "Their standard deviation says how clips differ, the interval how sure the mean is.",
+        )
+    return Caution(
+        html("{} ({}): {} fits share one test fold.", run.name, protocol, count(fits)),
+        "Their standard deviation says how much training matters, not how another test fold "
+        "would score.",
+    )
+
+
+def _join(run: ReportRun) -> Iterator[Caution]:
+    for _, reason, ids in run.record.join.missing():
+        yield Caution(html("{} {}.", count(len(ids)), reason), "They are in no score.")
+
+
+def _differences(runs: Sequence[ReportRun]) -> Iterator[Caution]:
     """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
-    lines = []
-    for subject, note, value_of in _DIFFERENCES:
+    for subject, follows, value_of in _DIFFERENCES:
         names: dict[str, list[str]] = {}
         for run in runs:
             names.setdefault(value_of(run), []).append(run.name)
         if len(names) > 1:
             values = [html("{} {}", value, _which(who, len(runs))) for value, who in names.items()]
-            values_html = joined(values, "; ")
-            lines.append(html("The runs have different {}: {}. {}", subject, values_html, note))
-    return lines
-
-
-def limits(tables: Sequence[ScoreTable], runs: Sequence[ReportRun]) -> list[Html]:
-    """What these data do not allow one to conclude; equal lines of several runs once."""
-    # The same text is the same line, whichever run's numbers it has.
-    lines: dict[str, tuple[Html, list[str]]] = {}
-    for table in tables:
-        for run in table.runs:
-            for line in _limits_of_run(run):
-                lines.setdefault(_TAG.sub("", line), (line, []))[1].append(run.name)
-    first = [_averages(table) for table in tables[:1] if table.kind == "levels"]
-    if any(table.kind != "classes" for table in tables):
-        first.append(
-            html(
-                "F1 and AP depend on the share of clips that are positive: compare within one test "
-                "set, with what guessing scores at the same share."
-            )
-        )
-    return [*first, *(html("{} {}", line, _which(who, len(runs))) for line, who in lines.values())]
+            text = html("The runs have different {}: {}.", subject, joined(values, "; "))
+            yield Caution(text, follows)
 
 
 def _which(names: Sequence[str], total: int) -> Html:
-    """The runs that a line applies to, folded away if there are several; nothing if all."""
+    """The runs that a line applies to: by name where they are few; nothing if all."""
     if len(names) == total:
         return Html("")
-    if len(names) == 1:
-        return html("<small>({})</small>", names[0])
-    return html(
-        '<details class="who" data-print><summary>{} of {} runs</summary> <span>{}</span>'
-        "</details>",
-        str(len(names)),
-        str(total),
-        "; ".join(names),
-    )
-
-
-def _averages(table: ScoreTable) -> Html:
-    line = (
-        "Weighted F1 is the mean of both classes’ F1 by their sizes, positive F1 that of the "
-        "positive class alone. On the same predictions they may lie far apart: compare within one "
-        "of them."
-    )
-    if table.published:
-        line += (
-            " The paper’s rows of neural networks are weighted, its concept bottlenecks positive; "
-            "its guesses are positive in version 1 and weighted in version 2, at the share of "
-            "positives of the whole dataset. Each published figure stands under its own average."
-        )
-    return html("{}", line)
-
-
-def _limits_of_run(run: ReportRun) -> list[Html]:
-    return [
-        *(_test_set(run.number, name, test) for name, test in run.record.tests.items()),
-        *_official(run),
-        _fits(run),
-        *_leaks(run.record.leaked),
-        *_films(run),
-        *_join(run),
-    ]
-
-
-def _test_set(run: int, name: str, test: TestSet) -> Html:
-    key = "test", run, name
-    clips = number(test.clips, *key, "clips", form=",")
-    if test.positives is None:
-        least = min(test.classes, key=test.classes.__getitem__)
-        return html(
-            "{}: macro F1 counts each class alike, weighted F1 each clip; the smallest class "
-            "has {} of the {} test clips.",
-            name,
-            number(test.classes[least], *key, "class", least, form=","),
-            clips,
-        )
-    return html(
-        "{}: {} of the {} test clips are positive. One positive clip more or less found moves "
-        "recall by {}.",
-        name,
-        number(test.share, *key, "share", form="%"),
-        clips,
-        number(1 / test.positives, *key, "step", digits=3),
-    )
-
-
-def _official(run: ReportRun) -> list[Html]:
-    return [html("{}", describe_official(run.record))] if run.record.official else []
-
-
-def _fits(run: ReportRun) -> Html:
-    if len({fit.fit for fit in run.record.fits}) == 1:
-        return html(
-            "{}: one fit. How much chance matters is not said; seeds in the experiment would say.",
-            PROTOCOL_HEADINGS[run.protocol],
-        )
-    fits = count(len({fit.fit for fit in run.record.fits}))
-    if run.protocol in ("leave-film-out", "split"):
-        return html(
-            "{}: the {} fits test different clips. Their standard deviation says how much scores "
-            "differ between those, not how sure the mean is; for that see the interval.",
-            PROTOCOL_HEADINGS[run.protocol],
-            fits,
-        )
-    return html(
-        "{}: the {} fits share one test fold. Their standard deviation says how much the choice of "
-        "training clips and chance matter, not how another test set would score; the interval "
-        "over draws of films says more of that.",
-        PROTOCOL_HEADINGS[run.protocol],
-        fits,
-    )
-
-
-def _leaks(leaked: Sequence[str]) -> list[Html]:
-    if leaked:
-        return []  # they have a table
-    return [html("No test clip was used for training or for stopping; checked id by id.")]
-
-
-def _films(run: ReportRun) -> list[Html]:
-    films = run.record.films
-    if any(entry.films < 2 for entry in run.record.scores):
-        return [
-            html(
-                "The test clips are of one film, or no films are named: there is no interval, "
-                "which would be over draws of films."
-            )
-        ]
-    if not films.also_trained:
-        return []
-    return [
-        html(
-            "Of the {} films in the test sets, {} have other clips in training: the scores say "
-            "little about a film that was never seen.",
-            count(films.tested),
-            count(films.also_trained),
-        )
-    ]
-
-
-def _join(run: ReportRun) -> list[Html]:
-    join = run.record.join
-    used = html(
-        "{} of the {} clips with a label that is used here have a fold and features.",
-        count(join.used),
-        count(join.labelled),
-    )
-    return [
-        used,
-        *(
-            html(
-                "{} {}.",
-                count(len(ids)),
-                f"{reason}: {join_some(ids)}",
-            )
-            for _, reason, ids in join.missing()
-        ),
-    ]
+    shown = ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
+    return html("<small>({})</small>", shown)

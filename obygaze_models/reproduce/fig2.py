@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
-from obygaze_models.figures import Bar, Share, grouped_bars, level_series, stacked_shares
+from obygaze_models.figures import (
+    Dot,
+    Panel,
+    Share,
+    level_series,
+    panel_plot,
+    round_up,
+    stacked_shares,
+)
 from obygaze_models.reproduce.context import ReproductionContext
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -32,7 +40,7 @@ def fig2(context: ReproductionContext) -> Artifacts:
     ]
     with_concepts = [code for code in codes if sum(counts.all.concepts[code].values())]
     rates = {
-        concept: [Bar(counts.all.concept_rate(code, concept)) for code in with_concepts]
+        concept: [Dot(counts.all.concept_rate(code, concept)) for code in with_concepts]
         for concept in counts.concepts
     }
     figures = {
@@ -45,13 +53,20 @@ def fig2(context: ReproductionContext) -> Artifacts:
         ),
     }
     if rates:
-        figures["fig2-concepts"] = grouped_bars(
-            rates,
-            [levels[codes.index(code)] for code in with_concepts],
-            title=f"Concepts within levels{context.title_suffix}",
-            axis="share of the level's clips that show the concept",
-            description="For each concept how common it is among the clips of each level.",
+        series = [levels[codes.index(code)] for code in with_concepts]
+        largest = max(dot.value or 0.0 for dots in rates.values() for dot in dots)
+        panel = Panel(
+            "share of the level's clips that show the concept",
+            list(rates.values()),
+            series,
+            limits=(0.0, round_up(largest)),
             percent=True,
+        )
+        figures["fig2-concepts"] = panel_plot(
+            list(rates),
+            [panel],
+            title=f"Concepts within levels{context.title_suffix}",
+            description="For each concept how common it is among the clips of each level.",
         )
     return Artifacts([_table(context, counts, codes)], figures)
 

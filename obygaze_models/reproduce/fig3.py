@@ -11,7 +11,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.run_folder import Results
-from obygaze_models.figures import Bar, Series, grouped_bars
+from obygaze_models.figures import Dot, Series, grouped_dots
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -170,14 +170,14 @@ def _figure(
     concepts: Sequence[str],
 ) -> Figure:
     groups = {
-        concept: [_bar(scores[negatives].get(concept)) for negatives in _BARS]
+        concept: [_dot(scores[negatives].get(concept)) for negatives in _BARS]
         for concept in concepts
     }
     series = [
         Series(f"against {NEGATIVES[negatives]}", SERIES[0], hatched=bars.hatched)
         for negatives, bars in _BARS.items()
     ]
-    return grouped_bars(
+    return grouped_dots(
         groups,
         series,
         title=f"Concepts found: {setting.key}{context.title_suffix}",
@@ -185,13 +185,13 @@ def _figure(
         description="For each concept the F1 of its vector against Easy Negatives only, and "
         "against all clips without the concept.",
         limits=(0, 1),
-        reference="calling all clips positive",
+        guess="calling all clips positive",
     )
 
 
-def _bar(score: _ConceptScore | None) -> Bar:
+def _dot(score: _ConceptScore | None) -> Dot:
     if score is None or score.mean is None:
-        return Bar(None)
+        return Dot(None)
     std = score.std or 0.0
     low, high = max(0.0, score.mean - std), min(1.0, score.mean + std)
-    return Bar(score.mean, low, high, reference=score.chance)
+    return Dot(score.mean, low, high, guess=score.chance)

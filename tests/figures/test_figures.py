@@ -16,18 +16,20 @@ from obygaze_features.errors import OutputExists, UsageError
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.figures import (
-    Bar,
+    Dot,
     Line,
+    Panel,
     Point,
     Series,
     Share,
     count_visits,
     dot_plot,
     error_factors,
-    grouped_bars,
+    grouped_dots,
     inline_svg,
     level_series,
     numbered_series,
+    panel_plot,
     save_figure,
     stacked_shares,
     tree_outline,
@@ -37,8 +39,8 @@ from tests.figures.drawn import texts, tips, title
 CLASSES = level_series({"EN": "Easy Negative", "S": "Sure"})
 SIDES = [Series("against EN", SERIES[0]), Series("against all", SERIES[0], hatched=True)]
 GROUPS = {
-    "Look": [Bar(0.4, 0.3, 0.55, reference=0.5), Bar(0.2)],
-    "Emotion": [Bar(0.05, -0.1, 0.2), Bar(None)],
+    "Look": [Dot(0.4, 0.3, 0.55, guess=0.5), Dot(0.2)],
+    "Emotion": [Dot(0.05, -0.1, 0.2), Dot(None)],
 }
 
 
@@ -54,48 +56,77 @@ def words(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
-def bars(limits: tuple[float, float] | None = None) -> Figure:
-    return grouped_bars(
-        GROUPS, SIDES, title="Concepts", axis="F1", description="Bars.", limits=limits
+def dots(limits: tuple[float, float] | None = None) -> Figure:
+    return grouped_dots(
+        GROUPS, SIDES, title="Concepts", axis="F1", description="Dots.", limits=limits
     )
 
 
 @pytest.mark.parametrize(("limits", "least"), [(None, -0.1), ((0.0, 1.0), 0.0)])
-def test_bars_start_at_zero_and_end_at_their_values(limits, least) -> None:
-    figure = bars(limits)
+def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
+    figure = dots(limits)
     [axes] = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == [0.4, 0.2, 0.05]
-    assert {bar.get_x() for bar in axes.patches} == {0.0}
-    assert marks(figure)["Look, against EN, published"][0][0] == 0.5
-    whiskers = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "|"]
+    marked = marks(figure)
+    at = {name: points[0][0] for name, points in marked.items()}
+    assert at == {
+        "Look, against EN": 0.4,
+        "Look, against all": 0.2,
+        "Look, against EN, guess": 0.5,
+        "Emotion, against EN": 0.05,
+    }
+    whiskers = [
+        line.get_xdata().tolist()
+        for line in axes.lines
+        if line.get_marker() == "|" and len(line.get_xdata()) == 2
+    ]
     assert [0.3, 0.55] in whiskers
     assert [least, 0.2] in whiskers
-    assert "undefined" in words(figure)
+    assert {"undefined", "0.40", "0.20", "0.05", "guess"} <= set(words(figure))
     if limits:
         assert axes.get_xlim() == limits
 
 
-def test_bars_to_the_left_of_their_origin() -> None:
-    figure = grouped_bars(
-        {"car": [Bar(0.73)], "lipstick": [Bar(0.2)]}, numbered_series(["said"]),
+def test_the_ends_of_an_axis_have_names() -> None:
+    figure = grouped_dots(
+        {"car": [Dot(0.73)], "lipstick": [Dot(0.2)]}, numbered_series(["said"]),
         title="t", axis="a", description="d", limits=(0, 1), origin=0.5, ends=("woman", "man"),
     )  # fmt: skip
-    spans = [sorted([b.get_x(), b.get_x() + b.get_width()]) for b in figure.axes[0].patches]
-    assert np.allclose(spans, [[0.5, 0.73], [0.2, 0.5]])
     assert {"← woman", "man →"} <= set(words(figure))
+    points = [Point("Look", 0.1)]
+    figure = dot_plot(points, title="", axis="a", description="", ends=("second", "first"))
+    assert {"← second", "first →"} <= set(words(figure))
+
+
+def test_panels_beside_each_other_share_their_rows() -> None:
+    shares = Panel("share", [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)]], CLASSES, percent=True)
+    kappa = Panel("kappa", [[Dot(0.5)], [Dot(None)]], numbered_series(["kappa"]), line=0.0)
+    figure = panel_plot(["Look", "Body"], [shares, kappa], title="t", description="d")
+    assert len({axes.get_position().y0 for axes in figure.axes}) == 1
+    marked = marks(figure)
+    assert {name: points[0][0] for name, points in marked.items()} == {
+        "Look, Easy Negative": 0.1,
+        "Look, Sure": 0.4,
+        "Body, Easy Negative": 0.2,
+        "Body, Sure": 0.3,
+        "Look, kappa": 0.5,
+    }
+    rows = [marked[name][0][1] for name in ("Look, Sure", "Look, kappa")]
+    assert rows[0] == rows[1] < marked["Body, Sure"][0][1]
 
 
 def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     points = [
         Point("mlp", 0.62, 0.5, 0.7, 0.67, "EN vs S", mark="*"),
         Point("svm", None, group="EN vs S"),
-        Point("mlp", 0.5, group="HN vs S"),
+        Point("net", 0.5, group="HN vs S"),
     ]
     lines = [Line(0.4, "random", "EN vs S"), Line(0.3, "random", "HN vs S")]
     figure = dot_plot(points, title="F1", axis="F1", description="d", lines=lines, interval="95%")
     marked = marks(figure)
     assert marked["mlp, published"][0][0] == 0.67
     assert marked["random"][0][0] == 0.3
+    (_, ours), (_, published) = marked["mlp, ours"][0], marked["mlp, published"][0]
+    assert published - ours > 7  # below ours, so that neither hides the other
     assert {"0.62*", "0.67", "EN vs S", "HN vs S", "undefined", "ours, with 95%"} <= set(
         words(figure)
     )
@@ -104,6 +135,18 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     spans = [line.get_ydata() for line in figure.axes[0].lines if "random" in str(line.get_gid())]
     assert spans[0][1] < spans[1][0]  # each only across the rows of its group
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
+
+
+def test_marks_and_lines_mean_the_same_in_every_figure() -> None:
+    def drawn(lines: list[Line]) -> dict[str, object]:
+        points = [Point("mlp", 0.6), Point("two", 0.5, kind="annotators")]
+        figure = dot_plot(points, title="", axis="a", description="", lines=lines)
+        return {str(line.get_gid())[4:].split(":")[0]: (line.get_linestyle(), line.get_marker())
+                for line in figure.axes[0].lines if line.get_gid()}  # fmt: skip
+
+    first, second = Line(0.4, "random"), Line(0.3, "all positive")
+    assert drawn([first, second]) == drawn([second, first])
+    assert drawn([first])["two"] != drawn([first])["mlp, ours"]
 
 
 def test_shares_add_up_along_their_row() -> None:
@@ -163,21 +206,21 @@ def test_a_trees_first_levels_are_scikit_learns(grown, depth) -> None:
 def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-        save_figure(bars(), first)
-        save_figure(bars(), str(second))
+        save_figure(dots(), first)
+        save_figure(dots(), str(second))
         assert first.read_bytes().startswith(start)
         assert first.read_bytes() == second.read_bytes()
         with pytest.raises(OutputExists, match="--overwrite"):
-            save_figure(bars(), first)
-        save_figure(bars(), first, overwrite=True)
+            save_figure(dots(), first)
+        save_figure(dots(), first, overwrite=True)
     with pytest.raises(UsageError, match=r"a\.jpeg"):
-        save_figure(bars(), tmp_path / "a.jpeg")
+        save_figure(dots(), tmp_path / "a.jpeg")
 
 
 def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
-    names = {"$x$ <b>&": [Bar(0.25, 0.1, 0.5)], "\x00 电影": [Bar(0.5)]}
-    figure = grouped_bars(
+    names = {"$x$ <b>&": [Dot(0.25, 0.1, 0.5)], "\x00 电影": [Dot(0.5)]}
+    figure = grouped_dots(
         names, numbered_series(['"mlp"']), title="a & b", axis="F1", description=""
     )
     save_figure(figure, path)
@@ -190,7 +233,7 @@ def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
 
 
 def test_figures_of_one_page_share_no_ids() -> None:
-    pages = [inline_svg(bars()), inline_svg(bars((0.0, 1.0)))]
+    pages = [inline_svg(dots()), inline_svg(dots((0.0, 1.0)))]
     ids = [name for page in pages for name in re.findall(r' id="([^"]*)"', page)]
     assert ids
     assert len(ids) == len(set(ids))

@@ -11,21 +11,23 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from obygaze_features.common.figures import DARK, LIGHT, SERIES, level_colours
+from obygaze_features.common.figures import DARK, INK, LIGHT, SERIES, ink_on, level_colours
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import error_factors as factors_of
 from obygaze_models.figures import (
-    Bar,
+    Dot,
     Line,
+    Panel,
     Point,
     Series,
     Share,
     count_visits,
     dot_plot,
     error_factors,
-    grouped_bars,
+    grouped_dots,
     inline_svg,
     level_series,
+    panel_plot,
     save_figure,
     stacked_shares,
     tree_outline,
@@ -138,8 +140,8 @@ def some_figures():
     )
     yield (
         "concepts",
-        grouped_bars(
-            {c: [Bar(v, v - 0.1, v + 0.1, v + 0.1) for v in chance.random(2)] for c in CONCEPTS},
+        grouped_dots(
+            {c: [Dot(v, v - 0.1, v + 0.1, v + 0.1) for v in chance.random(2)] for c in CONCEPTS},
             [
                 Series("against Easy Negatives", SERIES[0]),
                 Series("against all clips without it", SERIES[0], hatched=True),
@@ -151,12 +153,19 @@ def some_figures():
     )
     yield (
         "levels",
-        grouped_bars(
-            {c: [Bar(v) for v in chance.random(4)] for c in CONCEPTS},
-            LEVELS,
+        panel_plot(
+            CONCEPTS,
+            [
+                Panel(
+                    "marked, share of a level’s clips",
+                    [[Dot(v) for v in chance.random(4)] for _ in CONCEPTS],
+                    LEVELS,
+                    percent=True,
+                ),
+                Panel("detected by pcbm-logistic, AUROC", [[Dot(0.6, 0.5, 0.8)]] * 8, LEVELS[:1]),
+                Panel("annotators agree, kappa", [[Dot(-0.1)]] * 8, LEVELS[:1], limits=(-1.0, 1.0)),
+            ],
             title="Concepts of levels",
-            axis="% of the level's clips",
-            percent=True,
             **words,
         ),
     )
@@ -223,6 +232,34 @@ def test_a_page_gives_its_colours_to_its_figures(figures):
 def test_a_level_has_one_colour():
     assert level_colours(["S", "EN+HN"]) == level_colours(["EN", "HN", "S"])[::-2]
     assert len(set(level_colours([str(number) for number in range(6)]))) == 6
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_levels_are_a_ramp_and_not_sure_is_apart(theme):
+    ramp = [contrast(theme[f"l{number}"], theme["paper"]) for number in range(1, 7)]
+    assert ramp == sorted(ramp)  # the higher, the more it stands out, in the dark too
+    levels = [theme[name] for name in ("l1", "l3", "l5", "unsure")]
+    for matrix in SEEN.values():
+        seen = [lab(matrix @ light(colour)) for colour in levels]
+        for one, other in combinations(seen, 2):
+            assert np.linalg.norm(one - other) > 15
+        differs = lab(matrix @ light(theme["differs"]))
+        assert all(np.linalg.norm(differs - other) > 15 for other in seen)
+    for number in range(1, 7):
+        ink = "ink" if ink_on(LIGHT[f"l{number}"]) == INK else "paper"
+        assert contrast(theme[f"l{number}"], theme[ink]) >= 3
+    assert contrast(theme["unsure"], theme["paper"]) >= 3
+
+
+def test_text_is_ten_pixels_on_a_phone(figures):
+    """On a page of 390 px with 16 px at each side."""
+    for name, figure in figures.items():
+        svg = inline_svg(figure)
+        width = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
+        sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", svg)]
+        sizes += [float(size) for size in re.findall(r"font: (?:\w+ )*([\d.]+)px", svg)]
+        assert sizes
+        assert min(sizes) * (390 - 32) / width >= 10, name
 
 
 LOOK = """

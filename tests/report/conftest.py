@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec import convert, to_builtins
 
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
 from tests.report.chromium import find_chromium, open_tab
-from tests.world import RECIPE, World, make_world
+from tests.world import LEVELS, RECIPE, World, make_world
 
 BOTTLENECKS = (
     {"name": "pcbm-tree", "negatives": "b"},
@@ -88,3 +90,23 @@ def as_obygaze12(results: Results) -> Results:
     """The same run, as if it were of the paper's clips: its figures then stand beside."""
     manifest = to_builtins(results.run.record.manifest) | {"name": "obygaze12"}
     return with_record(results, manifest=manifest)
+
+
+def with_annotators(results: Results, folder: Path) -> Results:
+    """The same run, its manifest copied with two annotators, who differ on some clips."""
+    chance = np.random.default_rng(7)
+    manifest = Manifest.load(results.run.record.experiment["manifest"])
+    own = manifest.labels(results.run.record.manifest.labels)
+    parts = []
+    for number in (1, 2):
+        differs = chance.random(len(own)) < 0.2
+        levels = [
+            str(chance.choice(list(LEVELS))) if other else level
+            for level, other in zip(own.levels, differs, strict=True)
+        ]
+        marks = [() if chance.random() < 0.2 else names for names in own.concepts]
+        name = f"annotator{number}"
+        parts.append(LabelSet(name, own.ids, levels, marks, about={"annotator": name}))
+    manifest.with_parts(labels=parts).save(folder)
+    experiment = results.run.record.experiment | {"manifest": str(folder)}
+    return with_record(results, experiment=experiment)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections import Counter
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,11 +16,12 @@ from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
     f1_score,
+    precision_score,
+    recall_score,
     roc_auc_score,
 )
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.estimators.baselines import simulated
 from obygaze_models.intervals import ScoredClips, film_intervals
 
 #: So many intervals are found again without what the run used.
@@ -127,6 +128,8 @@ def scores(labels, said):
     return {
         "f1": f1_score(labels, called, zero_division=0),
         "f1_weighted": f1_score(labels, called, average="weighted", zero_division=0),
+        "precision": precision_score(labels, called) if called.any() else None,
+        "recall": recall_score(labels, called),
         "auroc": roc_auc_score(labels, said) if both else None,
         "average_precision": average_precision_score(labels, said) if both else None,
     }
@@ -174,8 +177,9 @@ def guess(share, name, metric):
 class Oracle:
     """What each number should be."""
 
-    def __init__(self, folders: list[Path]) -> None:
+    def __init__(self, folders: list[Path], manifests: list[Path] | None = None) -> None:
         self.folders = [Folder(folder) for folder in folders]
+        self.manifests = manifests or []
         self._intervals, self._scores, self._looped = {}, {}, 0
 
     def __call__(self, key: str) -> float:
@@ -207,15 +211,9 @@ class Oracle:
         values = [of[metric] for of in self._scores[run, model, test]]
         return {"mean": np.mean, "std": np.std}[what](values)
 
-    def guess(self, run, test, name, metric, *std):
+    def guess(self, run, test, name, metric):
         folder = self.folders[int(run)]
         labels = {r: of[1] for (_, t, r), of in folder.said.items() if t == test}
-        if name == "random, simulated":
-            thrown = [
-                simulated(len(of), int(of.sum()), seed=folder.seed)["std" if std else "mean"]
-                for of in labels.values()
-            ]
-            return np.mean([one[metric] for one in thrown])
         return np.mean([guess(of.mean(), name, metric) for of in labels.values()])
 
     def test(self, run, test, what, *name):
@@ -228,7 +226,6 @@ class Oracle:
             "clips": len(labels),
             "positives": positives,
             "share": positives / len(labels),
-            "step": 1 / max(positives, 1),
         }[what]
 
     def published(self, row, *parts):
@@ -263,29 +260,21 @@ class Oracle:
 
     def film(self, run, *parts):
         folder = self.folders[int(run)]
-        if len(parts) == 3:
-            film, test, what = parts
-            tests = [test] if test != "all" else folder.record["tests"]
-            mine = {one: label for t in tests for one, label in folder.test(t).items()}
-            labels = [label for one, label in mine.items() if folder.clips[one]["film"] == film]
-            last = max(folder.test(next(iter(folder.record["tests"]))).values())
-            return len(labels) if what == "clips" else sum(label == last for label in labels)
-        if parts[1] == "pooled":
-            model, _, film, metric = parts
-            of = {
-                one: both
-                for one, both in folder.pooled(model).items()
-                if folder.clips[one]["film"] == film
-            }
-            labels, said = zip(*of.values(), strict=True)
-            return f1_of(np.array(labels), np.array(said), metric)
-        model, test, film, metric, what = parts
-        values = [
-            scores(labels, said)[metric]
-            for ids, labels, said in folder.of(model, test)
-            if {folder.clips[one]["film"] for one in ids} == {film}
-        ]
-        return {"mean": np.mean, "std": np.std}[what](values)
+        if len(parts) == 2:
+            film, what = parts
+            if what == "equal":
+                return np.mean([a == b for a, b in self._pairs(run, film)])
+            levels = [row["level"] for row in folder.clips.values() if row["film"] == film]
+            positives = folder.record["experiment"]["positives"] or ["S"]
+            return np.mean([level in positives for level in levels])
+        model, _, film, metric = parts
+        of = {
+            one: both
+            for one, both in folder.pooled(model).items()
+            if folder.clips[one]["film"] == film
+        }
+        labels, said = zip(*of.values(), strict=True)
+        return f1_of(np.array(labels), np.array(said), metric)
 
     def concept(self, run, model, task, concept, what):
         folder = self.folders[int(run)]
@@ -309,19 +298,59 @@ class Oracle:
             return list(shown.values()).count(what == "positives")
         return np.std(values) if what.endswith("_std") else np.mean(values)
 
-    def levels(self, run, film, what):
-        folder = self.folders[int(run)]
-        mine = [r["level"] for r in folder.clips.values() if film in ("all", r["film"])]
-        names = {name: code for code, name in folder.record["manifest"]["levels"].items()}
-        return len(mine) if what == "n" else Counter(mine)[names[what]] / len(mine)
-
     def marked(self, run, concept, level):
         clips = [r for r in self.folders[int(run)].clips.values() if r["level"] == level]
         return np.mean([concept in r["concepts"].split("|") for r in clips])
 
-    def errors(self, run, model, film, factor):
+    def annotated(self, run, what, *name):
+        rows = self.folders[int(run)].clips.values()
+        if what == "all annotators":
+            sets = self._annotators(run)
+            return sum(all(of.get(row["id"]) == "S" for of in sets) for row in rows)
+        if what == "clips":
+            return len(rows)
+        if what == "level":
+            return sum(row["level"] == name[0] for row in rows)
+        return sum(name[0] in row["concepts"].split("|") for row in rows)
+
+    def _annotators(self, run):
+        """Each annotator's levels by clip, from the manifest's own tables."""
+        paths = sorted((self.manifests[int(run)] / "labels").glob("annotator*.csv"))
+        tables = [csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))) for path in paths]
+        return [{row["id"]: row["level"] for row in table} for table in tables]
+
+    def human(self, run, test):
+        negatives, positives = (name.split("+") for name in test.split(" vs "))
+        first, second = self._annotators(run)
+        task = {*negatives, *positives}
+        both = [one for one in first if {first[one], second.get(one)} <= task]
+        truth, called = ([of[one] in positives for one in both] for of in (second, first))
+        return f1_score(truth, called)
+
+    def agreement(self, first, second, what, *levels):
+        pairs = [(a, b) for a, b in self._pairs(0)]
+        if what == "both":
+            return len(pairs)
+        if what == "equal":
+            return np.mean([a == b for a, b in pairs])
+        if what == "clips":
+            return pairs.count(levels)
+        name, level = levels
+        return sum(pair[name == second] == level for pair in pairs)
+
+    def _pairs(self, run, film=""):
+        first, second = self._annotators(run)
+        return [(first[one], second[one]) for one in first if one in second and film in one]
+
+    def errors(self, run, model, film, factor=None):
         folder = self.folders[int(run)]
         pooled = folder.pooled(model)
+        if factor is None:
+            wrong = [
+                (p > 0.5) != label if np.ndim(p) == 0 else p.argmax() != label
+                for label, p in pooled.values()
+            ]
+            return {"clips": len(wrong), "wrong": sum(wrong)}[film]
         rows = [
             (folder.clips[one], (p > 0.5) != label if np.ndim(p) == 0 else p.argmax() != label)
             for one, (label, p) in pooled.items()

@@ -5,17 +5,18 @@ import re
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
+from sklearn.metrics import cohen_kappa_score, f1_score
 
+from obygaze_features.manifests import Manifest
 from obygaze_models.report.page import render_report
-from tests.report.conftest import as_obygaze12
+from tests.report.conftest import as_obygaze12, with_annotators
 from tests.report.oracle import Folder, Numbers, Oracle
 
 
-def checked(runs):
+def checked(runs, manifests=()):
     html = render_report(runs)
     numbers = Numbers(html)
-    oracle = Oracle([one.run.folder for one in runs])
+    oracle = Oracle([one.run.folder for one in runs], list(manifests))
     wrong = [
         (key, value, oracle(key))
         for key, value, _ in numbers.found
@@ -25,6 +26,8 @@ def checked(runs):
     for key, value, said in numbers.found:
         if said.endswith("%"):
             assert said == f"{value:.0%}"
+        elif said.endswith(" of 10"):
+            assert said == f"{round(10 * value)} of 10"
         elif said:
             digits = len(said.partition(".")[2])
             shown_value = float(said.replace("−", "-").replace(",", ""))
@@ -49,28 +52,80 @@ def test_all_numbers_of_one_run(results, name):
     assert len(numbers.found) > 20
 
 
-def tips(html, figure):
-    """Mark -> number, by the tooltips of the figure of that title."""
-    svg = next(part for part in html.split("<svg")[1:] if figure in part.partition("</title>")[0])
-    svg = svg.partition("</svg>")[0]
+def test_all_numbers_beside_two_annotators(results, tmp_path):
+    run = with_annotators(results["films"], tmp_path / "manifest")
+    numbers, html = checked([run], [tmp_path / "manifest"])
+    kinds = {key.split("/")[0] for key, _, _ in numbers.found}
+    assert {"human", "agreement", "annotated", "errors", "film"} <= kinds
+    assert "may not be concluded" in html
+    oracle = Oracle([run.run.folder], [tmp_path / "manifest"])
+    shown = tips(html, "annotator against annotator")
+    assert float(shown["annotator against annotator"]) == pytest.approx(
+        oracle.human("0", next(iter(run.run.record.tests))), abs=0.0051
+    )
+    first, second = (
+        Manifest.load(tmp_path / "manifest").labels(name) for name in ("annotator1", "annotator2")
+    )
+    for concept in ("Look", "Body"):
+        marks = [[concept in names for names in of.concepts] for of in (first, second)]
+        kappa = float(tips(html, "Look, ")[f"{concept}, kappa"].replace("−", "-"))
+        assert kappa == pytest.approx(cohen_kappa_score(*marks), abs=0.0051)
+
+
+def tips(html, mark):
+    """Mark -> number, by the tooltips of the first figure with that mark."""
+    figures = (part.partition("</svg>")[0] for part in html.split("<svg")[1:])
+    svg = next(part for part in figures if f"<g><title>{mark}" in part)
     return dict(text.rsplit(": ", 1) for text in re.findall(r"<g><title>([^<]*)</title>", svg))
 
 
 def test_the_figures_show_the_runs_numbers(results):
     run = results["films"]
     html, oracle = render_report([run]), Oracle([run.run.folder])
-    levels = tips(html, "Levels that the annotators gave")
-    for name in run.run.record.manifest.levels.values():
-        assert levels[f"All films, {name}"] == f"{oracle.levels(0, 'all', name):.0%}"
-    marked = tips(html, "Concepts that the annotators marked")
+    marked = tips(html, "Look, Hard Negative")
     assert marked["Look, Sure"] == f"{oracle.marked(0, 'Look', 'S'):.0%}"
-    errors = tips(html, "What goes with the errors of mlp")
+    best = max(run.run.record.scores, key=lambda entry: entry.mean["f1"])
+    scores = tips(html, f"{best.model}, model")
+    assert scores[f"{best.model}, model"].startswith(f"{best.mean['f1']:.2f} (")
+    errors = tips(html, "All films, ")
     for factor in ("Look", "Body"):
         shown = float(errors[f"All films, {factor}"].split(" (")[0].replace("−", "-"))
-        assert shown == pytest.approx(oracle.errors(0, "mlp", "all", factor), abs=0.0051)
-    first = run.run.record.scores[0]
-    scores = tips(html, "F1 weighted, ")
-    assert scores[f"{first.model}, ours"].startswith(f"{first.mean['f1_weighted']:.2f} (")
+        assert shown == pytest.approx(oracle.errors(0, best.model, "all", factor), abs=0.0051)
+
+
+def test_the_strips_show_levels_and_where_the_model_differs(results, tmp_path):
+    """Each lane of a film, clip by clip, from the paths that are drawn."""
+    run = results["films"]
+    html = render_report([run])
+    data = explorer(html)
+    best = max(run.run.record.scores, key=lambda entry: entry.mean["f1"]).model
+    view, clips = next(v for v in data["views"] if v["model"] == best), data["clips"][0]
+    strips = re.search(r'<table class="strips".*?</table>', html, re.S)[0]
+    links = re.findall(r'href="#film=(.*?)"', strips)
+    assert sorted(links) == sorted(film["id"] for film in clips["films"])
+    row = {at: place for place, at in enumerate(view["at"])}
+    colours = {level["code"]: level["colour"] for level in clips["levels"]}
+    for film, svg in zip(links, re.findall(r"<svg.*?</svg>", strips), strict=True):
+        own = [
+            at for at, number in enumerate(clips["film"]) if clips["films"][number]["id"] == film
+        ]
+        lanes = {}
+        for name, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg):
+            spans = [tuple(map(int, span)) for span in re.findall(r"M(\d+) \d+H(\d+)", shape)]
+            lanes[name] = spans
+
+        def drawn(name, place, lanes=lanes):
+            return any(low <= (place + 0.5) * 20 < high for low, high in lanes.get(name, []))
+
+        for place, at in enumerate(own):  # fifty clips of 20 units
+            level = clips["levels"][clips["level"][at]]["code"]
+            assert drawn(colours[level], place)
+            if at in row:
+                wrong = view["label"][row[at]] != view["called"][row[at]]
+                assert drawn("differs", place) == wrong
+                assert drawn("model", place) == bool(view["called"][row[at]])
+            else:
+                assert not drawn("differs", place)
 
 
 def explorer(html):

@@ -49,6 +49,6 @@ function level_blocks(view, labels, clips, spans, top, height) {
   return levels.map((level, order) => {
     const tall = (height * (order + 1)) / levels.length;
     const own = spans.filter((_, at) => labels.level[clips[at]] === order);
-    return blocks(own, top + height - tall, tall, `segment s${level.colour}`);
+    return blocks(own, top + height - tall, tall, `segment ${level.colour}`);
   });
 }

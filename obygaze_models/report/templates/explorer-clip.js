@@ -53,12 +53,12 @@ function clip_parts(view, clip) {
   const facts = make("dl");
   facts.append(
     make("dt", {}, "Annotators"),
-    make("dd", {}, level_chip(level, view), ` ${level.name}`),
+    make("dd", {}, level_chip(level), ` ${level.name}`),
     make("dt", {}, "Concepts they marked"),
     make("dd", {}, concepts.join(", ") || "none"),
     ...label_sets(view, clip).flatMap(([name, own_level, own_concepts]) => [
       make("dt", {}, name),
-      make("dd", {}, level_chip(own_level, view), ` ${[own_level.name, ...own_concepts].join(", ")}`),
+      make("dd", {}, level_chip(own_level), ` ${[own_level.name, ...own_concepts].join(", ")}`),
     ]),
     make("dt", {}, "Model"),
     make("dd", {}, ...verdict(view, clip)),
@@ -79,7 +79,7 @@ function nearest_parts(view, clip) {
     const id = view.clips.ids[other];
     const button = make("button", { type: "button", class: "open", "data-clip": other }, `${film_of(view, other).title}, ${scene(view, other)}`);
     button.addEventListener("click", () => visit_clip(near, rank));
-    const item = make("li", {}, button, make("small", {}, level_chip(level_of(view, other), view),
+    const item = make("li", {}, button, make("small", {}, level_chip(level_of(view, other)),
       ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`));
     if (Object.hasOwn(data.pictures, id)) item.prepend(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
     list.append(item);

@@ -32,7 +32,8 @@ function explain_concepts() {
   const list = make("dl");
   clips.concepts.forEach((name, concept) => {
     const marked = clips.shows.filter((concepts) => concepts.includes(concept)).length;
-    list.append(make("dt", {}, name), make("dd", {}, [clips.meanings[concept], `marked in ${count(marked, "clip")}`].filter(Boolean).join(" – "), ...stills(clips, concept)));
+    const line = [clips.meanings[concept], `marked in ${count(marked, "clip")}`].filter(Boolean).join(" – ");
+    list.append(make("dt", {}, name), make("dd", {}, line, make("div", {}, ...stills(clips, concept))));
   });
   find("concept-glossary").replaceChildren(find("concept-glossary").firstElementChild, list);
 }

@@ -160,9 +160,9 @@ function reasons(view, clip, most) {
     .map(([, column, place]) => `${why.concepts[place]} ${figure(column, row, true)}`);
 }
 
-function level_chip(level, view) {
-  const order = view.clips.levels.indexOf(level);
-  const chip = make("span", { class: "level", "data-order": Math.min(order, 3) }, level.code);
+function level_chip(level) {
+  const chip = make("span", { class: "level" }, level.code);
+  chip.style.setProperty("--level", `var(--${level.colour})`);
   chip.title = level.name;
   return chip;
 }

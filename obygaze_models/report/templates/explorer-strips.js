@@ -85,7 +85,7 @@ function clip_mark(view, clip, x, width, levels, shift) {
     if (wrong) mark.append(make("rect", { class: "flag", x, y: 1, width: inner, height: 7 }));
   }
   const y = lane(view.clips.level[clip], levels);
-  mark.append(make("rect", { class: "mark", x, y, width: inner, height: LANE - 1 }));
+  mark.append(make("rect", { class: level_of(view, clip).colour, x, y, width: inner, height: LANE - 1 }));
   return mark;
 }
 
@@ -135,7 +135,7 @@ function sets_legend(view) {
 
 function level_key(level) {
   return make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" },
-    make("rect", { class: `s${level.colour}`, x: 3, y: 2, width: 18, height: 12 }));
+    make("rect", { class: level.colour, x: 3, y: 2, width: 18, height: 12 }));
 }
 
 // One stop for the tab key; within, arrows, Home, End; Enter or a click opens.

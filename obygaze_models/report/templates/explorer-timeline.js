@@ -255,7 +255,7 @@ function timeline(view, film, clips, open) {
 // The higher the level, the taller the mark, as in the figures of timelines.
 function level_mark(span, level, levels, name = "segment") {
   const tall = (LANE_HEIGHT.level * (level + 1)) / levels.length;
-  return make("rect", { class: `${name} s${levels[level].colour}`, x: span.start, y: LANE_HEIGHT.level - tall, width: span.end - span.start, height: tall });
+  return make("rect", { class: `${name} ${levels[level].colour}`, x: span.start, y: LANE_HEIGHT.level - tall, width: span.end - span.start, height: tall });
 }
 
 function chance_mark(view, span, clip) {

@@ -187,7 +187,7 @@ function list_row(clip, place) {
   const id = view.clips.ids[clip];
   if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
   named.append(name, make("small", {}, [id, film.grid ? "" : time(view, clip)].filter(Boolean).join(" · ")));
-  cell("Annotators").append(level_chip(level, view), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
+  cell("Annotators").append(level_chip(level), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
   const model = cell("Model");
   const value = said(view, clip);
   if (value === null) model.append(make("em", {}, `no prediction: ${gap(view, clip)}`));

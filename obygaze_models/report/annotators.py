@@ -1,0 +1,127 @@
+"""The annotators of a run compared with each other: what a model can be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
+from obygaze_models.experiments.record import TestSet
+from obygaze_models.report.html import Html, html, number
+from obygaze_models.report.runs import ReportRun
+
+__all__ = ["Annotators", "Confusion", "confusions", "load_annotators", "task_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Annotators:
+    """Each annotator's levels and concepts of clips, and each two compared.
+
+    `levels` and `concepts` have a mapping from clip to level or concepts for each annotator.
+    """
+
+    levels: Mapping[str, Mapping[str, str]]
+    concepts: Mapping[str, Mapping[str, tuple[str, ...]]]
+    pairs: tuple[LabelSetAgreement, ...]
+
+    def f1(self, test: TestSet) -> float | None:
+        """The mean F1 of one annotator scored against another on a test set's task."""
+        negatives, positives = task_of(test)
+        scores = [pair.f1(positives, negatives) for pair in self.pairs]
+        defined = [score for score in scores if score == score]
+        return sum(defined) / len(defined) if defined else None
+
+    def equal_levels(self, clips: Collection[str]) -> float | None:
+        """The share of clips to which two annotators gave the same level."""
+        equal = [
+            first[clip] == second[clip]
+            for first, second in combinations(self.levels.values(), 2)
+            for clip in clips
+            if clip in first and clip in second
+        ]
+        return sum(equal) / len(equal) if equal else None
+
+    def in_all(self, levels: Collection[str], clips: Collection[str]) -> int:
+        """To how many of the clips all annotators gave one of these levels."""
+        return sum(
+            all(labels.get(clip) in levels for labels in self.levels.values()) for clip in clips
+        )
+
+
+def task_of(test: TestSet) -> tuple[list[str], list[str]]:
+    """The levels of the negative and of the positive class of two."""
+    negatives, positives = (name.split("+") for name in test.classes)
+    return negatives, positives
+
+
+def load_annotators(run: ReportRun) -> Annotators | None:
+    """The annotators' own label sets; None where the manifest is gone, changed, or has not two."""
+    manifest = run.manifest
+    if manifest is None:
+        return None
+    own = [labels for labels in map(manifest.labels, manifest.label_names)
+           if "annotator" in labels.about]  # fmt: skip
+    if len(own) < 2:
+        return None
+    pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]
+    return Annotators(
+        {labels.name: labels.level_of for labels in own},
+        {labels.name: labels.concepts_of for labels in own},
+        tuple(pairs),
+    )
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often two annotators gave which levels, as a table; and who gives the highest more.
+
+    A row has a level's name, then cells of a share of all clips and its printed number.
+    """
+
+    first: str
+    second: str
+    equal: Html
+    more: Html
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[float, Html, bool], ...]], ...]
+
+
+def confusions(annotators: Annotators, levels: Mapping[str, str]) -> list[Confusion]:
+    """A table of counts for each two annotators."""
+    return [_confusion(pair, levels) for pair in annotators.pairs]
+
+
+def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
+    codes = [code for code in levels if any(code in both for both in pair.confusion)]
+    largest = max(pair.confusion.values())
+    key = "agreement", pair.first, pair.second
+    rows = []
+    for first in codes:
+        cells = []
+        for second in codes:
+            clips = pair.confusion.get((first, second), 0)
+            shown = number(clips, *key, "clips", first, second, form=",")
+            cells.append((clips / largest, shown, first == second))
+        rows.append((levels[first], tuple(cells)))
+    top = codes[-1]
+    totals = {
+        name: sum(n for both, n in pair.confusion.items() if both[side] == top)
+        for side, name in enumerate((pair.first, pair.second))
+    }
+    more, less = sorted(totals, key=totals.__getitem__, reverse=True)
+    sentence = html(
+        "{} gave {} to {} clips, {} to {}.",
+        more,
+        levels[top],
+        number(totals[more], *key, "total", more, top, form=","),
+        less,
+        number(totals[less], *key, "total", less, top, form=","),
+    )
+    equal = html(
+        "They gave the same level to {} of the {} clips that both annotated.",
+        number(pair.equal_levels, *key, "equal", form="%"),
+        number(pair.clips, *key, "both", form=","),
+    )
+    names = tuple(levels[code] for code in codes)
+    return Confusion(pair.first, pair.second, equal, sentence, names, tuple(rows))
