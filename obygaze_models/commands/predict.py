@@ -211,9 +211,9 @@ def _write_held_out(
     """Write a run's held-out predictions, or print the first."""
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.held_out import describe_held_out as describe
-    from obygaze_models.experiments.held_out import held_out, held_out_files
     from obygaze_models.experiments.run_folder import load_run
+    from obygaze_models.held_out import describe_held_out as describe
+    from obygaze_models.held_out import held_out, held_out_files
 
     run = load_run(folder)
     rows = held_out(run, model=estimator, ids=ids)

@@ -17,9 +17,9 @@ from obygaze_features.annotations.export import elan_files
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.held_out import HeldOut, held_out, held_out_elan
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run
+from obygaze_models.held_out import HeldOut, held_out, held_out_elan
 from obygaze_models.persistence import load_model
 from tests.world import write_store
 
