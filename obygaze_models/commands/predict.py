@@ -176,6 +176,15 @@ def predict(
         raise UsageError("a model predicts the clips of a store; name it: STORE")
     opened = open_stores(stores)
     predictions = predict_clips(model, opened, ids=clips, band=band)
+    if seen := predictions.seen.count("yes"):
+        total = counted(len(predictions.ids), "clip")
+        echo_warnings(
+            [f"{seen:,} of {total} were used to train the model: on these this is no test"]
+        )
+    if renamed := predictions.seen.count(SEEN_RENAMED):
+        echo_warnings(
+            [f"{renamed:,} show seconds of files that it was trained on, under other ids"]
+        )
     written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if as_json:
         echo_json(_rows(predictions))
@@ -184,13 +193,6 @@ def predict(
     predicted = predictions.predicted
     counts = ", ".join(f"{predicted.count(name):,} {name}" for name in dict.fromkeys(predicted))
     click.echo(f"{counted(len(predictions.ids), 'clip')}: {counts}", err=as_json)
-    if seen := predictions.seen.count("yes"):
-        click.echo(f"{seen:,} of them are among the clips that it was trained on", err=as_json)
-    if renamed := predictions.seen.count(SEEN_RENAMED):
-        click.echo(
-            f"{renamed:,} show seconds of files that it was trained on under other ids",
-            err=as_json,
-        )
     if output:
         write_text(output, predictions.to_csv())
         click.echo(f"a row a clip -> {output}", err=as_json)
