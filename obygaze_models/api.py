@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from obygaze_models.experiments.run_folder import Results, Run, read_results
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.compare import Comparisons
+    from obygaze_models.experiments.comparisons import Comparisons
 
 __all__ = ["compare", "report"]
 

@@ -60,11 +60,13 @@ FILM_CLIPS = 10
 VALIDATION_SHARE = 10
 """Where a benchmark has no validation set, one in this many development clips validates."""
 N_FOLDS = 10
-BALANCES = ("undersample", "none")
-"""``undersample``: draw as many training clips of each class as the smallest has."""
+BALANCES = ("undersample", "weights", "none")
+"""``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
+train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
+"""
 BALANCED_PROTOCOLS = {"leak-free": "undersample", "split": "undersample", "leave-film-out": "none"}
 """Those that can balance their training clips, and what they do by default."""
-Balance = Literal["undersample", "none"]
+Balance = Literal["undersample", "weights", "none"]
 RandomState = int | np.random.RandomState | None
 Array = NDArray[Any]
 
@@ -74,7 +76,8 @@ class Fold:
     """The rows of one fit.
 
     `tests` has the rows of each test set by its name; `group` is what some folds share and others
-    do not, such as the film that is left out.
+    do not, such as the film that is left out. `drawn_from` counts the clips that `train` was drawn
+    from; 0 where the protocol draws none.
     """
 
     index: int
@@ -84,6 +87,7 @@ class Fold:
     validation: Array
     tests: Mapping[str, Array]
     group: str = ""
+    drawn_from: int = 0
 
 
 class _Splitter(BaseCrossValidator):  # type: ignore[misc]
@@ -183,8 +187,29 @@ class _ByFolds(_Splitter):
         return last
 
 
-class _BalancedByFolds(_ByFolds):
-    """Those of them that draw their training clips."""
+class _Balanced(_Splitter):
+    """Those that can draw their training clips."""
+
+    balance: Balance
+
+    def _draw(
+        self,
+        index: int,
+        name: str,
+        seed: int,
+        y: Array,
+        pool: Array,
+        validation: Array,
+        tests: dict[str, Array],
+        group: str = "",
+    ) -> Fold:
+        """A fold whose training rows are drawn from `pool`, or are all of it."""
+        train = balanced(pool, y, seed, self.balance)
+        return Fold(index, name, seed, train, validation, tests, group, len(pool))
+
+
+class _BalancedByFolds(_Balanced, _ByFolds):
+    """Those of them that go by a fold column."""
 
     def __init__(
         self,
@@ -211,7 +236,8 @@ class LeakFree(_BalancedByFolds):
     last
         The fold that tests; by default the highest.
     balance
-        ``undersample`` or ``none``.
+        ``undersample``, or ``none``; ``weights`` draws nothing either, and leaves it to the
+        estimators to weigh the classes.
     random_state
         Fixes the draws; each fold gets a seed of its own from it. A number, None, or a RandomState.
     """
@@ -220,16 +246,12 @@ class LeakFree(_BalancedByFolds):
         """See `obygaze_models.protocols`."""
         folds, last = self._column(y), self._last_of_three()
         return [
-            Fold(
+            self._draw(
                 fold,
                 f"validation fold {fold}",
                 seed,
-                balanced(
-                    _rows((folds >= 0) & (folds != fold) & (folds != last), y),
-                    y,
-                    seed,
-                    self.balance,
-                ),
+                y,
+                _rows((folds >= 0) & (folds != fold) & (folds != last), y),
                 _rows(folds == fold, y),
                 _tests(folds == last, tests),
             )
@@ -263,11 +285,12 @@ class ManifestSplit(_BalancedByFolds):
             after = next((number for number in others if number in complete), others[0])
             train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
             fold_list.append(
-                Fold(
+                self._draw(
                     fold,
                     f"test fold {fold}",
                     seed,
-                    balanced(train, y, seed, self.balance),
+                    y,
+                    train,
                     _rows(folds == after, y),
                     _tests(folds == fold, tests),
                 )
@@ -378,7 +401,7 @@ class OfficialSplit(_ByFolds):
         return 1
 
 
-class LeaveFilmOut(_Splitter):
+class LeaveFilmOut(_Balanced):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
     A film is eligible if it has at least `min_clips` clips of each class; the others train in
@@ -389,7 +412,7 @@ class LeaveFilmOut(_Splitter):
     min_clips
         Of each class, for a film to test.
     balance
-        ``none``, or ``undersample`` as in `LeakFree`.
+        As in `LeakFree`.
     random_state
         Fixes the seed of each fold.
 
@@ -433,11 +456,12 @@ class LeaveFilmOut(_Splitter):
         films, eligible = self._films(y, groups)
         pairs = [(test, stop) for test in eligible for stop in eligible if stop != test]
         return [
-            Fold(
+            self._draw(
                 index,
                 f"without {test}, stopped by {stop}",
                 seed,
-                balanced(_rows((films != test) & (films != stop), y), y, seed, self.balance),
+                y,
+                _rows((films != test) & (films != stop), y),
                 _rows(films == stop, y),
                 _tests(films == test, tests),
                 group=test,
@@ -595,7 +619,7 @@ def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> 
     """As many rows of each class as the smallest has; the classes are those of all of `y`."""
     if balance not in BALANCES:
         raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
-    if balance == "none":
+    if balance != "undersample":
         return rows
     chance = np.random.default_rng(seed)
     classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]

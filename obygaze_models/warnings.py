@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from obygaze_features.manifests import Items
 
-__all__ = ["RunWarning", "synthetic_warnings", "unique_warnings"]
+__all__ = ["RunWarning", "group_warnings", "synthetic_warnings", "unique_warnings"]
+
+MAX_SUBJECTS = 3
+_FIRST = ("synthetic", "leak", "untested", "skipped")
+"""The codes of warnings that change a conclusion, which are printed first."""
 
 _HEADINGS = {
     "synthetic": "Not a real result: ",
@@ -71,6 +75,46 @@ def synthetic_warnings(
             ),
         ]
     )
+
+
+def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
+    """A line for each kind of warning, those that change a conclusion first.
+
+    Equal texts about several subjects are one line with all subjects; of different texts of one
+    code the first is shown, with the number of the others.
+
+    Examples
+    --------
+    >>> models = [RunWarning("fit", name, f"{name}: no weights.") for name in ("mlp", "svm")]
+    >>> group_warnings([*models, "3 clips left out", "3 clips left out"])
+    ['mlp and svm: no weights.', '3 clips left out']
+    """
+    subjects: dict[tuple[str, str], dict[str, None]] = {}
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for warning in warnings:
+        if not isinstance(warning, RunWarning):
+            warning = RunWarning("", "", warning)
+        code, subject, text = warning.code, warning.subject, warning.text
+        is_named = bool(subject) and text.startswith(f"{subject}: ")
+        key = code, text.removeprefix(subject) if is_named else text
+        if key not in subjects:
+            kinds.setdefault(code or text, []).append(key)
+        subjects.setdefault(key, {})[subject if is_named else ""] = None
+    order = sorted(kinds, key=lambda code: _FIRST.index(code) if code in _FIRST else len(_FIRST))
+    lines = []
+    for kind in order:
+        code, text = first = kinds[kind][0]
+        named = _join_subjects(list(subjects[first]))
+        others = len(kinds[kind]) - 1
+        more = f" (and {others:,} more of this kind)" if others else ""
+        lines.append(f"{_HEADINGS.get(code, '')}{named}{text}{more}")
+    return lines
+
+
+def _join_subjects(names: list[str]) -> str:
+    if len(names) > MAX_SUBJECTS:
+        return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:

@@ -233,19 +233,52 @@ def unescape_formula(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
-def align(header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:
-    """Format rows for a terminal: the first `left` columns to the left, numbers to the right."""
+def align(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    left: int = 1,
+    width: int | None = None,
+) -> str:
+    """Format rows for a terminal: the first `left` columns to the left, numbers to the right.
+
+    A table wider than `width` is cut into several below each other, each with the first columns.
+
+    Examples
+    --------
+    >>> print(align(["film", "clips", "wrong"], [["Juno", 74, 9]], width=12))
+    film  clips
+    ----  -----
+    Juno     74
+    <BLANKLINE>
+    film  wrong
+    ----  -----
+    Juno      9
+    """
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
+    first = list(range(min(left, len(header))))
+    parts: list[list[int]] = [[]]
+    for column in range(len(first), len(header)):
+        shown = [*first, *parts[-1], column]
+        if parts[-1] and width is not None and sum(widths[c] + 2 for c in shown) - 2 > width:
+            parts.append([])
+        parts[-1].append(column)
+    texts = []
+    for part in parts:
+        columns = [*first, *part]
+        lines = [
+            "  ".join(
+                row[column].ljust(widths[column])
+                if column < left
+                else row[column].rjust(widths[column])
+                for column in columns
+            ).rstrip()
+            for row in cells
+        ]
+        lines.insert(1, "  ".join("-" * widths[column] for column in columns))
+        texts.append("\n".join(lines))
+    return "\n\n".join(texts)
 
 
 def _encoding(path: Path) -> str:

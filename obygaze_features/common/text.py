@@ -25,6 +25,18 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
+def format_signed(value: float, digits: int = 2) -> str:
+    """A difference with its sign; one that rounds to zero has none.
+
+    Examples
+    --------
+    >>> format_signed(0.254), format_signed(-0.004), format_signed(0.0004, 3)
+    ('+0.25', '0.00', '0.000')
+    """
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
 def format_duration(seconds: float) -> str:
     """Seconds, minutes or hours, rounded for reading.
 

@@ -23,25 +23,42 @@ stores_argument = click.argument(
 """Several stores for a model that was trained on several, in the same order."""
 
 
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Print all tables, notes and warnings."
+)
 MAX_WARNINGS_SHOWN = 5
 
 
-def echo_warnings(warnings: Iterable[RunWarning | str], *, file: Path | None = None) -> None:
+def echo_warnings(
+    warnings: Iterable[RunWarning | str],
+    *,
+    heading: str = "WARNING",
+    skip: int = 0,
+    verbose: bool = True,
+) -> None:
     """Print warnings on standard error, a line each.
 
-    With a `file` that has them all at most five are printed: one of each code first.
+    Parameters
+    ----------
+    warnings
+        Each is printed once.
+    heading
+        How each line begins.
+    skip
+        How many lines were printed earlier.
+    verbose
+        Print all; else a line for each kind, and at most `MAX_WARNINGS_SHOWN`.
     """
+    from obygaze_models.warnings import group_warnings
+
     warnings = list(warnings)
-    printed = warnings
-    if file is not None and len(warnings) > MAX_WARNINGS_SHOWN:
-        codes = [getattr(warning, "code", warning) for warning in warnings]
-        order = sorted(range(len(warnings)), key=lambda row: (codes[row] in codes[:row], row))
-        printed = [warnings[row] for row in sorted(order[:MAX_WARNINGS_SHOWN])]
-    for warning in printed:
-        click.secho(f"WARNING: {warning}", fg="yellow", bold=True, err=True)
-    if more := len(warnings) - len(printed):
-        rest = counted(more, "more warning", "more warnings")
-        click.secho(f"and {rest}; {file} has all of them", fg="yellow", err=True)
+    lines = list(dict.fromkeys(map(str, warnings))) if verbose else group_warnings(warnings)
+    last = len(lines) if verbose else MAX_WARNINGS_SHOWN
+    for line in lines[skip:last]:
+        click.secho(f"{heading}: {line}", fg="yellow", bold=heading == "WARNING", err=True)
+    if len(lines) > last:
+        rest = counted(len(lines) - last, "more kind of warning", "more kinds of warnings")
+        click.secho(f"and {rest}; -v prints all", fg="yellow", err=True)
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 import click
 
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
-from obygaze_models.commands._shared import echo_warnings, run_folders
-from obygaze_models.warnings import unique_warnings
+from obygaze_models.commands._shared import echo_warnings, run_folders, verbose_option
+from obygaze_models.warnings import RunWarning
 
 __all__ = ["compare"]
 
@@ -33,6 +34,7 @@ __all__ = ["compare"]
     "-o", "--output", type=click.Path(path_type=Path), help="A figure: .svg, .pdf or .png."
 )
 @overwrite_option
+@verbose_option
 @json_option
 def compare(
     runs: tuple[Path, ...],
@@ -40,6 +42,7 @@ def compare(
     metric: str | None,
     output: Path | None,
     overwrite: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Compare models of one RUN or several, on the clips that both were tested on.
@@ -47,7 +50,8 @@ def compare(
     Of several runs each model is compared with that of the same name in the others, of one its
     models with one another. Both are scored on the same clips and on the same draws of films: the
     interval is that of their difference, the first minus the second. Where an experiment has
-    several fits, each clip's mean probability counts.
+    several fits, each clip's mean probability counts; `models run` prints the mean of the fits'
+    scores, which stands below the table.
 
     \b
     Examples:
@@ -64,19 +68,25 @@ def compare(
     results = [read_results(run) for run in run_folders(runs)]
     compared = compare_runs(results, models=models)
     table = compared.table(metric)
+    notes = [
+        f"left out: {comparison.test}, which has other classes and so no {metric}"
+        for comparison in compared.comparisons
+        if metric not in (None, *comparison.scores)
+    ]
+    notes += [note for comparison in compared.comparisons for note in comparison.notes]
+    notes += compared.left_out
+    warnings = [warning for run in results for warning in run.run.record.warnings]
+    synthetic = [warning for warning in warnings if warning.code == "synthetic"]
     if as_json:
         echo_json(asdict(compared))
+        echo_warnings(synthetic)
     else:
-        click.echo(table)
-    notes = [*compared.left_out]
-    for comparison in compared.comparisons:
-        notes += comparison.notes
-        if metric not in (None, *comparison.scores):
-            notes.append(f"left out: {comparison.test}, which has other classes and so no {metric}")
-    for note in dict.fromkeys(notes):
-        click.secho(f"NOTE: {note}", fg="yellow", err=True)
-    warnings = [warning for run in results for warning in run.run.record.warnings]
-    echo_warnings(unique_warnings(w for w in warnings if w.code == "synthetic"))
+        click.secho(fill(compared.headline(metric), 100), bold=True)
+        echo_warnings(synthetic)
+        click.echo(f"\n{table}")
+    # One line for the notes that begin alike, such as "left out".
+    kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
+    echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
     if output:
         from obygaze_models.figures import save_figure
 

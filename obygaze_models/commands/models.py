@@ -16,7 +16,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import for_shell, redact_url
 from obygaze_features.errors import ExperimentError
-from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, verbose_option
 from obygaze_models.commands.compare import compare
 from obygaze_models.commands.explain import explain
 from obygaze_models.commands.moments import evaluate_moments, moments
@@ -57,12 +57,14 @@ def models() -> None:
     help="A table id, fit, probability of a model of your own, which is scored like the others.",
 )
 @overwrite_option
+@verbose_option
 @json_option
 def run(
     experiment: Path,
     output: Path | None,
     predictions: tuple[Path, ...],
     overwrite: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Train and test what an EXPERIMENT file describes.
@@ -70,7 +72,8 @@ def run(
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
     models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
     interruption, and with --overwrite starts anew. Ends with exit code 3 if no fit of a model
-    succeeded. An EXPERIMENT is a TOML file; its paths are relative to it:
+    succeeded. Prints the result first; where only some of the films are tested, it names them. An
+    EXPERIMENT is a TOML file; its paths are relative to it:
 
     \b
       name = "Sure against the negatives"
@@ -98,7 +101,8 @@ def run(
         stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
         click.echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {stores}, {loaded.protocol} protocol"
+            f"{loaded.feature} features of {stores}",
+            err=True,
         )
     done = run_experiment(
         loaded,
@@ -109,7 +113,7 @@ def run(
     if as_json:
         echo_json(to_builtins(done.record))
     else:
-        _echo_run(done)
+        _echo_run(done, verbose=verbose)
     if unscored := done.record.unscored:
         click.echo(
             f"{', '.join(unscored)}: no fit succeeded, so without scores; "
@@ -119,12 +123,18 @@ def run(
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _echo_run(done: Run) -> None:
-    from obygaze_models.experiments.summary import describe_run
+def _echo_run(done: Run, *, verbose: bool) -> None:
+    """The result, the first warning and where to read on; then tables and the other warnings."""
+    from obygaze_models.experiments.summary import describe_run, headline
+    from obygaze_models.warnings import group_warnings
 
-    click.echo(describe_run(done.record))
-    echo_warnings(done.record.warnings, file=done.folder / "run.json")
+    warnings = done.record.warnings
+    for line in headline(done.record):
+        click.secho(line, bold=True)
+    echo_warnings(group_warnings(warnings)[:1])
     click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
+    click.echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 
 @models.command("list")

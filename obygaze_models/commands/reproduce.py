@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
-from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.commands._shared import echo_warnings, verbose_option
+
+if TYPE_CHECKING:
+    from obygaze_models.reproduce.reproduce import Reproduction
 
 __all__ = ["reproduce"]
 
@@ -15,6 +21,7 @@ __all__ = ["reproduce"]
 TARGETS = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
 PROTOCOLS = ("released", "leak-free", "paper")
 PARTLY_DONE = 3
+LINE_EVERY_S = 30.0
 
 
 def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Path]:
@@ -59,6 +66,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
 )
 @output_options("The folder.  [default: reproduction/TABLE]", required=False)
+@verbose_option
 @json_option
 @click.pass_context
 def reproduce(
@@ -70,14 +78,15 @@ def reproduce(
     seed: int,
     output: Path | None,
     overwrite: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
     TABLE is table2, table4, table5, fig2, fig3, fig5, fig6 or all. Writes a folder with each table
     as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
-    runs. Notes below each table say what cannot be compared. Exits with 3 if a table has no number
-    of ours because a store is missing.
+    runs. Prints the result in a line for each table, and the table if you ask for one; -v prints
+    everything. Exits with 3 if a table has no number of ours because a store is missing.
 
     \b
     Examples:
@@ -88,9 +97,8 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr \\
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
-    from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce import reproduce as library
-    from obygaze_models.reproduce.render import to_json_data, to_text
+    from obygaze_models.reproduce.render import to_json_data
 
     reproduction = library.reproduce(
         target,
@@ -100,20 +108,56 @@ def reproduce(
         protocols=protocols or PROTOCOLS,
         seed=seed,
         overwrite=overwrite,
-        log=lambda text: click.echo(text, err=True),
+        log=_progress(verbose=verbose),
     )
-    for item in reproduction.missing:
-        click.secho(f"MISSING: {item}", fg="yellow", bold=True, err=True)
-    echo_warnings(reproduction.warnings)
     if as_json:
         echo_json({table.name: to_json_data(table) for table in reproduction.tables})
+        echo_warnings(reproduction.warnings)
     else:
-        for table in reproduction.tables:
-            click.echo(to_text(table))
-        for path in sorted(reproduction.folder.glob("*.svg")):
-            click.echo(f"figure -> {path}")
-        took = format_duration(reproduction.seconds)
-        click.echo(f"{', '.join(reproduction.artifacts)} in {took} -> {reproduction.folder}")
-        if reproduction.report:
-            click.echo(f"the runs as a page -> {reproduction.report}")
+        _echo_tables(reproduction, verbose=verbose)
+    for need, rows in reproduction.needs.items():
+        of_tables = "; ".join(f"{table}: {', '.join(of)}" for table, of in rows.items())
+        click.secho(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
+    if not as_json:
+        cautions = [note for table in reproduction.tables for note in table.notes]
+        cautions = [note for note in cautions if verbose or note.code not in ("note", "synthetic")]
+        echo_warnings(cautions, heading="NOTE", verbose=verbose)
     ctx.exit(PARTLY_DONE if reproduction.empty else 0)
+
+
+def _progress(*, verbose: bool) -> Callable[[str], None]:
+    """Prints what is made next: everything, or a line now and then."""
+    last = time.monotonic()
+
+    def log(text: str) -> None:
+        nonlocal last
+        if verbose or time.monotonic() - last >= LINE_EVERY_S:
+            last = time.monotonic()
+            click.echo(text, err=True)
+
+    return log
+
+
+def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
+    """The result in a line a table, what limits it, and where the files are; then the tables."""
+    from obygaze_features.common.text import format_duration
+    from obygaze_models.reproduce.render import summary, to_screen, to_text
+
+    for table in reproduction.tables:
+        click.secho(summary(table), bold=True)
+    echo_warnings(reproduction.warnings)
+    took = format_duration(reproduction.seconds)
+    click.echo(f"{', '.join(reproduction.artifacts)} in {took} -> {reproduction.folder}")
+    if reproduction.report:
+        click.echo(f"the runs as a page -> {reproduction.report}")
+    if figures := sorted(reproduction.folder.glob("*.svg")):
+        names = ", ".join(path.stem for path in figures)
+        click.echo(f"figures (.svg and .pdf): {names}")
+    if verbose or len(reproduction.artifacts) == 1:
+        for table in reproduction.tables:
+            click.echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)
+    if not verbose:
+        tables = [table.name for table in reproduction.tables if table.has_results]
+        shown = f"{tables[0]}.txt" if len(tables) == 1 else "the .txt files"
+        if tables:
+            click.echo(f"\nGuesses, intervals and how to read the tables: {shown} there, or -v")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_models.estimators.classes import Chance, as_logits, find_classes, softmax
@@ -36,6 +37,8 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The inverse of the penalty.
     l1_ratio
         The share of the penalty that is l1; the rest is l2.
+    class_weight
+        None, ``"balanced"``, or a weight for each class.
     random_state
         Fixes the order of saga's steps.
 
@@ -50,14 +53,21 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "random_state": ["random_state"],
     }
 
     def __init__(
-        self, C: float = 1.0, *, l1_ratio: float = 0.0, random_state: Chance = None
+        self,
+        C: float = 1.0,
+        *,
+        l1_ratio: float = 0.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        random_state: Chance = None,
     ) -> None:
         self.C = C
         self.l1_ratio = l1_ratio
+        self.class_weight = class_weight
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticProbe:
@@ -73,6 +83,7 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             l1_ratio=self.l1_ratio,
             C=self.C,
             solver=solver,
+            class_weight=self.class_weight,
             random_state=self.random_state,
             max_iter=MAX_ITER,
         )

@@ -15,179 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
-from obygaze_models.intervals import REPLICATES, Difference, paired_differences, too_few
-from obygaze_models.metrics import METRICS
+from obygaze_models.intervals import REPLICATES, paired_differences
 from obygaze_models.protocols import BALANCED_PROTOCOLS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from obygaze_models.experiments.record import RunRecord
 
-__all__ = ["Comparison", "Comparisons", "ModelRef", "compare_runs"]
+__all__ = ["compare_runs"]
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ModelRef:
-    """A model of a run; `name` includes the run where there are several."""
-
-    run: str
-    model: str
-    name: str
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two models on a test set.
-
-    Parameters
-    ----------
-    test, first, second
-        The test set, and the models.
-    clips, films
-        How many both were scored on.
-    smallest
-        How many clips the smallest class has.
-    scores
-        A `Difference` for each metric.
-    only_first, only_second
-        How many clips only the first model gets right, and only the second.
-    p_value
-        Of McNemar's exact test on these. It takes clips for independent, and those of a film are
-        not, so that it is too small.
-    notes
-        What a reader must know of these two.
-    """
-
-    test: str
-    first: ModelRef
-    second: ModelRef
-    clips: int
-    films: int
-    smallest: int
-    scores: dict[str, Difference]
-    only_first: int
-    only_second: int
-    p_value: float
-    notes: tuple[str, ...]
-
-    @property
-    def too_few(self) -> str:
-        """Why no interval is shown; empty if it is."""
-        return too_few([self.smallest], self.films)
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """All comparisons, and what could not be compared. Printed, it is a table a test set."""
-
-    comparisons: list[Comparison]
-    left_out: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
-        """The comparisons that have a metric, with its key; by default each one's first metric."""
-        metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
-        if metric is not None and metric not in metrics:
-            raise UsageError(unknown_name("metric", metric, metrics))
-        return [
-            (comparison, metric or next(iter(comparison.scores)))
-            for comparison in self.comparisons
-            if metric is None or metric in comparison.scores
-        ]
-
-    def table(self, metric: str | None = None) -> str:
-        """The comparisons as text: a table a test set."""
-        by_test: dict[str, list[list[str]]] = {}
-        for comparison, key in self.select(metric):
-            clips, films = counted(comparison.clips, "clip"), counted(comparison.films, "film")
-            head = f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
-            by_test.setdefault(head, []).append(_table_row(comparison, key))
-        columns = ["first", "second", "score of first", "of second", "difference", "95%"]
-        columns += ["first ahead", "only one right", "p"]
-        tables = [f"{head}\n{align(columns, rows, left=2)}\n\n" for head, rows in by_test.items()]
-        return (
-            "".join(tables)
-            + "Difference: first minus second; its interval, and how often the first is ahead, are "
-            "over draws of films.\n"
-            "p: McNemar's exact test, as if clips of a film were independent."
-        )
-
-    def figure(self, metric: str | None = None) -> Figure:
-        """The differences and their intervals as a figure."""
-        from obygaze_models.figures import Line, Point, dot_plot
-
-        selected = self.select(metric)
-        tests = list(dict.fromkeys(comparison.test for comparison, _ in selected))
-        selected.sort(key=lambda pair: tests.index(pair[0].test))
-        titles = list(dict.fromkeys(METRICS[key].title for _, key in selected))
-        runs = {(comparison.first.run, comparison.second.run) for comparison, _ in selected}
-        same_models = len(runs) == 1 and all(
-            comparison.first.model == comparison.second.model for comparison, _ in selected
-        )
-        points = []
-        for comparison, key in selected:
-            score = comparison.scores[key]
-            low, high = (None, None) if comparison.too_few else score.interval or (None, None)
-            label = (
-                comparison.first.model
-                if same_models
-                else f"{comparison.first.name} − {comparison.second.name}"
-            )
-            group = f"{comparison.test}: {counted(comparison.clips, 'clip')}"
-            if len(titles) > 1:
-                group += f", {METRICS[key].title}"
-            points.append(Point(label, score.difference, low, high, group=group))
-        names = {(comparison.first.name, comparison.second.name) for comparison, _ in selected}
-        pair = runs if same_models else names
-        first, second = pair.pop() if len(pair) == 1 else ("first", "second")
-        ends = f"{second} better", f"{first} better"
-        if all(METRICS[key].lower_is_better for _, key in selected):
-            ends = ends[1], ends[0]
-        title = " and ".join(titles)
-        return dot_plot(
-            points,
-            title=f"Differences in {title}",
-            axis=f"difference in {title}, {first} minus {second}",
-            ends=ends,
-            description="; ".join(
-                f"{point.group}: {point.label} {_format(point.value, signed=True)}"
-                for point in points
-            ),
-            lines=[Line(0.0, "no difference")],
-            interval="95% interval over films",
-            value="difference",
-            signed=True,
-        )
-
-
-def _table_row(comparison: Comparison, key: str) -> list[str]:
-    score = comparison.scores[key]
-    interval = "-" if score.interval is None else "{:+.3f} to {:+.3f}".format(*score.interval)
-    p_value = comparison.p_value
-    return [
-        comparison.first.name,
-        comparison.second.name,
-        _format(score.first),
-        _format(score.second),
-        _format(score.difference, signed=True),
-        comparison.too_few or interval,
-        "-" if comparison.too_few or score.ahead is None else f"{score.ahead:.0%}",
-        f"{comparison.only_first} : {comparison.only_second}",
-        f"{p_value:.3f}" if p_value >= 0.0005 else "<.001",
-    ]
-
-
-def _format(value: float | None, *, signed: bool = False) -> str:
-    return "-" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,6 +166,7 @@ def _compare(
     only_second = int((first_wrong & ~second_wrong).sum())
     films = [first.results.clips[clip].film for clip in ids.tolist()]
     disagreements = only_first + only_second
+    first_means, second_means = _run_means(first, test), _run_means(second, test)
     return Comparison(
         test=test,
         first=first.ref,
@@ -345,6 +186,23 @@ def _compare(
         only_second=only_second,
         p_value=float(binomtest(only_first, disagreements).pvalue) if disagreements else 1.0,
         notes=tuple(dict.fromkeys(_notes(first, second, test, len(common), set(ids.tolist())))),
+        fits=(first.fits[test], second.fits[test]),
+        means={
+            key: (first_means.get(key), second_means.get(key))
+            for key in dict.fromkeys([*first_means, *second_means])
+        },
+    )
+
+
+def _run_means(candidate: _Candidate, test: str) -> dict[str, float | None]:
+    """The mean scores of a model that its run prints."""
+    return next(
+        (
+            scores.mean
+            for scores in candidate.results.run.record.scores
+            if (scores.model, scores.test) == (candidate.ref.model, test)
+        ),
+        {},
     )
 
 
@@ -356,7 +214,7 @@ def _notes(
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
-        ("splits", a.split, b.split),
+        ("splits", _split(a), _split(b)),
         ("balance", *_balances(a, b)),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
     ):
@@ -385,10 +243,17 @@ def _notes(
             )
 
 
+def _split(record: RunRecord) -> str:
+    """The fold column; films left out need none."""
+    return record.split or ("each film" if record.protocol == "leave-film-out" else "")
+
+
 def _balances(*records: RunRecord) -> list[str]:
     """How training clips are balanced; all "" if a protocol fixes it, which has a note already."""
     balances = [
-        record.experiment.get("balance") or BALANCED_PROTOCOLS.get(record.protocol, "")
+        record.balance
+        or record.experiment.get("balance")
+        or BALANCED_PROTOCOLS.get(record.protocol, "")
         for record in records
     ]
     return balances if all(balances) else [""] * len(balances)

@@ -122,6 +122,7 @@ def evaluate(
     finished: Callable[[str, Task, Fold], FitResult | None] = lambda model, task, fold: None,
     on_result: Callable[[FitResult, int], None] = lambda result, total: None,
     memo: FitMemo | None = None,
+    balance: str | None = None,
 ) -> Evaluation:
     """Fit every estimator in every fold of every problem, and predict every test set.
 
@@ -143,6 +144,8 @@ def evaluate(
         Called with each result, and the number of fits in all.
     memo
         Fitted banks of earlier evaluations.
+    balance
+        How training clips are balanced, as an experiment has it.
     """
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
@@ -181,7 +184,7 @@ def evaluate(
         for problem, name, fold in progress(todo, "train", unit="fit"):
             task = problem.train
             result = finished(name, task, fold) or _fit(
-                data, task, name, fold, estimators[name], memo
+                data, task, name, fold, estimators[name], memo, balance
             )
             on_result(result, len(todo))
             if result.fit is None or result.table is None:
@@ -222,11 +225,18 @@ def test_rows(fold: Fold) -> Array:
 
 
 def _fit(
-    data: ClipDataset, task: Task, name: str, fold: Fold, spec: EstimatorSpec, memo: FitMemo
+    data: ClipDataset,
+    task: Task,
+    name: str,
+    fold: Fold,
+    spec: EstimatorSpec,
+    memo: FitMemo,
+    balance: str | None,
 ) -> FitResult:
     try:
+        labels = task.labels(data)
         fit = fit_estimator(
-            spec, data, fold.train, fold.validation, task.labels(data), fold.seed, memo
+            spec, data, fold.train, fold.validation, labels, fold.seed, memo, balance=balance
         )
         return FitResult(name, task, fold, fit, fit.probabilities(data, test_rows(fold)))
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter

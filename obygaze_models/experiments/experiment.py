@@ -102,9 +102,13 @@ class Experiment:
         The array of frame features, read where an estimator takes sequences of frames.
     protocol
         ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
+        By default ``split`` if each fold of `split` is a film, so that every film is tested; else
+        ``leak-free``.
     balance
-        ``undersample``: draw as many training clips of each class as the smallest has, or
-        ``none``. By default as the protocol says: `leak-free` and `split` undersample.
+        ``undersample``: draw as many training clips of each class as the smallest has;
+        ``weights``: train on all clips, with classes weighted by the inverse of their size;
+        ``none``: train on all clips as they are. By default ``undersample`` for `leak-free` and
+        `split`, ``none`` for `leave-film-out`.
     predictions
         Tables of predictions from outside, see `obygaze_models.experiments.outside`.
     estimators
@@ -146,9 +150,9 @@ class Experiment:
         None
     )
     frames: Annotated[_Name, Meta(description="the name of an array of frames")] = "frames"
-    protocol: Annotated[_Name, Meta(description='the name of a protocol, such as "leak-free"')] = (
-        "leak-free"
-    )
+    protocol: Annotated[
+        _Name | None, Meta(description='the name of a protocol, such as "leak-free"')
+    ] = None
     balance: Annotated[
         _Name | None, Meta(description='how training clips are balanced, such as "none"')
     ] = None
@@ -174,7 +178,7 @@ class Experiment:
                 object.__setattr__(self, field.name, _as_tuple(value))
         object.__setattr__(self, "manifest", Path(self.manifest))
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
-        if self.balance is not None and self.protocol not in BALANCED_PROTOCOLS:
+        if self.balance is not None and self.protocol not in (None, *BALANCED_PROTOCOLS):
             raise ExperimentError(
                 f"{self.name!r}: the protocol {self.protocol} fixes the training clips; leave "
                 f"balance out, or take {' or '.join(BALANCED_PROTOCOLS)}"

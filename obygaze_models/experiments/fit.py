@@ -146,6 +146,18 @@ def _digest(value: Any) -> str:
     return digest.hexdigest()
 
 
+def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
+    """The options by which an estimator, or its head, weighs classes by the inverse of their size.
+
+    None where it has no class weights; guesses by the shares of the classes need none.
+    """
+    if find_entry(spec.name).before_balancing:
+        return {}
+    parameters = make_estimator(spec.name, spec.options).get_params(deep=True)
+    keys = [key for key in ("class_weight", "head__class_weight") if key in parameters]
+    return {key: "balanced" for key in keys if key not in spec.options} if keys else None
+
+
 class FitMemo:
     """Keeps what functions return, in this process: heads of one fold share their fitted bank."""
 
@@ -175,6 +187,8 @@ def fit_estimator(
     labels: Array,
     seed: int,
     memo: FitMemo | None = None,
+    *,
+    balance: str | None = None,
 ) -> Fit:
     """Make an estimator and fit it, with what its `fit` names.
 
@@ -192,8 +206,12 @@ def fit_estimator(
         Its random state, where the options give none.
     memo
         Keeps fitted banks for other estimators on the same rows.
+    balance
+        With ``weights`` the estimator weighs the classes, if it can.
     """
     model = make_estimator(spec.name, spec.options, random_state=seed)
+    if balance == "weights":
+        model.set_params(**(class_weight_options(spec) or {}))
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
     with plugin_errors(_modules(model)):

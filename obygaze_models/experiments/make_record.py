@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, join_some, redact_url
+from obygaze_features.common.text import counted, redact_url
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import overlapping
+from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import ClipDataset, Join
 from obygaze_models.estimators.plugins import PluginError, plugin_versions
-from obygaze_models.estimators.registry import ignored_plugins, make_estimator
+from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.evaluate import Evaluation
 from obygaze_models.experiments.experiment import Experiment, Problem
 from obygaze_models.experiments.fit import Fit
 from obygaze_models.experiments.outside import OutsideModel
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
+from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.record import (
     Features,
     Films,
@@ -38,20 +40,17 @@ from obygaze_models.experiments.record import (
     RunRecord,
     StoreRecord,
 )
+from obygaze_models.experiments.run_warnings import warnings_of_run
 from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
 from obygaze_models.intervals import LEVEL, REPLICATES
-from obygaze_models.leaks import Leak, find_leaks, footage_of
+from obygaze_models.leaks import find_leaks, footage_of
 from obygaze_models.metrics import TREC
-from obygaze_models.model_card import unreliable_concepts
-from obygaze_models.protocols import Fold
+from obygaze_models.protocols import BALANCED_PROTOCOLS, FILM_CLIPS, Fold
 from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task, official_measure, uses_external_data
-from obygaze_models.warnings import RunWarning, synthetic_warnings
+from obygaze_models.warnings import synthetic_warnings
 
-__all__ = ["about_features", "about_model", "make_record"]
-
-#: Of what was skipped so many are named among the warnings; run.json has them all.
-SHOWN = 10
+__all__ = ["about_features", "about_model", "describe_films", "make_record"]
 
 
 def make_record(
@@ -90,15 +89,18 @@ def make_record(
         models=[*experiment.learners, *(model.name for model in outside)],
         protocol=plan.protocol,
         split=plan.split,
-        warnings=[
-            *_warnings(manifest, attributes, evaluation, leaked),
-            *(_without_features(plan, joined) if measure else []),
-            *_concept_warnings(experiment, plan, models),
-            *evaluation.warnings,
-            *_unsaved_warnings(models),
-            *_ignored_warnings(experiment),
-            *map(_outside_warning, outside),
-        ],
+        warnings=warnings_of_run(
+            experiment,
+            manifest,
+            attributes["backbone"],
+            plan,
+            joined,
+            evaluation,
+            models,
+            leaked,
+            outside,
+            official=measure is not None,
+        ),
         ablated=_ablated(models),
         manifest=ManifestRecord(
             name=manifest.name,
@@ -130,6 +132,7 @@ def make_record(
                 seed=fold.seed,
                 train=class_counts(labels[fold.train], problem.train.classes),
                 validation=class_counts(labels[fold.validation], problem.train.classes),
+                drawn_from=fold.drawn_from,
             )
             for problem in problems
             for labels in [problem.train.labels(data)]
@@ -150,7 +153,13 @@ def make_record(
             for task, leaks in leaked.items()
             for leak in leaks
         ],
-        films=_films(evaluation),
+        films=describe_films(
+            [fold for folds in evaluation.folds.values() for fold in folds],
+            data,
+            manifest,
+            problems,
+            plan,
+        ),
         tests=score_test_sets(evaluation.predictions, seed=experiment.seed),
         scores=score_models(
             evaluation.predictions,
@@ -164,6 +173,7 @@ def make_record(
         files=files,
         started=started,
         seconds=seconds,
+        balance=experiment.balance or BALANCED_PROTOCOLS.get(plan.protocol, ""),
     )
 
 
@@ -234,79 +244,6 @@ def about_model(
     }
 
 
-def _warnings(
-    manifest: Manifest,
-    attributes: Mapping[str, Any],
-    evaluation: Evaluation,
-    leaked: Mapping[str, Sequence[Leak]],
-) -> list[RunWarning]:
-    """What a reader must know before any score."""
-    warnings = synthetic_warnings(manifest.items, attributes["backbone"])
-    for task, leaks in leaked.items():
-        tests = dict.fromkeys(leak.test for leak in leaks)
-        warnings += [_leak_warning(test, evaluation.folds[task], leaks) for test in tests]
-    warnings += [
-        RunWarning("skipped", skip.task, f"{skip.task}, {skip.what}: {skip.why}.")
-        for skip in evaluation.skipped[:SHOWN]
-    ]
-    if (more := len(evaluation.skipped) - SHOWN) > 0:
-        warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
-    return warnings
-
-
-def _without_features(plan: Plan, joined: Join) -> list[RunWarning]:
-    """Test clips that the official measure would hold against the run."""
-    if plan.protocol != "official":
-        return []
-    lost = [clip for clip in joined.without_features if plan.fold_of.get(clip) == plan.last]
-    if not lost:
-        return []
-    clips = counted(len(lost), "test clip has", "test clips have")
-    return [
-        RunWarning(
-            "no-features",
-            "",
-            f"{clips} no features ({join_some(lost, 3)}): left out here, and counted against a run "
-            "file by the official measure (obygaze models write-run and score-run).",
-        )
-    ]
-
-
-def _concept_warnings(
-    experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
-) -> list[RunWarning]:
-    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
-    warnings = []
-    for name in experiment.learners:
-        facts_of_fits = [model["facts"] for model in models if model["model"] == name]
-        unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
-        skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
-        parts = [f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable"]
-        parts = parts * bool(unreliable)
-        parts += [f"{counted(len(skipped), 'is', 'are')} left out"] * bool(skipped)
-        if parts:
-            warnings.append(
-                RunWarning(
-                    "concepts",
-                    name,
-                    f"{name}: in one or more of {counted(len(facts_of_fits), 'model')} "
-                    f"{' and '.join(parts)}; models.jsonl says which, and why.",
-                )
-            )
-    bottlenecks = [model for model in models if "concepts" in model["facts"]]
-    if plan.protocol == "released" and bottlenecks and plan.split != RELEASED_CONCEPTS:
-        warnings.append(
-            RunWarning(
-                "released-concepts",
-                "",
-                f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt "
-                f"them from {RELEASED_CONCEPTS}: give these an experiment of their own, with that "
-                "split.",
-            )
-        )
-    return warnings
-
-
 def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """For each hybrid its mean accuracy on validation, with and without its concepts."""
     accuracies: dict[str, list[Mapping[str, float]]] = {}
@@ -321,60 +258,46 @@ def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
     }
 
 
-def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
-    """The estimators whose models could not be saved."""
-    reasons = {model["model"]: model["not_saved"] for model in models if "not_saved" in model}
-    return [
-        RunWarning("not-saved", name, f"{name} is not among the saved models: {reason}.")
-        for name, reason in reasons.items()
-    ]
-
-
-def _ignored_warnings(experiment: Experiment) -> list[RunWarning]:
-    """The entry points that have the name of an estimator of the experiment, and are not it."""
-    names = {spec.name for spec in experiment.learners.values()}
-    return [
-        RunWarning(
-            "plug-in",
-            plugin.name,
-            f"the {plugin.name} of {plugin.package} is ignored: its entry point has the name of "
-            f"another; name it {plugin.path}.",
-        )
-        for plugin in ignored_plugins()
-        if plugin.name in names
-    ]
-
-
-def _outside_warning(model: OutsideModel) -> RunWarning:
-    return RunWarning(
-        "outside",
-        model.name,
-        f"{model.name} is from {model.path.name}: which clips it was trained on is not data.",
-    )
-
-
-def _leak_warning(test: str, folds: Sequence[Fold], leaks: Sequence[Leak]) -> RunWarning:
-    by_fold = {leak.fold: leak for leak in leaks if leak.test == test}
-    ids = sorted({clip for leak in by_fold.values() for clip in leak.ids})
-    clips = {row for fold in folds for row in fold.tests.get(test, ())}
-    counts = [len(by_fold[fold.index].ids) if fold.index in by_fold else 0 for fold in folds]
-    span = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
-    return RunWarning(
-        "leak",
-        test,
-        f"{len(ids)} of the {len(clips)} test clips of {test} are in a training or "
-        f"validation set ({span} in a single run), such as {', '.join(ids[:2])}",
-    )
-
-
-def _films(evaluation: Evaluation) -> Films:
-    """How many films the test clips are of, and how many of those also train in the same fold."""
-    films = evaluation.data.groups.tolist()
+def describe_films(
+    folds: Sequence[Fold],
+    data: ClipDataset,
+    manifest: Manifest,
+    problems: Sequence[Problem],
+    plan: Plan,
+) -> Films:
+    """How many films the test clips are of, how many of those train in the same fold, and why the
+    others are not tested.
+    """
+    films, titles = data.groups.tolist(), film_titles(manifest)
     tested: set[str] = set()
     also_trained: set[str] = set()
-    for folds in evaluation.folds.values():
-        for fold in folds:
-            test_films = {films[row] for rows in fold.tests.values() for row in rows.tolist()}
-            tested |= test_films - {""}
-            also_trained |= (test_films - {""}) & {films[row] for row in fold.train.tolist()}
-    return Films(tested=len(tested), also_trained=len(also_trained))
+    for fold in folds:
+        test_films = {films[row] for rows in fold.tests.values() for row in rows.tolist()} - {""}
+        tested |= test_films
+        also_trained |= test_films & {films[row] for row in fold.train.tolist()}
+    tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
+    return Films(
+        tested=len(tested),
+        also_trained=len(also_trained),
+        titles={film: titles.get(film, film) for film in sorted(tested)},
+        untested={
+            titles.get(film, film): _why_untested(data, data.groups == film, tasks, plan)
+            for film in sorted(set(films) - tested - {""})
+        },
+    )
+
+
+def _why_untested(
+    data: ClipDataset, of_film: NDArray[np.bool_], tasks: Sequence[Task], plan: Plan
+) -> str:
+    """Why the clips of a film are not tested."""
+    for task in tasks:
+        labels = task.labels(data)[of_film]
+        sizes = {name: int((labels == code).sum()) for code, name in enumerate(task.classes)}
+        rarest = min(sizes, key=sizes.__getitem__)
+        if plan.protocol == "leave-film-out" and sizes[rarest] < FILM_CLIPS:
+            clips = counted(sizes[rarest], "clip")
+            return f"{clips} of {rarest}; {FILM_CLIPS} are needed to test"
+        if len(sizes) == 2 and not sizes[rarest]:
+            return f"no clip of {rarest}"
+    return "not in a test fold"

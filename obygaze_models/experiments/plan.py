@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from obygaze_features.errors import ExperimentError
@@ -11,6 +11,7 @@ from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.splits import stratified
 from obygaze_features.store import Store
 from obygaze_models.dataset import ClipDataset, Join, join_clips
+from obygaze_models.experiments.evaluate import test_rows
 from obygaze_models.experiments.experiment import ALL, Experiment, Problem
 from obygaze_models.protocols import (
     N_FOLDS,
@@ -88,12 +89,36 @@ class Plan:
             kind: Any = PROTOCOLS[self.protocol]
             splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
         folds: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
+        if self.protocol == "split":
+            films = [sorted(set(data.groups[test_rows(fold)].tolist())) for fold in folds]
+            names = [name for of_fold in films for name in of_fold]
+            if max(map(len, films), default=0) == 1 and len(set(names)) == len(names):
+                return [
+                    replace(fold, group=of_fold[0] if of_fold else "")
+                    for fold, of_fold in zip(folds, films, strict=True)
+                ]
         return folds
+
+
+def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
+    """The experiment's protocol; without one ``split`` where each fold is a film, else
+    ``leak-free``.
+    """
+    if experiment.protocol is not None:
+        return experiment.protocol
+    if experiment.split is None:
+        return "leak-free"
+    films = dict(zip(manifest.ids, manifest.items.films, strict=True))
+    fold_of = manifest.split(experiment.split).fold_of
+    pairs = {(fold, films.get(clip, "")) for clip, fold in fold_of.items()}
+    folds, names = ({pair[part] for pair in pairs} for part in (0, 1))
+    by_film = "" not in names and len(pairs) == len(folds) == len(names) > 1
+    return "split" if by_film else "leak-free"
 
 
 def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
     """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
-    name = experiment.protocol
+    name = choose_protocol(experiment, manifest)
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
@@ -162,7 +187,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     }
     trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
     return Plan(
-        experiment.protocol,
+        "released",
         split.name,
         split.fold_of,
         split.last_fold,

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from obygaze_features.common.files import read_format, write_text
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import Join
 from obygaze_models.warnings import RunWarning
@@ -38,6 +39,7 @@ __all__ = [
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
 RECORD = "run.json"
+MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
 Scores = dict[str, float | None]
@@ -101,7 +103,10 @@ class ClassCounts(_Part, frozen=True, kw_only=True):
 
 
 class FitRecord(_Part, frozen=True, kw_only=True):
-    """One fit of each estimator: which clips it trains on and is stopped by."""
+    """One fit of each estimator: which clips it trains on and is stopped by.
+
+    `drawn_from` counts the clips that the training clips were drawn from; 0 where none are drawn.
+    """
 
     task: str
     fit: int
@@ -109,6 +114,7 @@ class FitRecord(_Part, frozen=True, kw_only=True):
     seed: int
     train: ClassCounts
     validation: ClassCounts
+    drawn_from: int = 0
 
 
 class Skipped(_Part, frozen=True, kw_only=True):
@@ -133,10 +139,27 @@ class LeakCount(_Part, frozen=True, kw_only=True):
 
 
 class Films(_Part, frozen=True, kw_only=True):
-    """How many films the test clips are of, and how many of those trained in the same fit."""
+    """How many films the test clips are of, and how many of those trained in the same fit.
+
+    `titles` has the title of each tested film by its id; `untested` the title of each other film
+    of the run's clips, and why it is not tested.
+    """
 
     tested: int
     also_trained: int
+    titles: dict[str, str] = {}
+    untested: dict[str, str] = {}
+
+    @property
+    def note(self) -> str:
+        """What must be said first where not all films are tested; empty if they are."""
+        if not self.untested or not self.tested:
+            return ""
+        total = f"tests {self.tested} of {counted(self.tested + len(self.untested), 'film')}"
+        if self.tested <= MAX_FILMS_NAMED:
+            return f"{total}: {', '.join(self.titles.values())}"
+        reasons = [f"{title} ({reason})" for title, reason in self.untested.items()]
+        return f"{total}, not {join_some(reasons, MAX_FILMS_NAMED)}"
 
 
 class Simulated(_Part, frozen=True, kw_only=True):
@@ -215,6 +238,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         Every setting, as in the TOML file.
     goal, models, protocol, split
         What is learnt and tested, by which estimators, and how clips are divided.
+    balance
+        How the training clips are balanced: ``undersample``, ``weights`` or ``none``; empty where
+        the protocol fixes them.
     warnings
         What a reader must know before any score.
     ablated
@@ -256,6 +282,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     files: dict[str, str]
     started: str
     seconds: float
+    balance: str = ""
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""

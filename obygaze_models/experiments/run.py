@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import FitResult, Prediction, evaluate
+from obygaze_models.experiments.evaluate import FitResult, Prediction, evaluate, usable_folds
 from obygaze_models.experiments.experiment import Experiment, Problem, load_experiment
 from obygaze_models.experiments.explanations import explain_models
 from obygaze_models.experiments.finished_fits import FinishedFits, digest_of_clips, model_folder
@@ -28,12 +28,13 @@ from obygaze_models.experiments.make_record import (
     about_features,
     about_model,
     describe_experiment,
+    describe_films,
     library_versions,
     make_record,
 )
 from obygaze_models.experiments.outside import read_outside
 from obygaze_models.experiments.plan import Plan, make_plan
-from obygaze_models.experiments.record import RECORD, write_record
+from obygaze_models.experiments.record import RECORD, Films, write_record
 from obygaze_models.experiments.run_folder import (
     FILES,
     FitPredictions,
@@ -94,6 +95,7 @@ def run_experiment(
         outside = [model for path in experiment.predictions for model in read_outside(path)]
         _check_names(experiment, [model.name for model in outside])
         plan = make_plan(experiment, manifest, problems)
+        experiment = replace(experiment, protocol=plan.protocol)
         wanted = set.union(
             *(task.levels for problem in problems for task in (problem.train, *problem.tests))
         )
@@ -102,6 +104,8 @@ def run_experiment(
         folds = {
             problem.train.name: _folds(experiment, plan, data, problem) for problem in problems
         }
+        if note := _tested_films(data, folds, manifest, problems, plan).note:
+            log(f"{experiment.name}: {note}")
         settings = describe_experiment(replace(experiment, predictions=()))
         versions = library_versions(experiment)
         identity = {
@@ -142,6 +146,7 @@ def run_experiment(
                 finished=fits.load,
                 on_result=keep,
                 memo=memo,
+                balance=experiment.balance,
             )
         except ExperimentError:  # it would fail again
             fits.discard()
@@ -184,6 +189,22 @@ def run_experiment(
         write_record(folder, record)
     fits.discard()
     return load_run(output)
+
+
+def _tested_films(
+    data: ClipDataset,
+    folds: Mapping[str, Sequence[Fold]],
+    manifest: Manifest,
+    problems: Sequence[Problem],
+    plan: Plan,
+) -> Films:
+    """Which films will be tested, known before anything is trained."""
+    usable = [
+        fold
+        for problem in problems
+        for fold in usable_folds(data, problem, folds[problem.train.name])[0]
+    ]
+    return describe_films(usable, data, manifest, problems, plan)
 
 
 class _Progress:

@@ -1,13 +1,33 @@
-"""A run as text for the terminal: which clips came together, and the table of scores."""
+"""A run as text for the terminal: the result in a line, tables, and what it was made of."""
 
 from __future__ import annotations
+
+from statistics import median
+from textwrap import fill
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
+from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS, column_titles
 
-__all__ = ["describe_official", "describe_run", "main_metric", "metrics_of"]
+__all__ = [
+    "describe_balance",
+    "describe_official",
+    "describe_run",
+    "headline",
+    "main_metric",
+    "metrics_of",
+]
+
+WIDTH = 100
+MAX_FILM_ROWS = 12
+_BALANCED = {
+    "undersample": "each class is drawn down to the smallest",
+    "weights": "all are used, with each class weighted by the inverse of its size",
+    "none": "all are used, and classes are not balanced",
+}
+_OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "undersample"}
 
 
 def metrics_of(record: RunRecord) -> dict[str, str]:
@@ -21,12 +41,66 @@ def main_metric(record: RunRecord) -> str:
     return next(iter(metrics_of(record)))
 
 
-def describe_run(record: RunRecord) -> str:
-    """What `obygaze models run` prints of a run, but for its warnings."""
-    parts = [_describe_join(record)]
-    parts += [_score_table(record, test) for test in record.tests]
+def headline(record: RunRecord) -> list[str]:
+    """The result in a line; above it, where not all films are tested, which are."""
+    note = record.films.note
+    first = [note[0].upper() + note[1:]] if note else []
+    tasks = {fit.task for fit in record.fits}
+    line = _range_over_tests(record) if len(tasks) > 1 else _best_score(record)
+    return [*first, line]
+
+
+def _best_score(record: RunRecord) -> str:
+    """The best model on the largest test set, beside the best guess."""
+    main = main_metric(record)
+    test = max(record.tests, key=lambda name: record.tests[name].clips)
+    test_set = record.tests[test]
+    scored = [scores for scores in record.scores if scores.test == test]
+    best = max(scored, key=lambda scores: -1 if (mean := scores.mean[main]) is None else mean)
+    among = f", the best of {len(scored)} models" if len(scored) > 1 else ""
+    mean = best.mean[main]
+    if mean is None:
+        return f"{best.model}: {METRICS[main].title} is not defined on {test}"
+    interval = best.interval.get(main)
+    reason = too_few(test_set.classes.values(), best.films)
+    certainty = reason or (
+        "" if interval is None else "95% interval {:.2f} to {:.2f}".format(*interval)
+    )
+    guesses = {name: value for name, of in test_set.baselines.items() if (value := of.get(main))}
+    beside = ""
+    if guesses:
+        name = max(guesses, key=guesses.__getitem__)
+        beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
+    return (
+        f"{best.model}{among}: {METRICS[main].title} {mean:.2f}"
+        f"{f' ({certainty})' if certainty else ''} on {test}{beside}"
+    )
+
+
+def _range_over_tests(record: RunRecord) -> str:
+    """Of several tasks, such as concepts, the lowest and the highest score."""
+    main = main_metric(record)
+    best: dict[str, float] = {}
+    for scores in record.scores:
+        if (mean := scores.mean[main]) is not None:
+            best[scores.test] = max(mean, best.get(scores.test, 0.0))
+    if not best:
+        return f"{METRICS[main].title} is not defined on any of {len(record.tests)} test sets"
+    low, high = min(best, key=best.__getitem__), max(best, key=best.__getitem__)
+    return (
+        f"{counted(len(best), 'task')}: {METRICS[main].title} of the best model from "
+        f"{best[low]:.2f} ({low}) to {best[high]:.2f} ({high}), median {median(best.values()):.2f}"
+    )
+
+
+def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
+    """What `obygaze models run` prints below the result, but for its warnings.
+
+    `verbose` prints the table of films however many there are.
+    """
+    parts = [_score_table(record, test) for test in record.tests]
     if any(scores.groups for scores in record.scores):
-        parts += [_film_table(record, test) for test in record.tests]
+        parts += [_films(record, test, verbose=verbose) for test in record.tests]
     notes = []
     for name, accuracy in record.ablated.items():
         values = (f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
@@ -38,7 +112,7 @@ def describe_run(record: RunRecord) -> str:
     notes.append(f"{mean}; the interval is over draws of films.")
     if any(scores.films < 2 for scores in record.scores):
         notes.append("Where it is -, the test clips are of one film, or no films are named.")
-    return "\n\n".join([*parts, "\n".join(notes)])
+    return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 
 
 def describe_official(record: RunRecord) -> str:
@@ -53,12 +127,33 @@ def describe_official(record: RunRecord) -> str:
     return f"Official measure: {measure}; such a run is marked as {mark}."
 
 
-def _describe_join(record: RunRecord) -> str:
+def describe_balance(record: RunRecord) -> str:
+    """How many clips train, of how many, and how they are balanced."""
+    sizes = [fit.train.clips for fit in record.fits]
+    clips = f"{_span(sizes)} training clips a fit"
+    if not record.balance:
+        return f"{clips}; the {record.protocol} protocol fixes them."
+    pools = [fit.drawn_from for fit in record.fits]
+    if record.balance == "undersample" and any(pools):
+        clips = f"{_span(sizes)} of {_span(pools)} training clips a fit"
+    other = _OTHER_BALANCE[record.balance]
+    return f'{clips}: {_BALANCED[record.balance]} (balance = "{other}" changes this).'
+
+
+def _span(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _describe_clips(record: RunRecord) -> str:
     join = record.join
     lines = [f"{join.used} of {join.labelled} labelled clips have a fold and features"]
     if record.split:
-        lines.append(f"  folds: {record.split}")
-    return "\n".join([*lines, *(f"  {line}" for line in join.lines())])
+        lines.append(f"  folds: {record.split}; protocol: {record.protocol}")
+    lines += [
+        fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in join.lines()
+    ]
+    return "\n".join([*lines, fill(describe_balance(record), WIDTH)])
 
 
 def _score_table(record: RunRecord, test: str) -> str:
@@ -80,17 +175,37 @@ def _score_table(record: RunRecord, test: str) -> str:
         clips = ", ".join(f"{count} {name}" for name, count in test_set.classes.items())
     else:
         clips = f"{test_set.positives} of {test_set.clips} positive"
-    return align([f"{test}: {clips}", *titles.values(), f"{titles[main]}, 95%"], rows)
+    table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)
+    return f"{test}: {clips}\n{table}"
 
 
-def _film_table(record: RunRecord, test: str) -> str:
-    """The main metric of each model on each film that was left out."""
+def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
+    """The main metric of each model on each film that was left out; of many films the range."""
     main = main_metric(record)
     models = [scores for scores in record.scores if scores.test == test]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
-    rows = [[film, *(_film_mean(scores, film, main) for scores in models)] for film in films]
+    titles = record.films.titles
     head = f"{test}: {METRICS[main].title}, film left out ({counted(len(films), 'film')})"
-    return align([head, *(scores.model for scores in models)], rows)
+    if verbose or len(films) <= MAX_FILM_ROWS:
+        rows = [
+            [titles.get(film, film), *(_film_mean(scores, film, main) for scores in models)]
+            for film in films
+        ]
+        return f"{head}\n{align(['', *(scores.model for scores in models)], rows, width=WIDTH)}"
+    lines = [f"{head}; -v prints each"]
+    for scores in models:
+        means = {
+            titles.get(film, film): mean
+            for film, group in scores.groups.items()
+            if (mean := group.mean[main]) is not None
+        }
+        if means:
+            low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+            lines.append(
+                f"  {scores.model}: from {means[low]:.2f} ({low}) to {means[high]:.2f} ({high}), "
+                f"median {median(means.values()):.2f}"
+            )
+    return "\n".join(lines)
 
 
 def _film_mean(scores: ModelScores, film: str, key: str) -> str:

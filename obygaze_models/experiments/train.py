@@ -116,10 +116,8 @@ def train_model(
         seed = experiment.seed
         held = data.folds[rows] == plan.last
         train, validation = rows[~held], rows[held]
-        if (
-            len(task.classes) == 2 and experiment.balance != "none"
-        ):  # as in a run: the larger class is drawn from
-            train = balanced(train, labels, seed)
+        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
+            train = balanced(train, labels, seed, experiment.balance or "undersample")
     for part, rows_of_part in (("training", train), ("validation", validation)):
         if len(np.unique(labels[rows_of_part])) < len(task.classes):
             raise ExperimentError(
@@ -132,7 +130,9 @@ def train_model(
     try:
         check_savable(make_estimator(spec.name, spec.options))
         with threadpool_limits(1):
-            fitted = fit_estimator(spec, data, train, validation, labels, seed)
+            fitted = fit_estimator(
+                spec, data, train, validation, labels, seed, balance=experiment.balance
+            )
     except (ExperimentError, ValueError) as problem:  # scikit-learn raises the latter
         raise ExperimentError(f"{name} cannot be trained: {one_line(problem)}") from problem
     about = about_model(name, experiment, task, fitted, data, manifest, store)

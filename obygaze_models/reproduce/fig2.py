@@ -119,7 +119,7 @@ def _published(ours: Line, printed: Mapping[str, float]) -> Line:
         for code, value in ours.values.items()
         if code in printed and value is not None
     }
-    return Line("published, and ours less it", "published", values)
+    return Line("published, and ours minus it", "published", values)
 
 
 def _parts(counts: Counts, codes: list[str]) -> list[float]:

@@ -112,7 +112,7 @@ def leakage_table(
             lines += [
                 Line(f"{released.name}, released", "ours", released.values),
                 Line(f"{released.name}, leak-free", "ours", counterpart.values),
-                Line("released less leak-free", "difference", differences),
+                Line("released minus leak-free", "difference", differences),
             ]
         if lines:
             blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))

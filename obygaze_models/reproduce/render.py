@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.text import counted, format_signed
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
@@ -19,12 +21,16 @@ __all__ = [
     "Line",
     "Table",
     "Value",
+    "summary",
     "to_csv",
     "to_json_data",
     "to_latex",
+    "to_screen",
     "to_text",
 ]
 
+WIDTH = 100
+"""How wide a table on a terminal may be."""
 Kind = Literal["ours", "published", "guess", "difference", "count"]
 """Whose numbers a line has."""
 
@@ -146,6 +152,57 @@ def to_text(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def to_screen(table: Table) -> str:
+    """The table for a terminal: ours and the paper's numbers, in at most `WIDTH` columns.
+
+    The file that `to_text` makes has guesses, intervals and notes, too.
+    """
+    parts, starred = [table.title], False
+    for block in table.blocks:
+        has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
+        left_out = ("guess", "count") if has_guesses else ()
+        lines = [line for line in block.lines if line.kind not in left_out]
+        if not any(line.kind == "ours" for line in lines):
+            continue
+        rows = []
+        for line in lines:
+            cells = _cells(table, line, intervals=False)
+            starred |= any("*" in cell for cell in cells)
+            rows.append(["  " * _indented(line) + line.name, *cells])
+        used = [at for at in range(len(table.columns)) if any(row[at + 1] for row in rows)]
+        header = ["", *(table.columns[at] for at in used)]
+        shown = [[row[0], *(row[at + 1] for at in used)] for row in rows]
+        parts.append(f"{block.title}\n{align(header, shown, width=WIDTH)}")
+    if starred:
+        parts.append("*: the 95% interval does not include 0")
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(table: Table) -> str:
+    """The table in a line: how many rows are ours, and how far they are from the paper's."""
+    lines = [line for block in table.blocks for line in block.lines]
+    ours = sum(line.kind == "ours" for line in lines)
+    if not ours:
+        return f"{table.title}: nothing to show"
+    differences = [
+        value.mean if column in table.difference_columns else value.difference
+        for line in lines
+        if line.kind in ("ours", "published")
+        for column, value in line.values.items()
+        if value is not None
+        and (column in table.difference_columns or value.difference is not None)
+    ]
+    known = [difference for difference in differences if difference is not None]
+    if not known:
+        return f"{table.title}: {counted(ours, 'row')}, none with a published number"
+    low, middle, high = (format_signed(value) for value in (min(known), median(known), max(known)))
+    numbers = counted(len(known), "number")
+    return (
+        f"{table.title}: {counted(ours, 'row')}; {numbers} to compare with the paper's, "
+        f"differences (ours minus the paper's) from {low} to {high}, median {middle}"
+    )
+
+
 def to_csv(table: Table) -> str:
     """One row for each number, for spreadsheets and scripts; the notes are in the other forms."""
     header = (
@@ -210,26 +267,30 @@ def _indented(line: Line) -> bool:
     return line.kind in ("published", "difference")
 
 
-def _cells(table: Table, line: Line) -> list[str]:
+def _cells(table: Table, line: Line, *, intervals: bool = True) -> list[str]:
     cells = []
     for column in table.columns:
         signed = line.kind == "difference" or column in table.difference_columns
-        cells.append(_cell(line.values[column], signed=signed) if column in line.values else "")
+        value = line.values.get(column)
+        text = _cell(value, signed=signed, interval=intervals) if column in line.values else ""
+        cells.append(text)
     return cells
 
 
-def _cell(value: Value | None, *, signed: bool) -> str:
+def _cell(value: Value | None, *, signed: bool, interval: bool = True) -> str:
     if value is None:
         return "-"
     if isinstance(value.mean, int):
         return f"{value.mean:,}"
-    text = f"{value.mean:{'+' if signed else ''}.2f}"
+    text = format_signed(value.mean) if signed else f"{value.mean:z.2f}"
     if value.std is not None:
         text += f" ({value.std:.2f})"
-    if value.interval is not None:
-        text += f" [{value.interval[0]:.2f}, {value.interval[1]:.2f}]"
+    if value.interval is not None and interval:
+        text += f" [{value.interval[0]:z.2f}, {value.interval[1]:z.2f}]"
+    elif value.interval is not None:
+        text += "*" if value.interval[0] * value.interval[1] > 0 else " "
     if value.difference is not None:
-        text += f" {value.difference:+.2f}"
+        text += f" {format_signed(value.difference)}"
     return text
 
 

@@ -93,6 +93,16 @@ class Reproduction:
         return [f"{table.name}: {item}" for table in self.tables for item in table.missing]
 
     @property
+    def needs(self) -> dict[str, dict[str, list[str]]]:
+        """The same by what is needed: the rows that it would give, by table."""
+        needs: dict[str, dict[str, list[str]]] = {}
+        for table in self.tables:
+            for item in table.missing:
+                row, _, need = item.partition(": ")
+                needs.setdefault(need, {}).setdefault(table.name, []).append(row)
+        return needs
+
+    @property
     def warnings(self) -> list[RunWarning]:
         """What must be known before any number is read."""
         return unique_warnings([note for table in self.tables for note in table.synthetic])

@@ -116,7 +116,7 @@ class _Row:
                 mean = scores.mean[metric]
                 difference = None if mean is None else mean - published.mean
                 values[column] = Value(published.mean, published.std, difference)
-        return [Line("published, and ours less it", "published", values)] if values else []
+        return [Line("published, and ours minus it", "published", values)] if values else []
 
 
 def table2(context: ReproductionContext) -> Artifacts:
@@ -360,7 +360,8 @@ def _chance_block(
                     difference = value.mean - published.mean
                     beside[column] = Value(published.mean, published.std, difference)
             if beside and context.has_papers_clips:
-                lines.append(Line(f"published in {version}, and ours less it", "published", beside))
+                row_name = f"published in {version}, and ours minus it"
+                lines.append(Line(row_name, "published", beside))
         blocks.append(Block(f"{title}: {words}", "", metric, lines))
     return blocks
 

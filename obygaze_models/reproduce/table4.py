@@ -23,7 +23,7 @@ TEST = "EN+HN vs S"
 MODEL = "mlp"
 #: The authors' list of clips for this table, if the manifest has it.
 _CLIPS = "movieset_ENHN_S"
-_DIFFERENCES = {column: f"ours less it, {column}" for column in AVERAGES}
+_DIFFERENCES = {column: f"ours minus it, {column}" for column in AVERAGES}
 _COLUMNS = [
     *AVERAGES, "published", *_DIFFERENCES.values(), "clips", "of them S",
     *(f"all positive, {column}" for column in AVERAGES),
@@ -119,7 +119,7 @@ def _labels(results: Results, film: str) -> dict[str, int]:
 
 
 def _beside(ours: Mapping[str, Value | None], mean: float, std: float | None) -> dict[str, Value]:
-    """The published number, and ours less it."""
+    """The published number, and ours minus it."""
     return {"published": Value(mean, std)} | {
         difference: Value(value.mean - mean)
         for column, difference in _DIFFERENCES.items()

@@ -1,14 +1,20 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import cli
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.splits import leave_film_out
 from obygaze_models.commands._shared import echo_warnings
-from obygaze_models.warnings import RunWarning
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import read_results
+from obygaze_models.experiments.summary import describe_run
+from obygaze_models.warnings import RunWarning, group_warnings
 
 
 @pytest.fixture
@@ -36,9 +42,14 @@ def obygaze(*arguments):
 def test_runs_and_says_where_the_result_lies(in_folder):
     result = obygaze("models", "run", "sure.toml")
     assert result.exit_code == 0
-    assert "train mlp on EN vs S" in result.stdout
-    assert "EN vs S: 5 of 10 positive  F1 positive" in result.stdout
-    assert "Wrote runs/sure;" in result.stdout
+    assert "train mlp on EN vs S" in result.stderr
+    first, wrote, *tables = result.stdout.splitlines()
+    assert first.startswith("mlp: F1 positive ")
+    assert wrote.startswith("Wrote runs/sure;")
+    assert "EN vs S: 5 of 10 positive" in tables
+    assert max(map(len, tables)) <= 100
+    [scores] = read_results(in_folder / "runs/sure").run.record.scores
+    assert first.startswith(f"mlp: F1 positive {scores.mean['f1']:.2f} (too few clips to say) on ")
     assert (in_folder / "runs/sure/run.json").is_file()
 
     again = obygaze("models", "run", "sure.toml")
@@ -67,7 +78,7 @@ def test_a_stores_address_is_shown_without_its_secrets(in_folder):
     experiment.write_text("\n".join(lines), encoding="utf-8")
     result = obygaze("models", "run", "sure.toml")
     assert result.exit_code == 1
-    assert "features of x.zarr, " in result.stdout
+    assert "features of x.zarr\n" in result.stderr
     assert "hush" not in result.output
 
 
@@ -98,12 +109,56 @@ def test_says_what_leaks_or_was_left_out_loudly(in_folder):
     assert "over 12 fits" in result.stdout
 
 
-def test_at_most_five_warnings_are_printed_where_a_file_has_all(capsys):
+def test_films_that_are_not_tested_are_in_the_first_line(in_folder, world):
+    """A run by film names its test films first, on both streams."""
+    text = (in_folder / "sure.toml").read_text(encoding="utf-8")
+    by_film = text.replace('split = "ten"', 'split = "films"')
+    manifest = Manifest.load(world.manifest)
+    manifest.with_parts(splits=[leave_film_out(manifest, name="films")]).save(in_folder / "films")
+    by_film = by_film.replace(world.manifest.as_posix(), "films")
+    (in_folder / "one.toml").write_text(by_film + 'protocol = "leak-free"', encoding="utf-8")
+    (in_folder / "each.toml").write_text(by_film, encoding="utf-8")
+    one, each = obygaze("models", "run", "one.toml"), obygaze("models", "run", "each.toml")
+    assert one.stdout.splitlines()[0] == "Tests 1 of 4 films: tt3"
+    assert "Sure against Easy: tests 1 of 4 films: tt3\n" in one.stderr
+    assert each.stdout.splitlines()[0].startswith("mlp: F1 positive ")
+    for name, tested in (("one", ["tt3"]), ("each", ["tt0", "tt1", "tt2", "tt3"])):
+        results = read_results(in_folder / "runs" / name)
+        clips = {clip for fit in results.said for clip in fit.ids}
+        assert results.tested_films == tested == sorted({clip.split("-")[0] for clip in clips})
+        assert results.films == ["tt0", "tt1", "tt2", "tt3"]
+        assert list(results.run.record.films.titles.values()) == tested
+    record = read_results(in_folder / "runs/one").run.record
+    assert record.films.untested == dict.fromkeys(["tt0", "tt1", "tt2"], "not in a test fold")
+
+
+def test_many_films_are_a_range_unless_all_are_asked_for(in_folder, world):
+    """The lowest, the highest and the median of the films' scores, by the record's own numbers."""
+    text = (in_folder / "sure.toml").read_text(encoding="utf-8")
+    (in_folder / "film.toml").write_text(text + 'protocol = "leave-film-out"', encoding="utf-8")
+    record = run_experiment(in_folder / "film.toml", in_folder / "run").record
+    [scores] = record.scores
+    groups = {f"film {film}": list(scores.groups.values())[film % 4] for film in range(20)}
+    many = msgspec.structs.replace(record, scores=[msgspec.structs.replace(scores, groups=groups)])
+    means = sorted(group.mean["f1"] for group in groups.values())
+    text = describe_run(many)
+    assert f"mlp: from {means[0]:.2f} (film " in text
+    assert f"median {np.median(means):.2f}" in text
+    assert sum("film 1" in line for line in text.splitlines()) <= 1
+    every = describe_run(many, verbose=True).splitlines()
+    assert sum(line.startswith("film ") for line in every) == 20
+
+
+def test_at_most_five_warnings_are_printed_unless_all_are_asked_for(capsys):
     leaks = [RunWarning("leak", f"task {number}", f"leak {number}") for number in range(6)]
-    warnings = [*leaks, RunWarning("skipped", "", "fit 3"), RunWarning("concepts", "", "two")]
-    echo_warnings(warnings, file=Path("runs/sure/run.json"))
+    same = [RunWarning("fit", name, f"{name}: stopped early.") for name in ("mlp", "svm")]
+    others = [RunWarning(f"code {number}", "", f"text {number}") for number in range(4)]
+    warnings = [*others, *same, *leaks]
+    echo_warnings(warnings, verbose=False)
     *lines, rest = capsys.readouterr().err.splitlines()
-    assert lines == [f"WARNING: {warnings[row]}" for row in (0, 1, 2, 6, 7)]
-    assert rest == "and 3 more warnings; runs/sure/run.json has all of them"
+    assert lines[0] == "WARNING: LEAKAGE: leak 0 (and 5 more of this kind)"
+    assert len(lines) == 5
+    assert rest == "and 1 more kind of warning; -v prints all"
+    assert group_warnings(same) == ["mlp and svm: stopped early."]
     echo_warnings(warnings)
     assert len(capsys.readouterr().err.splitlines()) == len(warnings)

@@ -304,6 +304,8 @@ def test_the_command(obygaze, make_run, noisy_store, tmp_path):
     assert result.exit_code == 0, result.output
     compared = om.compare(a, b)
     assert compared.table("auroc") in result.stdout
+    assert " ".join(result.stdout.split()).startswith(compared.headline("auroc"))
+    assert max(len(line) for line in result.stdout.splitlines()[:-1]) <= 100
     comparison, another, *_ = compared.comparisons
     low, high = comparison.scores["auroc"].interval
     assert f"{comparison.test}: {comparison.clips} clips, 4 films; AUROC" in result.stdout
@@ -389,6 +391,52 @@ def test_a_note_names_other_training_tasks(make_run):
     a, b = make_run("good"), make_run("easy", train_negatives=("EN",))
     notes = compare_runs([a, b]).comparisons[0].notes
     assert notes == ("different training tasks: HN vs S in good, EN vs S in easy",)
+
+
+def test_the_scores_that_models_run_prints_stand_below(make_run, noisy_store):
+    """A mean over clips' mean probabilities is another number than the mean of the fits' scores."""
+    good, noisy = make_run("good-split", protocol="split"), make_run("noisy", store=noisy_store)
+    printed = {
+        (results.run.folder.name, scores.model, scores.test): scores.mean["auroc"]
+        for results in (good, noisy)
+        for scores in results.run.record.scores
+    }
+    compared = compare_runs([good, noisy], models=["logistic"])
+    for comparison in compared.comparisons:
+        sides = comparison.first, comparison.second
+        for side, mean in zip(sides, comparison.means["auroc"], strict=True):
+            assert mean == printed[side.run, side.model, comparison.test]
+        line = ", ".join(
+            f"{side.name} {printed[side.run, side.model, comparison.test]:.3f}" for side in sides
+        )
+        text = " ".join(compared.table("auroc").split())
+        assert f"print the mean of the fits' scores instead: {line}." in text
+
+
+def test_the_headline_says_whether_models_differ(make_run, noisy_store):
+    good = make_run("good-split", protocol="split")
+    noisy = make_run("noisy-split", protocol="split", store=noisy_store)
+    alone = compare_runs([good, noisy], models=["logistic"])
+    clear = [
+        comparison
+        for comparison in alone.comparisons
+        if np.prod(comparison.scores["auroc"].interval) > 0
+    ]
+    assert len(clear) == len(alone.comparisons) == 2
+    widest = max(clear, key=lambda comparison: comparison.scores["auroc"].difference)
+    difference = widest.scores["auroc"].difference
+    assert alone.headline("auroc").startswith(
+        "2 of 2 comparisons differ clearly; the most: good-split: logistic is better than "
+        f"noisy-split: logistic on {widest.test}: AUROC {difference:+.3f} (95% interval "
+    )
+    assert " is worse than " not in alone.headline("calibration_error")
+    same = replace(alone, comparisons=[replace(clear[0], second=clear[0].first)])
+    same.comparisons[0].scores["auroc"] = replace(
+        clear[0].scores["auroc"], difference=-0.0001, interval=(-0.1, 0.0001)
+    )
+    assert " do not differ clearly on " in same.headline("auroc")
+    assert "AUROC 0.000 (95% interval -0.100 to 0.000)" in same.headline("auroc")
+    assert "-0.000" not in same.table("auroc")
 
 
 def test_a_note_names_another_balance(make_run, obygaze):

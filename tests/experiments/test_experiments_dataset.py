@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+import msgspec
 import numpy as np
 import pytest
 import sklearn
@@ -14,9 +15,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validat
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, Run, RunSet
+from obygaze_features.manifests import Manifest, Run, RunSet, Split
 from obygaze_features.store import open_store
 from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.summary import describe_balance
 from obygaze_models.persistence import read_about
 from tests.world import make_world, write_store
 
@@ -290,6 +292,8 @@ estimators = ["logistic"]
         ({"protocol": "split", "balance": "none"}, False),
         ({"protocol": "leave-film-out", "split": None}, False),
         ({"protocol": "leave-film-out", "split": None, "balance": "undersample"}, True),
+        ({"balance": "weights"}, False),
+        ({}, True),
     ],
 )
 def test_an_experiment_balances_as_it_says(experiment, tmp_path, change, balanced):
@@ -300,8 +304,104 @@ def test_an_experiment_balances_as_it_says(experiment, tmp_path, change, balance
         estimators=("majority",),
         **change,
     )
-    for fit in om.run_experiment(changed, tmp_path / "run").record.fits:
+    record = om.run_experiment(changed, tmp_path / "run").record
+    protocol = change.get("protocol", "leak-free")
+    by_default = "none" if protocol == "leave-film-out" else "undersample"
+    assert (record.protocol, record.balance) == (protocol, change.get("balance", by_default))
+    for fit in record.fits:
         assert (len(set(fit.train.classes.values())) == 1) == balanced
+        if protocol != "leave-film-out":  # 50 Sure, 100 others, in folds of the same shares
+            assert fit.drawn_from == fit.train.clips * 3 // 2 if balanced else fit.train.clips
+    said = describe_balance(record)
+    if protocol == "leak-free":
+        assert said.startswith("80 of 120 training clips a fit" if balanced else "120 training")
+
+
+def test_weights_are_those_that_scikit_learn_balances_by(experiment, tmp_path):
+    """The models are those of unbalanced clips whose estimators are told to weigh classes."""
+    negatives = {"train_negatives": ("EN", "HN"), "test_negatives": ()}
+    tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}
+    names = "mlp", "logistic", tree, "knn", "majority"
+    told = tuple(
+        {**(entry if isinstance(entry, dict) else {"name": entry}), "class_weight": "balanced"}
+        for entry in names[:3]
+    )
+    weighted = om.run_experiment(
+        replace(experiment, balance="weights", estimators=names, **negatives), tmp_path / "w"
+    )
+    asked = om.run_experiment(
+        replace(experiment, balance="none", estimators=(*told, "knn", "majority"), **negatives),
+        tmp_path / "a",
+    )
+    for ours, theirs in zip(weighted.predictions(), asked.predictions(), strict=True):
+        assert (ours.model, ours.ids) == (theirs.model, theirs.ids)
+        assert ours.probabilities.tolist() == theirs.probabilities.tolist()
+    plain = om.run_experiment(
+        replace(experiment, balance="none", estimators=names, **negatives), tmp_path / "n"
+    )
+    changed = {
+        ours.model
+        for ours, theirs in zip(weighted.predictions(), plain.predictions(), strict=True)
+        if ours.probabilities.tolist() != theirs.probabilities.tolist()
+    }
+    assert changed == {"mlp", "logistic", "tree"}
+    assert [warning.subject for warning in weighted.warnings if warning.code == "balance"] == [
+        "knn"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fold_of_film", "protocol"),
+    [
+        ({"tt0": 0, "tt1": 1, "tt2": 2, "tt3": 3}, "split"),
+        ({"tt0": 2, "tt1": 0, "tt2": 1, "tt3": 3}, "split"),
+        ({"tt0": 0, "tt1": 1, "tt2": 2, "tt3": 2}, "leak-free"),
+    ],
+)
+def test_where_each_fold_is_a_film_each_film_tests(
+    experiment, world, tmp_path, fold_of_film, protocol
+):
+    folds = [fold_of_film[clip.split("-")[0]] for clip in world.ids]
+    manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
+    manifest.save(tmp_path / "manifest")
+    changed = replace(
+        experiment, manifest=tmp_path / "manifest", split="mine", estimators=("majority",)
+    )
+    run = om.run_experiment(changed, tmp_path / "run")
+    assert (run.record.protocol, run.record.experiment["protocol"]) == (protocol, protocol)
+    tested = {clip.split("-")[0] for fit in run.predictions() for clip in fit.ids}
+    last = {film for film, fold in fold_of_film.items() if fold == max(folds)}
+    assert tested == (set(fold_of_film) if protocol == "split" else last)
+    explicit = om.run_experiment(replace(changed, protocol="leak-free"), tmp_path / "last")
+    assert {c.split("-")[0] for fit in explicit.predictions() for c in fit.ids} == last
+
+
+def test_films_with_few_clips_of_a_class_are_named(experiment, world, tmp_path):
+    """Leave-film-out tests films with ten clips of each class; the run names the others."""
+    manifest = Manifest.load(world.manifest)
+    labels = manifest.labels("all")
+    levels = list(labels.levels)
+    sure = [row for row, clip in enumerate(labels.ids) if clip[:3] == "tt1" and levels[row] == "S"]
+    for row in sure[4:]:
+        levels[row] = "NS"
+    manifest = manifest.with_parts(labels=[replace(labels, name="few", levels=levels)])
+    manifest.save(tmp_path / "manifest")
+    run = om.run_experiment(
+        replace(
+            experiment, manifest=tmp_path / "manifest", labels="few", split=None,
+            protocol="leave-film-out", estimators=("majority",),
+        ),
+        tmp_path / "run",
+    )  # fmt: skip
+    films = run.record.films
+    assert list(films.titles) == ["tt0", "tt2", "tt3"]
+    assert films.untested == {"tt1": "4 clips of S; 10 are needed to test"}
+    assert films.note == "tests 3 of 4 films: tt0, tt2, tt3"
+    several = msgspec.structs.replace(films, tested=4, titles=films.titles | {"tt4": "tt4"})
+    assert several.note == "tests 4 of 5 films, not tt1 (4 clips of S; 10 are needed to test)"
+    assert {clip.split("-")[0] for fit in run.predictions() for clip in fit.ids} == set(
+        films.titles
+    )
 
 
 def test_a_protocol_that_fixes_its_clips_is_not_balanced(experiment):

@@ -243,8 +243,8 @@ def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):
     )
     more_run = run_experiment(more, tmp_path / "run")
     assert [str(one) for one in more_run.record.warnings] == [
-        f"CONCEPTS: {name}: in one or more of 9 models 3 concepts are unreliable and 1 is left "
-        "out; models.jsonl says which, and why."
+        f"CONCEPTS: {name}: 3 concepts are unreliable and 1 is left out in some of 9 fits; "
+        "the report names them, and why."
         for name in names
     ]
 

@@ -209,7 +209,7 @@ def test_the_commands(obygaze, world, tmp_path):
     table = tmp_path / "said.csv"
     result = obygaze("models", "predict", model, world.store, "--band", 0.4, 0.6, "-o", table)
     assert result.exit_code == 0, result.stderr
-    assert "105 of them are among the clips that it was trained on" in result.stdout
+    assert result.stderr.startswith("WARNING: 105 of 200 clips were used to train the model")
     with table.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["id"] for row in rows] == world.ids
@@ -313,7 +313,7 @@ def test_the_counts_of_clips_and_the_card_agree(obygaze, tmp_path):
     seen = load_model(model)[1]["seen"]
     assert numbers[2] == len(seen) > numbers[0] + numbers[1]
     result = obygaze("models", "predict", model, world.store)
-    assert f"{len(seen)} of them are among the clips that it was trained on" in result.stdout
+    assert f"{len(seen)} of 200 clips were used to train the model" in result.stderr
 
     card = (model / "README.md").read_text()
     more = numbers[2] - numbers[0] - numbers[1]
