@@ -368,6 +368,7 @@ def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
     tab.prefer()
     tab.open(page_of(html, "stills.html"))
     tab.click("#concept-glossary summary")
+    tab.run("new Promise(after => setTimeout(after, 100))")  # an element tells later that it opened
     terms = "[...document.querySelectorAll('#concept-glossary dt')]"
     lines = dict(tab.run(f"{terms}.map(dt => [dt.textContent, dt.nextSibling.textContent])"))
     marked = Counter(name for clip in clips.values() for name in clip.concepts)
