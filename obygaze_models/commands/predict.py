@@ -176,6 +176,7 @@ def predict(
         raise UsageError("a model predicts the clips of a store; name it: STORE")
     opened = open_stores(stores)
     predictions = predict_clips(model, opened, ids=clips, band=band)
+    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if seen := predictions.seen.count("yes"):
         total = counted(len(predictions.ids), "clip")
         echo_warnings(
@@ -185,7 +186,6 @@ def predict(
         echo_warnings(
             [f"{renamed:,} show seconds of files that it was trained on, under other ids"]
         )
-    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if as_json:
         echo_json(_rows(predictions))
     elif output is None and not written:
