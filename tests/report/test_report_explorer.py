@@ -368,12 +368,13 @@ def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
     tab.prefer()
     tab.open(page_of(html, "stills.html"))
     tab.click("#concept-glossary summary")
+    tab.run("new Promise(after => setTimeout(after, 100))")  # an element tells later that it opened
     terms = "[...document.querySelectorAll('#concept-glossary dt')]"
     lines = dict(tab.run(f"{terms}.map(dt => [dt.textContent, dt.nextSibling.textContent])"))
     marked = Counter(name for clip in clips.values() for name in clip.concepts)
     for name, number in marked.items():
         assert lines[name].endswith(f" – marked in {number} clips")
-    assert lines["Look"].startswith("a shot that stands for a man's gaze at a woman; ")
+    assert lines["Look"].startswith("characters' gaze: voyeurism; ")
     ids_of = "[...dt.nextSibling.querySelectorAll('img')].map(i => i.alt.split(', ').at(-1))"
     stills = f"{terms}.map(dt => {ids_of})"
     for name, ids in zip(lines, tab.run(stills), strict=True):
