@@ -79,8 +79,8 @@ def alarms(head: Headline) -> list[Html]:
     """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
     record = head.run.record
     lines = [html("{}", str(w)) for w in record.warnings if w.code == "synthetic"]
-    for test in dict.fromkeys(leak.test for leak in record.leaks):
-        leaks = [leak for leak in record.leaks if leak.test == test]
+    for name in dict.fromkeys(leak.test for leak in record.leaks):
+        leaks = [leak for leak in record.leaks if leak.test == name]
         if not any(leak.train + leak.validation for leak in leaks):
             continue
         lines.append(
@@ -89,7 +89,7 @@ def alarms(head: Headline) -> list[Html]:
                 "same fit, so that its scores are too high.",
                 count(max(leak.train + leak.validation for leak in leaks)),
                 count(leaks[0].clips),
-                test,
+                name,
             )
         )
     tested, films = head.run.tested_films, head.run.films
