@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import load_backbone
     from obygaze_features.errors import ObygazeError
     from obygaze_features.extraction import extract
-    from obygaze_features.manifests import Manifest, leave_film_out, stratified
+    from obygaze_features.manifests import Manifest, leave_film_out, obygaze_scheme, stratified
     from obygaze_features.retrieval.search import search
     from obygaze_features.store import Store, merge, open_store
     from obygaze_features.store.import_features import import_features
@@ -37,6 +37,7 @@ __all__ = [
     "leave_film_out",
     "load_backbone",
     "merge",
+    "obygaze_scheme",
     "open_store",
     "pull",
     "search",
@@ -53,6 +54,7 @@ _ROOMS = {
     "leave_film_out": "manifests",
     "load_backbone": "backbones",
     "merge": "store",
+    "obygaze_scheme": "manifests",
     "open_store": "store",
     "pull": "store.pull",
     "search": "retrieval.search",

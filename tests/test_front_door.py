@@ -29,6 +29,7 @@ def test_public_names():
         "leave_film_out",
         "load_backbone",
         "merge",
+        "obygaze_scheme",
         "open_store",
         "pull",
         "search",

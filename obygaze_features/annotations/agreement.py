@@ -23,8 +23,6 @@ from obygaze_features.annotations.measures import (
     Chance,
     Distances,
     Gamma,
-    cohen_kappa,
-    confusion,
     gamma,
     krippendorff_alpha,
     nominal,
@@ -34,10 +32,14 @@ from obygaze_features.annotations.measures import (
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.label_agreement import (
+    NOT_SURE,
+    annotator_label_sets,
+    cohen_kappa,
+    confusion,
+)
 from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
-
-NOT_SURE = "NS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +82,7 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         The label sets, in any order; by default those projected from annotators' timelines, or
         where there are none, all that are not merged from others.
     """
-    if not names:
-        all_sets = [manifest.labels(name) for name in manifest.label_names]
-        projected = [labels.name for labels in all_sets if "annotator" in labels.about]
-        names = projected or [labels.name for labels in all_sets if "of" not in labels.about]
+    names = names or annotator_label_sets(manifest)
     label_sets = [manifest.labels(name) for name in sorted(set(names))]
     if len(label_sets) < 2:
         present = join_some(manifest.label_names) or "none"

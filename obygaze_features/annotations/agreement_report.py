@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,37 +16,52 @@ from obygaze_features.annotations.agreement import (
     find_pairs,
     pair_agreement,
 )
+from obygaze_features.annotations.agreement_text import MEASURES, describe_agreement, digits
 from obygaze_features.annotations.issues import Issue, timelines_sha256
 from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
 from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import align, format_table
-from obygaze_features.common.text import counted, format_time, join_some
+from obygaze_features.common.tables import format_table
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.items import format_seconds
+from obygaze_features.manifests.label_agreement import (
+    ConceptAgreement,
+    LabelSetAgreement,
+    compare_label_sets,
+    sure_task,
+)
+from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.statistics import film_titles
 
 MARKER = "agreement.csv"
-MAX_ROWS_SHOWN = 40
-MEASURES = ("kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances")
+CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
 
 
 @dataclass(frozen=True, eq=False)
 class AgreementReport:
-    """Every pair of label sets in every film, and where they differ, the longest first."""
+    """Every pair of label sets in every film, and where they differ, the longest first.
+
+    `overall` compares each two label sets over all films, concept by concept too; `titles` are
+    the films'.
+    """
 
     manifest: str
+    scheme: LabelScheme
     distances: Distances
     chance: Chance
     pairs: Sequence[PairAgreement]
     differences: Sequence[Disagreement]
     issues: Sequence[Issue]
+    overall: Sequence[LabelSetAgreement] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
     segments: Sequence[SegmentGamma] = ()
     merged: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        gamma = _digits(self.means["gamma"])
+        gamma = digits(self.means["gamma"])
         return (
             f"AgreementReport({self.manifest!r}, {counted(len(self.pairs), 'pair')}: gamma {gamma})"
         )
@@ -85,14 +101,20 @@ class AgreementReport:
             **asdict(self.chance),
             "pairs": [pair.to_json() for pair in self.pairs],
             "means": self.means,
+            "overall": [self._overall_json(agreement) for agreement in self.overall],
             "paper": self.paper,
             "segments": [asdict(segment) for segment in self.segments],
             "differences": [asdict(difference) for difference in self.differences],
             "remarks": [issue.to_json() for issue in self.issues],
         }
 
+    def _overall_json(self, agreement: LabelSetAgreement) -> dict[str, Any]:
+        """Two label sets over all films, with the score on the paper's task and its levels."""
+        f1 = agreement.f1(*sure_task(self.scheme))
+        return {**agreement.to_json(), "f1": None if isnan(f1) else f1}
+
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write agreement.csv, confusion.csv, differences.csv, and of segments segments.csv."""
+        """Write agreement.csv, concepts.csv, confusion.csv, differences.csv; also segments.csv."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -101,64 +123,23 @@ class AgreementReport:
             for level_a, counts in zip(codes, pair.counts.tolist(), strict=True)
             for level_b, clips in zip(codes, counts, strict=True)
         )
+        concepts = [
+            {"a": agreement.first, "b": agreement.second, **vars(concept)}
+            for agreement in self.overall
+            for concept in agreement.concepts
+        ]
         differences = _format_rows(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
             write_text(new / MARKER, _format_rows(map(_flat_row, self.pairs)))
+            write_text(new / "concepts.csv", _format_rows(concepts, ("a", "b", *CONCEPT_COLUMNS)))
             write_text(new / "confusion.csv", _format_rows(confusions))
             write_text(new / "differences.csv", differences)
             if self.segments:
                 write_text(new / "segments.csv", _format_rows(map(vars, self.segments)))
 
     def describe(self, *, differences: int = 10) -> str:
-        """The report for a terminal, with the longest differences."""
-        chance = self.chance
-        paper = self.distances.name == "paper"
-        matrix = "the paper's matrix" if paper else "even steps between levels"
-        parts = [
-            f"{self.manifest}: {counted(len(self.pairs), 'pair')} of label sets, a film each; "
-            f"distances: {matrix}\n"
-            f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, "
-            f"seed {chance.seed}; 'closed' is its limit with ever more of them"
-        ]
-        if self.pairs:
-            parts += [*_measure_tables(self.pairs), self._describe_means(), *self._confusions()]
-        if self.segments:
-            parts.append(_segments_table(self.segments, chance.samples))
-        if self.differences and differences:
-            parts.append(_differences_table(self.differences, differences))
-        elif self.pairs and not self.differences:
-            parts.append("no differences")
-        return "\n\n".join(parts)
-
-    def _describe_means(self) -> str:
-        means = {name: _digits(mean) for name, mean in self.means.items()}
-        text = (
-            f"means: gamma {means['gamma']} (closed {means['closed_gamma']}), "
-            f"kappa {means['kappa']}, alpha {means['alpha_nominal']} nominal, "
-            f"{means['alpha_ordinal']} ordinal, {means['alpha_distances']} by distances"
-        )
-        if self.paper is None:
-            return text
-        return (
-            f"{text}\nwithout Not Sure: gamma {means['gamma_without_not_sure']} "
-            f"(closed {means['closed_gamma_without_not_sure']})\n"
-            f"the paper's {self.paper['pairs']} pairs: gamma {self.paper['gamma']:.2f}, without "
-            f"Not Sure {self.paper['gamma_without_not_sure']:.2f}\n(comparable on its films, clips "
-            "and threshold only; the paper does not say how it draws random sequences)"
-        )
-
-    def _confusions(self) -> list[str]:
-        """A table for each two annotators, over all their films."""
-        sums: dict[tuple[str, str], Any] = {}
-        for pair in self.pairs:
-            sums[pair.a, pair.b] = sums.get((pair.a, pair.b), 0) + pair.counts
-        codes = self.distances.codes
-        tables = []
-        for (a, b), counts in list(sums.items())[:MAX_ROWS_SHOWN]:
-            rows = zip(codes, counts, strict=True)
-            table = align(["", *codes], [[code, *map("{:,}".format, row)] for code, row in rows])
-            tables.append(f"clips by level, of {a} in rows and of {b} in columns\n\n{table}")
-        return tables
+        """The report for a terminal: means first, then tables, with the longest differences."""
+        return describe_agreement(self, differences)
 
 
 def agreement_report(
@@ -176,7 +157,8 @@ def agreement_report(
     pairs, issues = find_pairs(manifest, names)
     compared = sorted({name for pair in pairs for name in (pair.a, pair.b)})
     label_sets = [manifest.labels(name) for name in compared]
-    distances = distances_of(manifest.shared_scheme(label_sets))
+    scheme = manifest.shared_scheme(label_sets)
+    distances = distances_of(scheme)
     segments: list[SegmentGamma] = []
     if timelines is not None:
         unlike = [s.name for s in label_sets if timelines_sha256(s) != timelines.sha256]
@@ -189,11 +171,17 @@ def agreement_report(
         issues += segment_issues
     return AgreementReport(
         manifest=manifest.name,
+        scheme=scheme,
         distances=distances,
         chance=chance,
         pairs=[pair_agreement(pair, distances, chance) for pair in pairs],
         differences=find_disagreements(pairs, manifest.items, distances),
         issues=issues,
+        overall=[
+            compare_label_sets(manifest, a, b)
+            for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)
+        ],
+        titles=film_titles(manifest),
         segments=segments,
         merged=frozenset(labels.name for labels in label_sets if "of" in labels.about),
     )
@@ -227,84 +215,3 @@ def _cell(value: object) -> str:
     if isinstance(value, tuple):
         return "|".join(value)
     return format_seconds(value) if isinstance(value, float) else str(value)
-
-
-def _measure_tables(pairs: Sequence[PairAgreement]) -> list[str]:
-    """The table of gammas, without Not Sure to the right where the scheme has it; the others."""
-    has_sure = any(pair.sure for pair in pairs)
-    columns = ("clips", "d", "gamma", "closed", "p")
-    header = ["film", "annotators", *columns, *([f"{c}*" for c in columns] if has_sure else [])]
-    gammas, measures = [], []
-    for pair in pairs[:MAX_ROWS_SHOWN]:
-        names = [pair.film or "-", f"{pair.a}, {pair.b}"]
-        gammas.append([*names, *_gamma_cells(pair.gamma), *_gamma_cells(pair.sure)])
-        measures.append([*names, *(_digits(getattr(pair, name)) for name in MEASURES)])
-    star = "\n* without the clips that either calls Not Sure" if has_sure else ""
-    more = _more(pairs)
-    other_header = ["film", "annotators", "kappa", "alpha nominal", "ordinal", "by distances"]
-    return [
-        align(header, gammas, left=2) + more + star,
-        align(other_header, measures, left=2) + more,
-    ]
-
-
-def _gamma_cells(gamma: Gamma | None) -> list[str]:
-    if gamma is None:
-        return []
-    numbers = (gamma.distance, gamma.gamma, gamma.closed_gamma, gamma.p)
-    return [f"{gamma.clips:,}", *map(_digits, numbers)]
-
-
-def _segments_table(segments: Sequence[SegmentGamma], samples: int) -> str:
-    rows = [
-        [
-            segment.film,
-            f"{segment.a}, {segment.b}",
-            f"{segment.segments_a}, {segment.segments_b}",
-            *map(_digits, (segment.disorder, segment.expected, segment.gamma, segment.p)),
-        ]
-        for segment in segments[:MAX_ROWS_SHOWN]
-    ]
-    header = ["film", "annotators", "segments", "disorder", "expected", "gamma", "p"]
-    return (
-        "gamma on free segments, another measure (alignment by pygamma-agreement; "
-        f"{counted(samples, 'random timeline')})\n\n"
-        + align(header, rows, left=2)
-        + _more(segments)
-    )
-
-
-def _differences_table(differences: Sequence[Disagreement], limit: int) -> str:
-    rows = [
-        [
-            run.film or "-",
-            f"{run.a}, {run.b}",
-            f"{_first_levels(run.levels_a)} / {_first_levels(run.levels_b)}",
-            run.first,
-            f"{run.clips:,}",
-            "-" if run.start is None else format_time(run.start),
-            "-" if run.end is None else format_time(run.end),
-            f"{run.distance:.2f}",
-        ]
-        for run in differences[:limit]
-    ]
-    header = ["film", "annotators", "levels", "first clip", "clips", "from", "to", "distance"]
-    stretches = counted(len(differences), "stretch", "stretches")
-    return (
-        f"where they differ, the longest first ({stretches})\n\n"
-        + align(header, rows, left=4)
-        + _more(differences, limit)
-    )
-
-
-def _first_levels(levels: Sequence[str]) -> str:
-    return "-".join(levels[:3]) + ("..." if len(levels) > 3 else "")
-
-
-def _more(rows: Sequence[object], limit: int = MAX_ROWS_SHOWN) -> str:
-    more = len(rows) - limit
-    return f"\nand {more:,} more; -o and --json name all" if more > 0 else ""
-
-
-def _digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

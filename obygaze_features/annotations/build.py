@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.annotations.issues import CUT, KEPT, LEFT_OUT, Issue, sort_issues
+from obygaze_features.annotations.issues import (
+    CUT,
+    KEPT,
+    LEFT_OUT,
+    Issue,
+    Stretch,
+    sort_issues,
+    unusual_stretches,
+)
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table, unescape_formula
 from obygaze_features.common.text import counted, did_you_mean, format_time, join_some, shorten
@@ -23,6 +31,8 @@ from obygaze_features.manifests.labels import (
     obygaze_scheme,
 )
 
+#: Segments that are no further apart follow each other.
+MAX_BREAK_S = 1.0
 FILM_COLUMNS = ("film", "title", "end")
 
 
@@ -104,6 +114,7 @@ def build_timelines(
     scheme = replace(scheme, concepts=scheme.concepts + added)
     segments, concept_issues = _with_concepts(sound, scheme)
     issues += [*unlisted.values(), *concept_issues, *_overlaps(segments)]
+    issues += unusual_stretches(_stretches(segments), scheme)
     films_read = {f: known_films.get(f, Film()) for f in sorted({s.film for s in segments})}
     for written, film in film_ids.items():
         if film in films_read and safe_id(written) == film != written:
@@ -244,3 +255,21 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Issue]:
             )
         if earlier is None or segment.end > earlier.end:
             last[key] = segment
+
+
+def _stretches(segments: Mapping[Segment, SourceRow]) -> list[Stretch]:
+    """Segments of an annotator that follow each other at one level, each run as one stretch."""
+    stretches: list[Stretch] = []
+    for segment in sorted(segments, key=lambda s: (s.film, s.annotator, s.start, s.end)):
+        who = segment.film, segment.annotator, segment.level
+        last = stretches[-1] if stretches else None
+        if (
+            last is not None
+            and (last.film, last.annotator, last.level) == who
+            and segment.start <= last.end + MAX_BREAK_S
+        ):
+            stretches[-1] = replace(last, end=max(last.end, segment.end))
+        else:
+            location = segments[segment].location
+            stretches.append(Stretch(location, *who, segment.start, segment.end))
+    return stretches

@@ -25,6 +25,7 @@ from obygaze_features.manifests.items import (
     safe_id,
 )
 from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.statistics import TITLE_COLUMN
 
 #: Times are rounded to whole microseconds, so that what a clip and a segment share may be off by
 #: one, and the share that is demanded by another.
@@ -222,6 +223,9 @@ def _grid_manifest(
         for film, details in timelines.films.items()
         if details.name and "/" not in details.name and media_problem(details.name) is None
     }
+    titles = {film: details.title for film, details in timelines.films.items() if details.title}
+    if not titles.keys().isdisjoint(films):
+        extra = {TITLE_COLUMN: [titles.get(film, "") for film in films], **(extra or {})}
     items = Items(
         ids=ids,
         kinds=["clip"] * len(ids),

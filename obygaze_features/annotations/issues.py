@@ -13,12 +13,21 @@ from pathlib import Path
 
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import format_time, join_some, shorten
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import id_problem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_ISSUES_SHOWN = 12
+#: This many issues of one kind, or more, are one line.
+MIN_GROUPED = 4
+#: A frame of film at 23.976 frames a second, rounded up to the millisecond.
+FRAME_S = 0.042
+#: A stretch of one level is unusual from this length on, if it is so much longer than all others.
+LONG_STRETCH_S, LONG_STRETCH_RATIO, MAX_LONG_STRETCHES, MIN_STRETCHES = 600.0, 3.0, 3, 8
+_OVERLAP = re.compile("overlaps .+ by ([0-9:.]+)")
+_NUMBERS = re.compile("[0-9][0-9:.,]*")
 COLUMNS = ("where", "film", "annotator", "what", "done")
 
 
@@ -52,14 +61,47 @@ def sort_issues(issues: Sequence[Issue]) -> list[Issue]:
 
 
 def describe_issues(issues: Sequence[Issue], rest: str) -> Iterator[str]:
-    """Issues for a terminal, what was left out first; `rest` says where those not shown are."""
-    for issue in sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:MAX_ISSUES_SHOWN]:
-        names = filter(None, (issue.film, issue.annotator))
-        # The names of a row that was left out may be anything.
-        who = " ".join(shorten(name) if id_problem(name) else name for name in names)
-        yield f"{issue.location}: {f'{who}: ' if who else ''}{issue.problem} ({issue.action})"
-    if (more := len(issues) - MAX_ISSUES_SHOWN) > 0:
+    """Issues for a terminal, what was left out first; `rest` says where those not shown are.
+
+    Issues of one kind, which differ only by their numbers, are one line with their count.
+    """
+    kinds: dict[tuple[str, str], list[Issue]] = {}
+    for issue in sorted(issues, key=lambda issue: issue.action != LEFT_OUT):
+        kinds.setdefault(_kind_of(issue), []).append(issue)
+    lines = [line for same in kinds.values() for line in _describe_kind(same, rest)]
+    printed = sum(count for count, _ in lines[:MAX_ISSUES_SHOWN])
+    yield from (line for _, line in lines[:MAX_ISSUES_SHOWN])
+    if (more := len(issues) - printed) > 0:
         yield f"and {more:,} more; {rest}"
+
+
+def _kind_of(issue: Issue) -> tuple[str, str]:
+    """A key for issues that say the same of other places."""
+    problem = _OVERLAP.sub("overlaps", issue.problem)
+    return _NUMBERS.sub("0", problem.replace(issue.film or "\0", "")), issue.action
+
+
+def _describe_kind(issues: Sequence[Issue], rest: str) -> list[tuple[int, str]]:
+    """How many issues a line stands for, and the line."""
+    if len(issues) < MIN_GROUPED:
+        return [(1, _describe(issue)) for issue in issues]
+    overlaps = [_OVERLAP.fullmatch(issue.problem) for issue in issues]
+    if all(overlaps):
+        longest = max(parse_time(match[1], "overlap") for match in overlaps if match)
+        by = "one frame" if longest <= FRAME_S else f"up to {format_time(longest)}"
+        action = issues[0].action
+        return [
+            (len(issues), f"{len(issues):,} segments overlap others by {by} ({action}): {rest}")
+        ]
+    more = len(issues) - 1
+    return [(len(issues), f"{_describe(issues[0])}; and {more:,} more like this: {rest}")]
+
+
+def _describe(issue: Issue) -> str:
+    names = filter(None, (issue.film, issue.annotator))
+    # The names of a row that was left out may be anything.
+    who = " ".join(shorten(name) if id_problem(name) else name for name in names)
+    return f"{issue.location}: {f'{who}: ' if who else ''}{issue.problem} ({issue.action})"
 
 
 def issues_csv(issues: Sequence[Issue]) -> str:
@@ -88,6 +130,53 @@ def stopped_early(
     )
     action = f"the rest counts as {scheme.levels[0].name}"
     return [Issue(location, film, annotator, problem, action)]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One level of one annotator without a break, in seconds of a film."""
+
+    location: str
+    film: str
+    annotator: str
+    level: str
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.end - self.start
+
+
+def unusual_stretches(stretches: Sequence[Stretch], scheme: LabelScheme) -> list[Issue]:
+    """An issue for each stretch that is far longer than all others of its annotator.
+
+    At least ten minutes, and three times as long as the longest of the others; at most three of an
+    annotator can be so.
+    """
+    of_annotator: dict[str, list[Stretch]] = {}
+    for stretch in sorted(stretches, key=lambda stretch: -stretch.seconds):
+        of_annotator.setdefault(stretch.annotator, []).append(stretch)
+    issues = []
+    for longest_first in of_annotator.values():
+        lengths = [stretch.seconds for stretch in longest_first]
+        if len(lengths) < MIN_STRETCHES:
+            continue
+        apart = [
+            count
+            for count in range(1, MAX_LONG_STRETCHES + 1)
+            if lengths[count - 1] >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * lengths[count])
+        ]
+        for stretch in longest_first[: max(apart, default=0)]:
+            others = lengths[max(apart)] / 60
+            problem = (
+                f"{scheme.name_of[stretch.level]} for {stretch.seconds / 60:.1f} minutes without a "
+                f"break ({format_time(stretch.start)} to {format_time(stretch.end)}), the next "
+                f"longest is {others:.1f}; was anything annotated there?"
+            )
+            issues.append(Issue(stretch.location, stretch.film, stretch.annotator, problem, KEPT))
+    return issues
 
 
 def different_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Issue]:

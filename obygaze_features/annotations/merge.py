@@ -33,11 +33,14 @@ MERGE_RULE = (
 class MergedLabels:
     """The merged label set, and which films had only one annotator.
 
-    The column ``annotators`` counts those of each clip.
+    The column ``annotators`` counts those of each clip. `of_all` counts the clips of each level
+    that have it from all of the `sources`.
     """
 
     labels: LabelSet
     issues: list[Issue]
+    of_all: Mapping[str, int]
+    sources: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,9 @@ def merge_labels(
         },
     )
     issues = different_timelines(label_sets, manifest)
-    return MergedLabels(merged, [*issues, *_single_annotator(label_sets, levels >= 0, manifest)])
+    issues += _single_annotator(label_sets, levels >= 0, manifest)
+    of_all = {code: int((levels == row).all(axis=0).sum()) for row, code in enumerate(codes)}
+    return MergedLabels(merged, issues, of_all, len(label_sets))
 
 
 def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:

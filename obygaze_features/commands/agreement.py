@@ -13,7 +13,7 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
-    output_options,
+    overwrite_option,
 )
 
 
@@ -59,7 +59,16 @@ from obygaze_features.common.cli import (
     show_default=True,
     help="How many stretches to show in which they differ.",
 )
-@output_options("Write all as CSV into this folder.", required=False)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=PATH,
+    help="A folder that gets all as CSV, or a figure of concepts and films: .svg, .pdf or .png. "
+    "Repeatable.",
+)
+@overwrite_option
 @json_option
 def agreement(
     manifest: Path,
@@ -69,21 +78,22 @@ def agreement(
     seed: int,
     segments: Path | None,
     differences: int,
-    output: Path | None,
+    outputs: tuple[Path, ...],
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """How far annotators agree on a manifest's clips, and where they do not.
 
-    For each film and pair of label sets: the paper's gamma over all levels and without the clips
-    that either calls Not Sure, Cohen's kappa, Krippendorff's alpha (nominal, ordinal, by the
-    paper's distances), the confusion of levels, and the stretches in which they differ, the
-    longest first.
+    First the means, how many clips have the same level, what one annotator scores against the
+    other (the ceiling for a model that learns from them), and who marks more. Then Cohen's kappa
+    of each concept; and for each film the paper's gamma over all levels and without the clips
+    that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the paper's
+    distances); the confusion of levels, and the longest stretches in which they differ.
 
     gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
     paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
-    'uniform' draws two sequences with equal chances. 'closed' is what either comes to with ever
-    more sequences; p is the share of sequences that agree at least as well.
+    'uniform' draws two sequences with equal chances. 'closed' is the limit for many random
+    sequences; p is the share of sequences that agree at least as well.
 
     Ends with exit code 3 if films lack a second annotator; they are named and left out.
 
@@ -91,30 +101,42 @@ def agreement(
     Examples:
       obygaze annotations agreement manifests/mine
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
+      obygaze annotations agreement manifests/mine -o agreement.pdf
       obygaze annotations agreement manifests/mine --segments timelines/mine --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.measures import Chance
+    from obygaze_features.common.figures import SUFFIXES, save_figure
     from obygaze_features.common.files import refuse_to_overwrite
 
-    if output is not None:
-        refuse_to_overwrite(output, overwrite=overwrite)
+    figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
+    folders = [path for path in outputs if path not in figures]
+    for path in outputs:
+        refuse_to_overwrite(path, overwrite=overwrite)
     report = agreement_report(
         of.Manifest.load(manifest),
         labels,
         Chance(generator, samples, seed),
         timelines=None if segments is None else of.Timelines.load(segments),
     )
-    if output is not None:
-        report.save(output, overwrite=overwrite)
+    for path in folders:
+        report.save(path, overwrite=overwrite)
+    for path in figures:
+        from obygaze_features.annotations.agreement_figure import agreement_figure
+
+        save_figure(agreement_figure(report), path, overwrite=overwrite)
     if as_json:
         echo_json(report.to_json())
     else:
         click.echo(report.describe(differences=differences))
         if report.issues:
             click.echo("\n" + "\n".join(describe_issues(report.issues, "--json has all")))
-        if output is not None:
+        if folders or figures:
+            click.echo()
+        for path in folders:
             also = " and segments" if report.segments else ""
-            click.echo(f"\nagreement, confusion, differences{also} as CSV -> {output}")
+            click.echo(f"agreement, concepts, confusion, differences{also} as CSV -> {path}")
+        for path in figures:
+            click.echo(f"figure -> {path}")
     exit_if_left_out(report.issues)

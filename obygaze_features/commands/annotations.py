@@ -22,7 +22,7 @@ from obygaze_features.common.cli import (
     table_options,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_time, unknown_name
+from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import AnnotationError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -185,7 +185,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
 
     issues = timelines.issues
     if not timelines.segments:
-        first = "; ".join(["", *describe_issues(issues[:1], "")])
+        first_issue = sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:1]
+        first = "; ".join(["", *describe_issues(first_issue, "")])
         raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
@@ -200,7 +201,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         )
     else:
         click.echo(f"{timelines.describe_size()} -> {output}")
-        for line in describe_issues(issues, f"{output / 'remarks.csv'} has all"):
+        for line in describe_issues(issues, str(output / "remarks.csv")):
             click.echo(line)
         if left_out := sum(issue.action == LEFT_OUT for issue in issues):
             click.echo(f"{counted(left_out, 'row')} left out")
@@ -230,11 +231,11 @@ def show(timelines: Path, as_json: bool) -> None:
         return
     rows = [
         [
-            film,
+            details["title"] or film,
             annotator,
             f"{row['segments']:,}",
-            *map(format_time, row["levels"].values()),
-            format_time(row["covered"]),
+            *(format_time(round(seconds)) for seconds in row["levels"].values()),
+            format_time(round(row["covered"])),
             "" if details["end"] is None else f"{row['covered'] / details['end']:.0%}",
             str(row["remarks"] or ""),
         ]
@@ -242,11 +243,13 @@ def show(timelines: Path, as_json: bool) -> None:
         for annotator, row in details["annotators"].items()
     ]
     header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "issues"]
+    filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     click.echo(f"{loaded.name}: {loaded.describe_size()}")
-    click.echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
+    header, *shown = ([row[column] for column in filled] for row in (header, *rows))
+    click.echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         click.echo(f"and {more:,} more; --json has all")
-    for line in describe_issues(loaded.issues, "--json has all"):
+    for line in describe_issues(loaded.issues, str(timelines / "remarks.csv")):
         click.echo(line)
 
 
@@ -297,7 +300,9 @@ def export(
 @annotation_commands.command()
 @folder_argument("timelines")
 @folder_argument("manifest")
-@click.option("--film", "films", multiple=True, help="Only this film; repeatable.")
+@click.option(
+    "--film", "films", multiple=True, help="Only this film, by its id or title; repeatable."
+)
 @click.option(
     "--merged", default="merged", show_default=True, help="The label set of the last row."
 )
@@ -319,21 +324,22 @@ def figure(
     \b
     Examples:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film tt0108160 -o figure.pdf
+      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
     """
     from obygaze_features.annotations.figure import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
+    from obygaze_features.manifests.statistics import film_titles, match_film
 
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
     drawable = films_with_clips(segments, clips)
-    if unknown := [film for film in films if film not in drawable]:
-        raise UsageError(unknown_name("film", unknown[0], drawable))
     if not drawable:
         raise AnnotationError(
             f"{manifest} has no clips of the films of {timelines}; project the timelines "
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
-    chosen = films or drawable
+    titles = film_titles(clips)
+    titles = {film: titles.get(film) or segments.films[film].title for film in drawable}
+    chosen = [match_film(film, titles) for film in films] or drawable
     if output.suffix.lower() in SUFFIXES and len(chosen) > 1:
         raise UsageError(
             f"{output} is one file, and there are {len(chosen)} films; name one (--film), or give "

@@ -25,8 +25,8 @@ from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.issues import Issue
-    from obygaze_features.annotations.merge import SavedLabels
-    from obygaze_features.manifests.labels import LabelSet
+    from obygaze_features.annotations.merge import MergedLabels, SavedLabels
+    from obygaze_features.manifests.labels import LabelScheme, LabelSet
 
 grid_option = click.option(
     "--grid",
@@ -113,8 +113,9 @@ def merge(
     """Make one label set of several annotators'.
 
     The highest level wins; concepts are united among those who gave it. A clip that only one
-    annotator has is taken from that one, and the films of such clips are named. The merged label
-    set becomes the manifest's default one, unless it has one already.
+    annotator has is taken from that one, and the films of such clips are named. The command also
+    says how many clips have the highest level from everybody, and how many from anybody. The
+    merged label set becomes the manifest's default one, unless it has one already.
 
     \b
     Examples:
@@ -136,11 +137,14 @@ def merge(
                 "of": {labels.name: _levels(labels) for labels in chosen},
                 **_levels(merged.labels),
                 "default_labels": saved.default,
+                "of_all": merged.of_all,
                 "remarks": [issue.to_json() for issue in issues],
             }
         )
         return
-    _echo_levels([*chosen, merged.labels], loaded.shared_scheme(chosen).codes)
+    scheme = loaded.shared_scheme(chosen)
+    _echo_levels([*chosen, merged.labels], scheme.codes)
+    click.echo(_describe_merge(merged, scheme))
     default = "the default" if saved.default == name else f"{saved.default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
     _echo_issues(issues)
@@ -191,7 +195,7 @@ def sweep(
                 f"{row.threshold:g}",
                 f"{row.clips:,}",
                 *(f"{n:,} ({row.shares[level]:.1%})" for level, n in row.levels.items()),
-                f"{row.concepts_per_clip:.3f}",
+                f"{row.concepts_per_clip:.2f}",
             ]
             for row in rows
         ]
@@ -200,6 +204,15 @@ def sweep(
         if output is not None:
             click.echo(f"table -> {output}")
     exit_if_left_out(issues)
+
+
+def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
+    """What the rule does to the highest level: how many of its clips have it from everybody."""
+    top = scheme.levels[-1]
+    number, either = merged.of_all[top.code], Counter(merged.labels.levels)[top.code]
+    everybody, anybody = ("both", "either") if merged.sources == 2 else ("all", "any")
+    text = f"{top.name} to {everybody} {number:,}, to {anybody} {either:,}"
+    return f"{text} ({number / either:.0%} of the merged {top.name})" if either else text
 
 
 def _parse_share(text: str, option: str) -> float:

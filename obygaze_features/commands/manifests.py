@@ -18,6 +18,7 @@ from obygaze_features.common.cli import (
     table_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_features.errors import UsageError
 
 labels_option = click.option(
     "--labels", "--rule", "labels", help="The label set; by default the manifest's default one."
@@ -146,7 +147,9 @@ def check(manifest: Path, as_json: bool) -> None:
 @labels_option
 @click.option("--split", help="Only the clips that this split has.")
 @click.option("--by-film", is_flag=True, help="Also each film's levels.")
-@click.option("--figure", type=PATH, help="Also draw them, as .png, .pdf or .svg.")
+@click.option(
+    "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
+)
 @overwrite_option
 @json_option
 def stats(
@@ -162,12 +165,11 @@ def stats(
 
     \b
     Examples:
-      obygaze manifests stats manifests/obygaze12 --figure levels.png
+      obygaze manifests stats manifests/obygaze12 -o levels.png
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
     from obygaze_features.manifests.statistics import (
         describe_statistics,
-        draw_statistics,
         film_titles,
         statistics,
     )
@@ -176,6 +178,8 @@ def stats(
     counts = statistics(loaded, labels, split=split)
     titles = film_titles(loaded)
     if figure is not None:
+        from obygaze_features.manifests.statistics_figure import draw_statistics
+
         draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
@@ -183,6 +187,59 @@ def stats(
     click.echo(describe_statistics(counts, titles, by_film=by_film))
     if figure is not None:
         click.echo(f"\nfigure -> {figure}")
+
+
+@manifests.command()
+@click.argument("concept", required=False)
+@click.option("--csv", type=PATH, metavar="FILE", help="Write a table, for annotators' guidelines.")
+@click.option(
+    "--elan",
+    type=PATH,
+    metavar="FILE",
+    help="Write a template for ELAN (.etf): tiers with the levels and concepts to choose from.",
+)
+@overwrite_option
+@json_option
+def thesaurus(
+    concept: str | None, csv: Path | None, elan: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """What the levels and concepts of ObyGaze mean, all or one CONCEPT.
+
+    The paper's five sub-constructs, the levels, and of each concept what it is about, instances
+    and examples, with their sources. In ELAN, make a new file from the template to annotate a film
+    of your own; `obygaze annotations import elan` reads what you annotated.
+
+    \b
+    Examples:
+      obygaze manifests thesaurus
+      obygaze manifests thesaurus Look
+      obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
+    """
+    from obygaze_features.annotations.elan_template import elan_template
+    from obygaze_features.common.files import write_files
+    from obygaze_features.manifests.thesaurus import (
+        describe_thesaurus,
+        thesaurus_csv,
+        thesaurus_json,
+    )
+
+    scheme = of.obygaze_scheme()
+    names = scheme.concept_names if concept is None else [scheme.concept(concept)]
+    concepts = [entry for entry in scheme.concepts if entry.name in names]
+    files = {}
+    if csv is not None:
+        files[csv] = thesaurus_csv(scheme, concepts)
+    if elan is not None:
+        if elan.suffix.lower() != ".etf":
+            raise UsageError(f"{elan}: ELAN's templates end in .etf")
+        files[elan] = elan_template(scheme)
+    write_files(files, overwrite=overwrite)
+    if as_json:
+        echo_json(thesaurus_json(scheme, concepts))
+    elif not files:
+        click.echo(describe_thesaurus(scheme, concepts))
+    for path in files:
+        click.echo(f"Wrote {path}", err=as_json)
 
 
 @manifests.command()

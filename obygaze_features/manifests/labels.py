@@ -22,31 +22,52 @@ SEPARATOR = "|"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
+def _describing(default: Any) -> Any:
+    """A field that describes, by which nothing is compared."""
+    return field(default=default, compare=False, repr=False)
+
+
 @dataclass(frozen=True)
 class Level:
-    """A level of the scheme, from the least to the most objectifying."""
+    """A level of the scheme, from the least to the most objectifying; `about` says its meaning."""
 
     code: str
     name: str
     aliases: tuple[str, ...] = ()
+    about: str = _describing("")
 
 
 @dataclass(frozen=True)
 class Concept:
-    """A concept that annotators tick; `visual` ones can be seen in the frames."""
+    """A concept that annotators tick; `visual` ones can be seen in the frames.
+
+    What ObyGaze's thesaurus says of it takes no part in comparisons: `about`, `instances` and
+    `examples` by the `source`, and the `further` instances of MObyGaze.
+    """
 
     name: str
     visual: bool = True
     aliases: tuple[str, ...] = ()
+    about: str = _describing("")
+    source: str = _describing("")
+    instances: tuple[str, ...] = _describing(())
+    examples: tuple[str, ...] = _describing(())
+    further: tuple[str, ...] = _describing(())
 
 
 @dataclass(frozen=True)
 class LabelScheme:
-    """The levels, in ascending order, and the concepts of a label set."""
+    """The levels, in ascending order, and the concepts of a label set.
+
+    `sub_constructs` are the parts of what is annotated, in the paper's table 1: name -> a line.
+    """
 
     name: str
     levels: tuple[Level, ...]
     concepts: tuple[Concept, ...] = field(default=())
+    sub_constructs: Mapping[str, str] = field(
+        default_factory=dict, compare=False, repr=False, hash=False
+    )
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -134,13 +155,31 @@ class LabelScheme:
             return cls(
                 name=_text(value["name"]),
                 levels=tuple(
-                    Level(_text(level["code"]), _text(level["name"]), _aliases(level))
+                    Level(
+                        _text(level["code"]),
+                        _text(level["name"]),
+                        _texts(level, "aliases"),
+                        _text(level.get("about", "")),
+                    )
                     for level in value["levels"]
                 ),
                 concepts=tuple(
-                    Concept(_text(concept["name"]), concept.get("visual", True), _aliases(concept))
+                    Concept(
+                        _text(concept["name"]),
+                        concept.get("visual", True),
+                        _texts(concept, "aliases"),
+                        about=_text(concept.get("about", "")),
+                        source=_text(concept.get("source", "")),
+                        instances=_texts(concept, "instances"),
+                        examples=_texts(concept, "examples"),
+                        further=_texts(concept, "further"),
+                    )
                     for concept in value.get("concepts", ())
                 ),
+                sub_constructs={
+                    _text(entry["name"]): _text(entry["line"])
+                    for entry in value.get("sub_constructs", {}).get("entries", ())
+                },
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
@@ -161,7 +200,16 @@ class LabelScheme:
 
 
 def obygaze_scheme() -> LabelScheme:
-    """The scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others."""
+    """The scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
+
+    With what the thesaurus says of each: `obygaze manifests thesaurus` prints it.
+
+    Examples
+    --------
+    >>> look = obygaze_scheme().concepts[1]
+    >>> look.name, look.about, look.instances
+    ('Look', "characters' gaze", ('voyeurism', 'a gaze that is not returned'))
+    """
     return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
 
 
@@ -184,10 +232,10 @@ def _text(value: object) -> str:
     return value
 
 
-def _aliases(value: Mapping[str, Any]) -> tuple[str, ...]:
-    if not isinstance(aliases := value.get("aliases", []), list):
-        raise TypeError(f"aliases {aliases!r} is not a list")
-    return tuple(map(_text, aliases))
+def _texts(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    if not isinstance(texts := value.get(key, []), list):
+        raise TypeError(f"{key} {texts!r} is not a list")
+    return tuple(map(_text, texts))
 
 
 @dataclass(frozen=True)

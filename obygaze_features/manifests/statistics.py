@@ -1,27 +1,23 @@
-"""A manifest in figures: levels, concepts a clip, concepts within levels (the paper's fig. 2)."""
+"""A manifest in numbers: levels, concepts a clip, concepts within levels (the paper's fig. 2)."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.figures import (
-    PAPER,
-    check_figure_path,
-    describe,
-    figure_style,
-    level_colours,
-    plain,
-    save_figure,
-)
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import align, read_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
+
+TITLE_COLUMN = "movie_title"
+"""The column of ``items.csv`` that has a film's title, if the source gave it."""
+_YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def describe_statistics(
             name_of[code] if name_of[code] != code else "",
             total.levels[code],
             f"{total.share(code):.1%}",
-            f"{total.concepts_per_item(code):.4f}" if total.levels[code] else "–",
+            f"{total.concepts_per_item(code):.2f}" if total.levels[code] else "–",
         ]
         for code in codes
     ]
@@ -157,14 +153,57 @@ def describe_statistics(
 
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
-    """Film id -> title."""
+    """Film id -> title; with the year where we know the film, else as the source has it."""
+    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
+    of_source = zip(manifest.items.films, source_titles, strict=False)
+    return {film: title for film, title in of_source if title} | known_titles()
+
+
+def known_titles() -> dict[str, str]:
+    """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
     table = read_table(reference_file("films.csv"))
-    titles = {
+    return {
         film: f"{title} ({year})"
         for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
     }
-    source_titles = manifest.items.extra.get("movie_title", [])
-    return dict(zip(manifest.items.films, source_titles, strict=False)) | titles
+
+
+def match_film(name: str, titles: Mapping[str, str]) -> str:
+    """The id of a film by its id or its title, with or without the year, whatever the case.
+
+    Examples
+    --------
+    >>> match_film("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
+    'tt0467406'
+    """
+    if name in titles:
+        return name
+    key = _title_key(name)
+    matches = [film for film, title in titles.items() if key in (_title_key(title), film.lower())]
+    if not matches:
+        matches = [film for film, title in titles.items() if key == _title_key(without_year(title))]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
+    raise UsageError(
+        unknown_name("film", name, [without_year(title) or film for film, title in titles.items()])
+    )
+
+
+def without_year(title: str) -> str:
+    """A title without the year behind it.
+
+    Examples
+    --------
+    >>> without_year("Juno (2007)")
+    'Juno'
+    """
+    return _YEAR.sub("", title)
+
+
+def _title_key(title: str) -> str:
+    return " ".join(title.split()).casefold()
 
 
 def describe_manifest(manifest: Manifest) -> dict[str, Any]:
@@ -215,91 +254,3 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
             facts[f"split {name}"] = f"fold {fold}"
     facts |= {name: values[row] for name, values in manifest.items.extra.items()}
     return {name: value for name, value in facts.items() if value not in ("", None)}
-
-
-def draw_statistics(
-    stats: Statistics,
-    path: Path,
-    titles: Mapping[str, str],
-    *,
-    by_film: bool = False,
-    overwrite: bool = False,
-) -> None:
-    """Draw the figures of a label set into a PNG, PDF or SVG file."""
-    check_figure_path(path, overwrite=overwrite)
-    with figure_style():
-        from matplotlib.figure import Figure
-
-        tall = 1.6 + 0.34 * len(stats.films) if by_film else 0.0
-        heights = [4.4, tall] if by_film else [4.4]
-        figure = Figure(figsize=(10, sum(heights)), layout="constrained")
-        grid = figure.add_gridspec(len(heights), 2, height_ratios=heights, width_ratios=[1, 1.7])
-        _draw_levels(figure.add_subplot(grid[0, 0]), stats)
-        _draw_concepts(figure.add_subplot(grid[0, 1]), stats)
-        if by_film:
-            _draw_films(figure.add_subplot(grid[1, :]), stats, titles)
-        title = (
-            f"{stats.manifest}, labels “{stats.labels}”: "
-            f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
-        )
-        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12)
-        describe(figure, title, "Shares of the levels, and the concepts within each level.")
-        save_figure(figure, path, overwrite=overwrite)
-
-
-def _draw_levels(axes: Any, stats: Statistics) -> None:
-    names = [level.name for level in stats.scheme.levels]
-    shares = [100 * stats.all.share(code) for code in stats.scheme.codes]
-    bars = axes.barh(list(map(plain, names)), shares, color=level_colours(stats.scheme.codes))
-    texts = [
-        f"{share:.1f}%\n{stats.all.concepts_per_item(code):.2f} concepts"
-        for share, code in zip(shares, stats.scheme.codes, strict=True)
-    ]
-    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
-    axes.bar_label(bars, texts, padding=4, fontsize=8, bbox=behind)
-    axes.set_xlim(0, max([*shares, 1]) * 1.42)
-    axes.invert_yaxis()
-    axes.set_title("Share of each level, and concepts a clip", fontsize=10, loc="left")
-    _style_axes(axes, "% of clips")
-
-
-def _draw_concepts(axes: Any, stats: Statistics) -> None:
-    codes = [c for c in stats.scheme.codes if any(stats.all.concepts[c].values())]
-    height = 0.8 / max(len(codes), 1)
-    colours = dict(zip(stats.scheme.codes, level_colours(stats.scheme.codes), strict=True))
-    for number, code in enumerate(codes):
-        axes.barh(
-            [row + (number - (len(codes) - 1) / 2) * height for row in range(len(stats.concepts))],
-            [100 * stats.all.concept_rate(code, name) for name in stats.concepts],
-            height=height,
-            color=colours[code],
-            label=stats.scheme.name_of[code],
-        )
-    axes.set_yticks(range(len(stats.concepts)), stats.concepts)
-    axes.invert_yaxis()
-    axes.set_title("Clips of a level that have each concept", fontsize=10, loc="left")
-    if codes:
-        axes.legend(
-            frameon=False, fontsize=8, ncols=len(codes), loc="upper right", bbox_to_anchor=(1, -0.1)
-        )
-    _style_axes(axes, "% of the level's clips")
-
-
-def _draw_films(axes: Any, stats: Statistics, titles: Mapping[str, str]) -> None:
-    labels = [f"{titles.get(film, film)} · {c.total}" for film, c in stats.films.items()]
-    left = [0.0] * len(labels)
-    for level, colour in zip(stats.scheme.levels, level_colours(stats.scheme.codes), strict=True):
-        shares = [100 * counts.share(level.code) for counts in stats.films.values()]
-        axes.barh(labels, shares, left=left, color=colour, edgecolor=PAPER, label=level.name)
-        left = [a + b for a, b in zip(left, shares, strict=True)]
-    axes.invert_yaxis()
-    axes.set_xlim(0, 100)
-    axes.set_title("Levels in each film · clips", fontsize=10, loc="left", pad=22)
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.1}
-    axes.legend(frameon=False, fontsize=8, ncols=len(stats.scheme.levels), **place)
-    _style_axes(axes, "% of the film's clips")
-
-
-def _style_axes(axes: Any, label: str) -> None:
-    axes.set_xlabel(label)
-    axes.grid(axis="x")

@@ -32,11 +32,19 @@ MAX_ROWS_SHOWN = 20
 @click.command()
 @folder_argument("model")
 @store_argument("store")
-@click.option("-o", "--output", type=PATH, required=True, help="A CSV file: a row a moment.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=PATH,
+    required=True,
+    help="A CSV file: a row a moment. Another -o draws a film: .svg, .pdf or .png.",
+)
 @click.option("--frames", type=PATH, help="A CSV file: a row a frame and its probability.")
 @click.option("--elan", type=PATH, metavar="FOLDER", help="A folder that gets an .eaf a film.")
-@click.option("--figure", type=PATH, help="A picture of a film: .png, .svg or .pdf.")
-@click.option("--film", help="Which film is drawn.  [default: the first]")
+@click.option("--figure", type=PATH, help="The figure, as a second -o.")
+@click.option("--film", help="Which film is drawn, by its id or title.  [default: the first]")
 @click.option("--timelines", type=PATH, help="Draw the segments of these timelines.")
 @click.option(
     "--manifest",
@@ -61,7 +69,7 @@ MAX_ROWS_SHOWN = 20
 def moments(
     model: Path,
     store: Path | str,
-    output: Path,
+    outputs: tuple[Path, ...],
     frames: Path | None,
     elan: Path | None,
     figure: Path | None,
@@ -88,12 +96,12 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
       obygaze models moments runs/mil stores/xclip.zarr -o moments.csv --frames frames.csv
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv --elan for-elan
-      obygaze models moments models/mil stores/xclip.zarr -o moments.csv --figure moments.png \\
+      obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
         --film tt0097576 --timelines timelines/mine
     """
     import obygaze_features as of
     from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.figures import check_figure_path, save_figure
+    from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import refuse_to_overwrite, write_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.experiments.run_folder import load_run
@@ -101,6 +109,12 @@ def moments(
     from obygaze_models.exports import moment_files
     from obygaze_models.inference import predict_frames
 
+    drawings = [path for path in outputs if path.suffix.lower() in SUFFIXES]
+    csv_files = [path for path in outputs if path not in drawings]
+    figures = [*drawings, *([figure] if figure else [])]
+    if len(csv_files) != 1 or len(figures) > 1:
+        raise UsageError("-o takes one CSV file, and one figure if you like (.svg, .pdf or .png)")
+    output, figure = csv_files[0], next(iter(figures), None)
     named = [path.resolve() for path in (output, frames, figure) if path]
     if len(set(named)) < len(named):
         raise UsageError("-o, --frames and --figure need different files")
@@ -109,7 +123,7 @@ def moments(
     if figure:
         check_figure_path(figure, overwrite=overwrite)
     elif film or timelines:
-        raise UsageError("--film and --timelines are for a picture; add --figure FILE")
+        raise UsageError("--film and --timelines are for a picture; add one: -o FILE.svg")
     opened = of.open_store(store)
     clips = None if manifest is None else of.Manifest.load(manifest)
     options: dict[str, Any] = {

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from obygaze_features.common.cli import (
+    ADDRESS,
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, stores_argument
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def train(
 
 @click.command()
 @folder_argument("model")
-@stores_argument
+@click.argument("stores", metavar="[STORE]...", nargs=-1, type=ADDRESS)
 @click.option("--ids", metavar="ID,ID", help="Only these clips.")
 @click.option(
     "--band",
@@ -110,6 +112,13 @@ def train(
     help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
     "files. Only clips with a start and an end appear in it.",
 )
+@click.option(
+    "--annotations",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
+)
+@click.option("--estimator", help="Of a run: which estimator.  [default: all]")
 @overwrite_option
 @json_option
 def predict(
@@ -120,13 +129,19 @@ def predict(
     output: Path | None,
     tables: Path | None,
     elan: Path | None,
+    annotations: Path | None,
+    estimator: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Predict the clips of a STORE by a MODEL, annotated or not.
+    """Predict the clips of a STORE by a MODEL, annotated or not; or write a run's predictions.
 
     The store must have the features that the model was trained on, or ones made the same way; give
     several stores if it was trained on several. Without an output the first clips are printed.
+
+    A run in place of MODEL needs no store: its held-out predictions are written, each clip's by
+    the fits that were not trained on it, with the film's title, the annotators' level and
+    concepts, and the reasons where a model's parts add up.
 
     \b
     Examples:
@@ -135,17 +150,33 @@ def predict(
       obygaze models predict models/sure stores/xclip-kinetics.zarr --csv tables
       obygaze models predict models/sure stores/spans.zarr --elan for-elan
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
+      obygaze models predict runs/first --csv tables
+      obygaze models predict runs/first --elan both --annotations for-elan
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
+    from obygaze_models.experiments.record import RECORD
     from obygaze_models.inference import SEEN_RENAMED
     from obygaze_models.inference import predict as predict_clips
     from obygaze_models.stores import open_stores
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    opened = open_stores(stores)
     clips = [clip.strip() for clip in ids.split(",")] if ids else None
+    if (model / RECORD).is_file():
+        if stores or band:
+            raise UsageError("a run's held-out predictions need no STORE and have no --band")
+        if annotations and not elan:
+            raise UsageError("--annotations needs --elan, the folder of the copies")
+        outputs = {"table": output, "tables": tables, "elan": elan, "annotations": annotations}
+        _write_held_out(model, clips, estimator, outputs, overwrite=overwrite, as_json=as_json)
+        return
+    if annotations or estimator:
+        raise UsageError(f"--annotations and --estimator are for a run; {model} is a single model")
+    if not stores:
+        raise UsageError("a model predicts the clips of a store; name it: STORE")
+    opened = open_stores(stores)
     predictions = predict_clips(model, opened, ids=clips, band=band)
+    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if seen := predictions.seen.count("yes"):
         total = counted(len(predictions.ids), "clip")
         echo_warnings(
@@ -155,7 +186,6 @@ def predict(
         echo_warnings(
             [f"{renamed:,} show seconds of files that it was trained on, under other ids"]
         )
-    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
     if as_json:
         echo_json(_rows(predictions))
     elif output is None and not written:
@@ -169,6 +199,35 @@ def predict(
     for line in written:
         click.echo(line, err=as_json)
     echo_warnings(predictions.warnings)
+
+
+def _write_held_out(
+    folder: Path,
+    ids: list[str] | None,
+    estimator: str | None,
+    outputs: dict[str, Path | None],
+    *,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write a run's held-out predictions, or print the first."""
+    from obygaze_features.common.elan import refuse_edited
+    from obygaze_features.common.files import write_files
+    from obygaze_models.experiments.run_folder import load_run
+    from obygaze_models.held_out import describe_held_out as describe
+    from obygaze_models.held_out import held_out, held_out_files
+
+    run = load_run(folder)
+    rows = held_out(run, model=estimator, ids=ids)
+    files, lines = held_out_files(rows, **outputs)
+    if overwrite:
+        refuse_edited(files)
+    write_files(files, overwrite=overwrite)
+    if as_json:
+        echo_json([row.row() for row in rows])
+    for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
+        click.echo(line, err=as_json)
+    echo_warnings([warning for warning in run.warnings if warning.code in ("synthetic", "leak")])
 
 
 def _rows(predictions: Predictions) -> list[dict[str, object]]:

@@ -18,8 +18,9 @@ from obygaze_features.common.figures import (
     show_time,
     tip,
 )
-from obygaze_features.common.text import counted, format_time, join_some, shorten, unknown_name
+from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.statistics import known_titles, match_film
 from obygaze_models.explain.frame_scores import Axis, name_film
 from obygaze_models.explain.moments import Moments
 
@@ -49,7 +50,8 @@ def moment_figure(
     moments
         From `find_moments`.
     film
-        Which; by default the first. A clip whose position in the film is unknown is named itself.
+        Its id or title; by default the first. Of a clip whose position in the film is unknown,
+        the clip's id.
     timelines
         Annotators' segments, drawn above, a row an annotator.
     manifest
@@ -111,10 +113,9 @@ def _find_axis(moments: Moments, film: str | None) -> Axis:
     axes = list(moments.frames.by_axis)
     if film is None:
         return axes[0]
-    names = [axis.name for axis in axes]
-    if film not in names:
-        raise UsageError(unknown_name("film", film, names))
-    return axes[names.index(film)]
+    titles = known_titles()
+    names = {axis.name: titles.get(axis.name, "") for axis in axes}
+    return axes[list(names).index(match_film(film, names))]
 
 
 def _label_rows(

@@ -78,7 +78,20 @@ def headline(
 def alarms(head: Headline) -> list[Html]:
     """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
     record = head.run.record
-    lines = [html("{}", str(w)) for w in record.warnings if w.code in ("synthetic", "leak")]
+    lines = [html("{}", str(w)) for w in record.warnings if w.code == "synthetic"]
+    for name in dict.fromkeys(leak.test for leak in record.leaks):
+        leaks = [leak for leak in record.leaks if leak.test == name]
+        if not any(leak.train + leak.validation for leak in leaks):
+            continue
+        lines.append(
+            html(
+                "LEAKAGE: up to {} of the {} test clips of {} were used to train or to stop the "
+                "same fit, so that its scores are too high.",
+                count(max(leak.train + leak.validation for leak in leaks)),
+                count(leaks[0].clips),
+                name,
+            )
+        )
     tested, films = head.run.tested_films, head.run.films
     if len(tested) == 1 < len(films):
         lines.append(html("This tests 1 of {} films: {}.", count(len(films)), tested[0]))

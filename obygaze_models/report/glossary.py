@@ -40,7 +40,10 @@ def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
     if set(levels) != LEVELS.keys():
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
-    return {entry["name"]: "; ".join(entry["instances"]) for entry in concepts}
+    return {
+        entry["name"]: ": ".join(filter(None, [entry["about"], "; ".join(entry["instances"])]))
+        for entry in concepts
+    }
 
 
 def about(runs: Sequence[ReportRun]) -> Html:

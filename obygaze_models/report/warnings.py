@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.text import join_some
 from obygaze_models.experiments.record import LeakCount
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import describe_official
@@ -152,13 +151,8 @@ def _of_run(run: ReportRun) -> Iterator[Caution]:
     for warning in record.warnings:
         if warning.code not in ("leak", *CONCEPT_CODES):
             yield Caution(html("{}", str(warning)), _FOLLOWS.get(warning.code, ""))
-    tested, all_films = run.tested_films, run.films
-    if len(tested) < len(all_films):
-        yield Caution(
-            html("{} tests {} of {} films: {}.", run.name, count(len(tested)),
-                 count(len(all_films)), join_some(tested)),
-            "The other films have no scores.",
-        )  # fmt: skip
+    if films.note:
+        yield Caution(html("{} {}.", run.name, films.note), "The other films have no scores.")
     if any(entry.films < 2 for entry in record.scores):
         yield Caution(
             html("The test clips of {} are of one film, or no films are named.", run.name),

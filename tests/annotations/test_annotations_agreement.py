@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
 
 from obygaze_features.annotations.agreement import find_pairs, pair_agreement
 from obygaze_features.annotations.measures import Chance, distances_of, gamma
@@ -212,8 +213,11 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     result = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     for line in (
-        "made: 2 pairs of label sets, a film each; distances: the paper's matrix",
+        "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
+        "ann and bea: the same level on 80% of 20 clips",
+        "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
         "gamma against 62 random sequences, shuffled, seed 0",
+        "distances: the paper's matrix",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
         "where they differ, the longest first (4 stretches)",
     ):
@@ -299,8 +303,8 @@ def test_thousands_are_separated(tmp_path: Path, obygaze: Callable[..., Result])
         for line in obygaze("annotations", "agreement", tmp_path / "m").output.splitlines()
     ]
     assert ["EN", "0", "0", "0", "1,200"] in result
-    assert next(line[3] for line in result if line[:3] == ["f", "ann,", "bea"]) == "1,201"
-    assert any("1,200" in line for line in result if line[:4] == ["f", "ann,", "bea", "EN"])
+    assert next(line[1] for line in result if line[:1] == ["f"]) == "1,201"
+    assert any("1,200" in line for line in result if line[:4] == ["f", "EN", "/", "S"])
 
 
 def test_annotators_without_a_clip_in_common_are_named() -> None:
@@ -318,3 +322,70 @@ def test_single_level_is_printed_as_a_dash(tmp_path: Path, obygaze: Callable[...
     [pair] = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)["pairs"]
     assert (pair["gamma"]["gamma"], pair["sure"]["gamma"], pair["kappa"]) == (1, None, None)
     assert pair["alpha_nominal"] is pair["alpha_ordinal"] is pair["alpha_distances"] is None
+
+
+def with_concepts(manifest: Manifest, concepts: dict[str, list[tuple[str, ...]]]) -> Manifest:
+    """The manifest with concepts for its label sets."""
+    labels = [replace(manifest.labels(name), concepts=of) for name, of in concepts.items()]
+    return manifest.with_parts(labels=labels)
+
+
+def test_concepts_and_who_marks_more_in_text_json_and_csv(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
+    bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
+    manifest = make_manifest({"tt0467406": {"ann": [*A[:9], "S"], "bea": B}})
+    with_concepts(manifest, {"ann": ann, "bea": bea}).save(tmp_path / "m")
+    outcome = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
+    [overall] = outcome["overall"]
+    expected = {
+        name: cohen_kappa_score([name in c for c in ann], [name in c for c in bea])
+        for name in ("Look", "Body", "Voice")
+    }
+    assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == expected
+    text = obygaze("annotations", "agreement", tmp_path / "m", "-o", tmp_path / "out").output
+    lines = [line.split() for line in text.splitlines()]
+    assert ["Look", "0.41", "30.0%", "10.0%"] in lines
+    order = [line[0] for line in lines if line[:1] and line[0] in expected]
+    assert order == ["Body", "Look", "Voice"]  # the best agreed on first
+    assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text
+    assert text.index("means: gamma") < text.index("by concept") < text.index("Juno (2007)")
+    assert "tt0467406" not in text
+    with (tmp_path / "out/concepts.csv").open() as file:
+        rows = {row["concept"]: row for row in csv.DictReader(file)}
+    assert float(rows["Look"]["kappa"]) == pytest.approx(expected["Look"], abs=1e-6)
+    assert (rows["Look"]["a"], rows["Look"]["share_second"]) == ("ann", "0.1")
+
+
+def test_p_is_not_printed_below_what_the_draws_can_show(
+    tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    a = A * 4
+    folder = saved(tmp_path / "m", {"one": {"ann": a, "bea": a}, "two": {"ann": a, "bea": a}})
+    output = obygaze("annotations", "agreement", folder).output
+    assert "no random sequence agrees as well in 2 of 2 rows: p is at most 1/63" in output
+    assert "0.016" not in output
+    # Where another film's p can be told, the column is there.
+    films = {"one": {"ann": a, "bea": a}, "two": {"ann": ["EN", "S"] * 5, "bea": ["S", "EN"] * 5}}
+    mixed = obygaze("annotations", "agreement", saved(tmp_path / "mixed", films)).output
+    cells = [line.split() for line in mixed.splitlines()]
+    assert next(line[-1] for line in cells if line[:2] == ["one", "40"]) == "≤1/63"
+    assert float(next(line[-1] for line in cells if line[:2] == ["two", "10"])) > 1 / 63
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_the_figure(tmp_path: Path, obygaze: Callable[..., Result], suffix: str) -> None:
+    manifest = make_manifest({"tt0467406": {"ann": A, "bea": B}})
+    concepts: list[tuple[str, ...]] = [("Look",)] * 3 + [()] * 7
+    with_concepts(manifest, {"ann": concepts, "bea": concepts[::-1]}).save(tmp_path / "m")
+    path = tmp_path / f"agreement.{suffix}"
+    result = obygaze("annotations", "agreement", tmp_path / "m", "-o", path, "-o", tmp_path / "all")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "all/agreement.csv").is_file()
+    if suffix == "svg":
+        text = path.read_text()
+        for word in ("Look", "Juno (2007)", "Cohen’s kappa", "How often each marks it"):
+            assert word in text
+        kappa = cohen_kappa_score([True] * 3 + [False] * 7, [False] * 7 + [True] * 3)
+        assert f"Look: kappa {kappa:.2f}" in text

@@ -14,7 +14,8 @@ from pympi.Elan import Eaf
 
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
-from obygaze_features.common.elan import MAX_BYTES, MAX_TIERS, Annotation, Document, Tier, to_eaf
+from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
+from obygaze_features.common.elan_reader import MAX_BYTES, MAX_TIERS
 from obygaze_features.errors import AnnotationError
 
 Run = Callable[..., Result]

@@ -199,8 +199,10 @@ def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> N
     assert facts["films"]["juno"]["annotators"]["bob"]["remarks"] == 1
     result = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert result[0] == "mine: 5 segments of 2 films by 2 annotators"
-    row = next(line.split() for line in result if "ann" in line.split())
-    assert row == ["juno", "ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
+    row = next(
+        line.removeprefix(made.films["juno"].title).split() for line in result if " ann " in line
+    )
+    assert row == ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
     assert result[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
 
 
@@ -220,7 +222,9 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     Timelines.of("many", segments, issues=remarks).save(tmp_path / "t")
     result = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert "and 10 more; --json has all" in result
-    assert "and 38 more; --json has all" in result
+    assert (
+        f"line 0: f00 a: odd (kept); and 49 more like this: {tmp_path / 't/remarks.csv'}" in result
+    )
 
 
 def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze: Run) -> None:

@@ -17,6 +17,7 @@ from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.format import read_header
+from obygaze_features.manifests.statistics import film_titles
 from tests.annotations.worked import grid, said, segments, worked
 from tests.world import write_store
 
@@ -51,6 +52,7 @@ def test_into_the_grid_itself(obygaze: Command, timelines: Path, spans: Path) ->
     result = obygaze("annotations", "merge", spans)
     assert result.exit_code == 0, result.output
     assert "merged.csv (the default)" in result.output
+    assert "Sure to both 1, to either 1 (100% of the merged Sure)" in result.output
     manifest = Manifest.load(spans)
     assert (manifest.default_labels, manifest.digest) == ("merged", before)
     assert said(manifest.labels())[1:3] == [
@@ -80,6 +82,8 @@ def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) 
     outcome = json.loads(obygaze("annotations", "merge", new, "--json", "--name", "ours").stdout)
     assert (outcome["labels"], outcome["default_labels"], outcome["clips"]) == ("ours", "ours", 5)
     assert sorted(outcome["of"]) == ["one", "two"]
+    # By hand: EN EN, S S, NS NS, EN EN, EN HN.
+    assert outcome["of_all"] == {"EN": 2, "HN": 0, "NS": 1, "S": 1}
 
 
 def test_a_copy_of_a_manifest_keeps_what_it_has(
@@ -264,11 +268,11 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     assert result.exit_code == 3
     assert "other: the grid has no clips of it (left out)" in result.output
     assert "from 500 to 505 s (S) is in no clip (left out)" in result.output
-    assert "and 1 more; --json has all" in result.output
+    assert "(left out); and 11 more like this: --json has all" in result.output
     outcome = json.loads(obygaze(*project, "--overwrite", "--json").stdout)
     assert len(outcome["remarks"]) == 13
     swept = obygaze("annotations", "sweep", *project[2:])
-    assert (swept.exit_code, "and 1 more" in swept.output) == (3, True)
+    assert (swept.exit_code, "and 11 more like this" in swept.output) == (3, True)
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
 
@@ -323,8 +327,8 @@ def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Pat
     result = obygaze(*command, "--thresholds", ".3, .2,.15", "-o", tmp_path / "sweep.csv")
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
-    assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.000" in lines
-    assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.200" in lines
+    assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.00" in lines
+    assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.20" in lines
     with (tmp_path / "sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["threshold"] for row in rows] == ["0.15", "0.2", "0.3"]
@@ -459,3 +463,35 @@ def test_next_command_never_replaces_labels(obygaze: Command, timelines: Path, s
     result = obygaze("annotations", "project", timelines, "--grid", spans)
     assert f"next: obygaze annotations merge {spans} --name merged-2\n" in result.output
     assert obygaze("annotations", "merge", spans, "--name", "merged-2").exit_code == 0
+
+
+def test_titles_stay_through_a_projection(obygaze: Command, tmp_path: Path) -> None:
+    """In items.csv, and so in tables, figures and reports."""
+    films = {"a": Film("Flight of A"), "b": Film(""), "tt0467406": Film("Juno")}
+    made = [s for film in films for s in segments("ann", [(0, 60, "S"), (60, 90, "EN")], film)]
+    Timelines.of("t", made, films=films).save(tmp_path / "t")
+    obygaze("annotations", "project", tmp_path / "t", "--grid", "30", "-o", tmp_path / "m")
+    manifest = Manifest.load(tmp_path / "m")
+    assert film_titles(manifest)["a"] == "Flight of A"
+    assert film_titles(manifest)["tt0467406"] == "Juno (2007)"
+    assert "b" not in film_titles(manifest)
+    output = obygaze("manifests", "stats", tmp_path / "m", "--labels", "ann", "--by-film").output
+    assert "Flight of A" in output
+    for name in ("flight of a", "JUNO", "Juno (2007)", "tt0467406", "b"):
+        path = tmp_path / "figures" / f"{name}.svg"
+        arguments = ["annotations", "figure", tmp_path / "t", tmp_path / "m", "--film", name]
+        result = obygaze(*arguments, "-o", path)
+        assert result.exit_code == 0, result.output
+        title = {"b": ">b<", "flight of a": "Flight of A"}.get(name, "Juno")
+        assert title in path.read_text()
+    refused = obygaze(
+        "annotations",
+        "figure",
+        tmp_path / "t",
+        tmp_path / "m",
+        "--film",
+        "Jun",
+        "-o",
+        tmp_path / "x.svg",
+    )
+    assert (refused.exit_code, "did you mean Juno" in refused.output) == (2, True)

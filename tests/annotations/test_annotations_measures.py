@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from obygaze_features.annotations.measures import (
-    cohen_kappa,
-    confusion,
     distances_of,
     krippendorff_alpha,
     nominal,
     ordinal,
 )
 from obygaze_features.manifests import obygaze_scheme
+from obygaze_features.manifests.label_agreement import cohen_kappa, confusion
 
 CODES = ["EN", "HN", "NS", "S"]
 MATRIX = distances_of(obygaze_scheme()).matrix

@@ -117,7 +117,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert "gamma on free segments, another measure" in result.output
     assert "these segments are not those that ann, bea were projected from" in result.output
     assert "CBC" not in result.output
-    assert "agreement, confusion, differences and segments as CSV -> " in result.output
+    assert "agreement, concepts, confusion, differences and segments as CSV -> " in result.output
     assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
     arguments = ("annotations", "agreement", manifest, "--segments", timelines, "--samples", 5)
     [outcome] = json.loads(obygaze(*arguments, "--json").stdout)["segments"]

@@ -73,7 +73,8 @@ def test_the_commands_are_the_python_calls(mobygaze, sample_moments, obygaze, tm
     run, store = mobygaze.folder / "run", mobygaze.store
     result = obygaze(
         "models", "moments", run, store, "-o", named["moments"], "--frames", named["frames"],
-        "--elan", tmp_path / "elan", "--figure", tmp_path / "film.svg",
+        "--elan", tmp_path / "elan", "-o", tmp_path / "film.svg",
+        "--film", "Indiana Jones and the Last Crusade",
         "--timelines", mobygaze.folder / "timelines", "--manifest", mobygaze.folder / "manifest",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -130,7 +131,9 @@ def test_bad_input_is_one_line(mobygaze, sample_moments, obygaze, tmp_path):
     [vectors] = [row["folder"] for row in mobygaze.run.models() if row["model"] == "logistic"][:1]
     output = ["-o", tmp_path / "m.csv"]
     assert "does not predict frames" in message("moments", vectors, mobygaze.store, *output)
-    assert "add --figure" in message("moments", vectors, mobygaze.store, *output, "--film", FILM)
+    assert "add one: -o FILE.svg" in message(
+        "moments", vectors, mobygaze.store, *output, "--film", FILM
+    )
     same = message("moments", vectors, mobygaze.store, *output, "--frames", output[1])
     assert "-o, --frames and --figure need different files" in same
     texts = {"moments": sample_moments.to_csv(), "frames": sample_moments.frames.to_csv()}

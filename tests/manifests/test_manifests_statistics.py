@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,11 +39,32 @@ def test_figure(manifest: Path, tmp_path: Path, obygaze: Run, suffix: str, by_fi
     pytest.importorskip("matplotlib")
     figure = tmp_path / "figures" / f"levels.{suffix}"
     arguments = ["--by-film"] if by_film else []
-    result = obygaze("manifests", "stats", manifest, "--figure", figure, *arguments)
+    option = "-o" if by_film else "--figure"  # its old name
+    result = obygaze("manifests", "stats", manifest, option, figure, *arguments)
     assert result.exit_code == 0, result.output
     assert f"figure -> {figure}" in result.output
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     assert figure.read_bytes().startswith(start)
+    if suffix == "svg":
+        text = figure.read_text()
+        for words in ("Share of each level", "Sure 33.3%, 2 clips"):
+            assert words in text
+        assert ("Sleepless in Seattle (1993)" in text) is by_film
+
+
+def test_rates_in_the_figure_are_those_of_a_count(
+    manifest: Path, tmp_path: Path, obygaze: Run
+) -> None:
+    obygaze("manifests", "stats", manifest, "-o", tmp_path / "f.svg")
+    tips = re.findall(
+        r"<title>([^<]+): ([0-9.]+)% of Sure</title>", (tmp_path / "f.svg").read_text()
+    )
+    labels = Manifest.load(manifest).labels()
+    sure = [c for c, level in zip(labels.concepts, labels.levels, strict=True) if level == "S"]
+    assert tips
+    for concept, rate in tips:
+        share = sum(concept in names for names in sure) / len(sure)
+        assert float(rate) == pytest.approx(100 * share, abs=0.05)
 
 
 def test_films_have_their_titles(manifest: Path, obygaze: Run) -> None:

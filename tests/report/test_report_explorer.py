@@ -281,6 +281,25 @@ def minutes(results):
     return replace(run, clips=labelled, said=predictions, explained=[])
 
 
+def test_minutes_are_called_by_their_time_on_a_round_axis(tab, minutes, page_of):
+    tab.prefer()
+    tab.open(page_of(render_report([minutes]), "minutes.html"))
+    ticks = tab.run(
+        "[...document.querySelector('.axis').children].map(s => [s.textContent, s.style.left])"
+    )
+    assert [text for text, _ in ticks] == [f"{m // 60}:{m % 60:02}:00" for m in range(0, 101, 20)]
+    assert [float(left.removesuffix("%")) for _, left in ticks] == pytest.approx(
+        [0, 20, 40, 60, 80, 100]
+    )
+    gaps = blocks(tab, ".film:first-child .absent")
+    assert [(left, right) for left, right, *_ in gaps] == [(0, 10), (270, 280)]
+    tab.choose("choose-order", "scene")
+    assert tab.run("document.querySelector('#clips-body button').textContent") == (
+        "Film number 1 (1990), 0:01:00–0:02:00"
+    )
+    assert "scene" not in tab.run("document.querySelector('#clips-body').innerText")
+
+
 FOLDERS = {
     "/home/me/my films": "file:///home/me/my%20films/",
     "C:\\films\\": "file:///C:/films/",
@@ -349,12 +368,13 @@ def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
     tab.prefer()
     tab.open(page_of(html, "stills.html"))
     tab.click("#concept-glossary summary")
+    tab.run("new Promise(after => setTimeout(after, 100))")  # an element tells later that it opened
     terms = "[...document.querySelectorAll('#concept-glossary dt')]"
     lines = dict(tab.run(f"{terms}.map(dt => [dt.textContent, dt.nextSibling.textContent])"))
     marked = Counter(name for clip in clips.values() for name in clip.concepts)
     for name, number in marked.items():
         assert lines[name].endswith(f" – marked in {number} clips")
-    assert lines["Look"].startswith("a shot that stands for a man's gaze at a woman; ")
+    assert lines["Look"].startswith("characters' gaze: voyeurism; ")
     ids_of = "[...dt.nextSibling.querySelectorAll('img')].map(i => i.alt.split(', ').at(-1))"
     stills = f"{terms}.map(dt => {ids_of})"
     for name, ids in zip(lines, tab.run(stills), strict=True):

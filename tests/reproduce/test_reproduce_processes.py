@@ -31,7 +31,7 @@ def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
         folders: list[object] = []
         output = tmp_path / str(cores)
         reproduce(
-            ["table5", "fig3"],
+            ["fig3", "fig5"],
             dataset.manifest,
             {"xclip": dataset.stores["xclip"]},
             output,

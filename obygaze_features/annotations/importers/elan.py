@@ -20,8 +20,10 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import MAX_TIME_S, safe_id
 from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
 
-#: The kinds of tier that we write; the second is not read back as somebody's annotations.
+#: The kinds of tier that `annotations export` writes; the second is nobody's annotations.
 SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
+#: The kinds that the zoo writes: a model's predictions are nobody's annotations.
+MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 _FIELD_OF_WORD = {
     "level": "level",
@@ -115,7 +117,11 @@ def _rows(
 ) -> Iterator[SourceRow | Issue]:
     """The rows of a document; `annotator` made the tiers that name nobody."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
-    for tier in document.tiers:
+    of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
+    if document.tiers and not of_people:
+        problem = "holds a model's predictions, and no annotations"
+        yield Issue(file, film, "", problem, LEFT_OUT)
+    for tier in of_people:
         if tier.kind == CLIP_KIND or not tier.annotations:
             continue
         who = tier.annotator or tier.participant or annotator or tier.name

@@ -1,0 +1,116 @@
+"""Agreement as a figure: kappa and shares of each concept, and gamma of each film, as dots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.annotations.agreement_report import AgreementReport
+from obygaze_features.common.figures import (
+    INK,
+    LINE,
+    PAPER,
+    SOFT,
+    describe,
+    figure_style,
+    plain,
+    tip,
+)
+from obygaze_features.common.text import counted
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.label_agreement import LabelSetAgreement
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW_IN = 0.27
+
+
+def agreement_figure(report: AgreementReport) -> Figure:
+    """Draw two label sets: by concept (kappa beside how often each marks it), and by film.
+
+    The first two of the report, where it compares more.
+    """
+    if not report.overall:
+        raise AnnotationError(f"{report.manifest}: no two label sets have a film in common")
+    agreement = report.overall[0]
+    names = agreement.first, agreement.second
+    films = [pair for pair in report.pairs if (pair.a, pair.b) == names]
+    gammas = {
+        report.titles.get(pair.film, pair.film) or "-": pair.gamma.gamma
+        for pair in sorted(films, key=lambda pair: pair.gamma.gamma or 0.0, reverse=True)
+        if pair.gamma.gamma is not None
+    }
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        rows = max(1, len(agreement.concepts)), max(1, len(gammas))
+        size = 9.5, ROW_IN * sum(rows) + 2.6
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.add_gridspec(2, 2, height_ratios=rows, width_ratios=[1.25, 1])
+        concepts = sorted(agreement.concepts, key=lambda c: -2.0 if c.kappa is None else -c.kappa)
+        kappa_axes = figure.add_subplot(grid[0, 0])
+        _dots(kappa_axes, [c.concept for c in concepts], [c.kappa for c in concepts], "kappa")
+        kappa_axes.set_title("Agreement by concept", loc="left", fontsize=10)
+        _ends(kappa_axes, "Cohen’s kappa:  0 by chance", "1 always the same")
+        _shares(figure.add_subplot(grid[0, 1], sharey=kappa_axes), agreement)
+        film_axes = figure.add_subplot(grid[1, :])
+        _dots(film_axes, list(gammas), list(gammas.values()), "gamma")
+        film_axes.set_title("Agreement by film", loc="left", fontsize=10)
+        _ends(film_axes, "gamma:  0 as in a random order", "1 always the same level")
+        title = f"How far {names[0]} and {names[1]} agree"
+        text = (
+            f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"
+        )
+        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
+        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8.5, color=SOFT)
+    describe(figure, title, f"{text}. Dots: kappa of each concept, gamma of each film.")
+    return figure
+
+
+def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word: str) -> None:
+    """A dot a row, the first on top, on an axis that has 0 and 1."""
+    for row, (name, value) in enumerate(zip(names, values, strict=True)):
+        if value is not None:
+            [dot] = axes.plot(value, -row, "o", color=INK, markersize=6)
+            dot.set_gid(tip(f"{name}: {word} {value:.2f}"))
+            offset: dict[str, Any] = {
+                "xytext": (8, 0),
+                "textcoords": "offset points",
+                "va": "center",
+            }
+            axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **offset)
+    axes.set_yticks([-row for row in range(len(names))], [plain(name) for name in names])
+    axes.set_ylim(0.6 - max(1, len(names)), 0.6)
+    lowest = min([0.0, *(value for value in values if value is not None)])
+    axes.set_xlim(lowest - 0.05, 1.05)
+    axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
+    axes.grid(axis="x")
+
+
+def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
+    """The share of clips that each gives a concept: a filled and an open dot, joined by a line."""
+    concepts = sorted(agreement.concepts, key=lambda c: -2.0 if c.kappa is None else -c.kappa)
+    for row, concept in enumerate(concepts):
+        shares = 100 * concept.share_first, 100 * concept.share_second
+        axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
+        for name, share, fill in zip(
+            (agreement.first, agreement.second), shares, (INK, PAPER), strict=True
+        ):
+            style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
+            label = plain(name) if row == 0 else None
+            [dot] = axes.plot(share, -row, "o", markersize=6, label=label, **style)
+            dot.set_gid(tip(f"{name}: {concept.concept} in {share:.1f}% of clips"))
+    axes.tick_params(labelleft=False)
+    axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
+    axes.set_xlabel("% of clips")
+    axes.set_title("How often each marks it", loc="left", fontsize=10)
+    axes.grid(axis="x")
+    if concepts:
+        axes.legend(loc="lower right", frameon=False)
+
+
+def _ends(axes: Axes, low: str, high: str) -> None:
+    """Label what the ends of an axis mean."""
+    axes.set_xlabel(f"{low}   –   {high}", loc="left")

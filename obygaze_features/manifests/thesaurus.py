@@ -1,0 +1,95 @@
+"""ObyGaze's thesaurus for annotators: sub-constructs, levels and concepts, with their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+from typing import Any
+
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.manifests.labels import Concept, LabelScheme
+
+WIDTH = 96
+COLUMNS = ("kind", "of", "text", "source")
+_PARTS = {
+    "instances": "instance",
+    "examples": "example",
+    "further": "instance",
+}
+
+
+def sources() -> dict[str, str]:
+    """What the sources' short names stand for."""
+    texts: dict[str, str] = reference_json("scheme-obygaze.json")["sources"]
+    return texts
+
+
+def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
+    """The thesaurus as JSON; with a single concept, without the rest."""
+    entries = [
+        {"name": c.name, "visual": c.visual, "about": c.about, "source": c.source}
+        | {part: list(getattr(c, part)) for part in _PARTS}
+        for c in concepts
+    ]
+    if len(concepts) < len(scheme.concepts):
+        return {"concepts": entries, "sources": sources()}
+    levels = [{"code": x.code, "name": x.name, "about": x.about} for x in scheme.levels]
+    return {
+        "sub_constructs": dict(scheme.sub_constructs),
+        "levels": levels,
+        "concepts": entries,
+        "sources": sources(),
+    }
+
+
+def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
+    """A row a text, for guidelines: what it is, of which concept, and its source."""
+    rows: list[tuple[str, str, str, str]] = []
+    if len(concepts) == len(scheme.concepts):
+        rows += [("sub-construct", n, line, "paper") for n, line in scheme.sub_constructs.items()]
+        rows += [("level", level.name, level.about, "paper") for level in scheme.levels]
+    for concept in concepts:
+        rows.append(("concept", concept.name, concept.about, concept.source))
+        for part, kind in _PARTS.items():
+            source = "mobygaze" if part == "further" else concept.source
+            rows += [(kind, concept.name, text, source) for text in getattr(concept, part)]
+    columns = zip(*rows, strict=True)
+    return format_table(
+        {
+            name: list(map(escape_formula, cells))
+            for name, cells in zip(COLUMNS, columns, strict=True)
+        }
+    )
+
+
+def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
+    """The thesaurus to read."""
+    parts = []
+    if len(concepts) == len(scheme.concepts):
+        parts += [
+            "\n".join(["Five parts of objectification (sub-constructs)", *_lines(scheme)]),
+            "\n".join(["Levels", *(f"  {x.name} ({x.code}): {x.about}" for x in scheme.levels)]),
+        ]
+    parts += ["\n".join(_concept_lines(concept)) for concept in concepts]
+    used = {concept.source for concept in concepts} | {
+        "mobygaze" for concept in concepts if concept.further
+    }
+    names = [f"  {name}: {text}" for name, text in sources().items() if name in used]
+    parts.append("\n".join(["Sources (the texts are in our words)", *names]))
+    return "\n\n".join(parts)
+
+
+def _lines(scheme: LabelScheme) -> Iterator[str]:
+    for name, line in scheme.sub_constructs.items():
+        yield f"  {name}: {line}"
+
+
+def _concept_lines(concept: Concept) -> Iterator[str]:
+    seen = "" if concept.visual else ", not seen in the frames"
+    yield f"{concept.name}: {concept.about} ({concept.source}{seen})"
+    yield from (f"  - {text}" for text in concept.instances)
+    for intro, texts in (("for example", concept.examples), ("MObyGaze adds", concept.further)):
+        if texts:
+            line = f"{intro}: {'; '.join(texts)}"
+            yield fill(line, WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -1,0 +1,282 @@
+"""A run's held-out predictions clip by clip, for spreadsheets and beside the annotators in ELAN.
+
+Each clip is predicted by the fits that tested it, none of which was trained on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.text import counted, format_time, join_some, unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests.items import media_stem, safe_id
+from obygaze_features.manifests.statistics import without_year
+from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.run_folder import Clip, Run
+from obygaze_models.exports import BYTE_ORDER_MARK, NO_FILM, unique_names
+
+__all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_tables"]
+
+MAX_REASONS = 3
+KIND = "held-out prediction"
+#: The name of the part that concepts do not explain, among the reasons.
+REST = "not a concept"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the fits of a model that tested a clip predict, on the average.
+
+    `probability` is that of `target`, the second of two classes, else the predicted
+    one. `reasons` are the parts of the log-odds that speak for it, where the parts add up.
+    """
+
+    clip: Clip
+    model: str
+    test: str
+    predicted: str
+    target: str
+    probability: float
+    fits: int
+    reasons: tuple[tuple[str, float], ...]
+
+    def row(self) -> dict[str, str]:
+        """The row of a table."""
+        clip = self.clip
+        return {
+            "title": escape_formula(clip.title),
+            "film": escape_formula(clip.film),
+            "clip": escape_formula(clip.id),
+            "file": escape_formula(clip.media),
+            "from": "" if clip.start is None else format_time(clip.start),
+            "to": "" if clip.end is None else format_time(clip.end),
+            "start": "" if clip.start is None else f"{clip.start:.3f}",
+            "end": "" if clip.end is None else f"{clip.end:.3f}",
+            "annotators": clip.level,
+            "concepts": escape_formula(", ".join(clip.concepts)),
+            "model": escape_formula(self.model),
+            "test": escape_formula(self.test),
+            "prediction": escape_formula(self.predicted),
+            "probability": f"{self.probability:.6f}",
+            "probability of": escape_formula(self.target),
+            "fits": str(self.fits),
+            "reasons": escape_formula(self.describe_reasons()),
+        }
+
+    def describe_reasons(self) -> str:
+        """Such as "Body +1.20, Look +0.31"."""
+        return ", ".join(f"{name} {amount:+.2f}" for name, amount in self.reasons)
+
+
+def held_out(
+    run: Run, *, model: str | None = None, ids: Collection[str] | None = None
+) -> list[HeldOut]:
+    """The held-out predictions of a run, by model and test, then film by film in time."""
+    if model is not None and model not in run.record.models:
+        raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
+    clips = run.clips()
+    if unknown := [clip for clip in ids or () if clip not in clips]:
+        raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
+    for fit in run.predictions():
+        if model in (None, fit.model):
+            fits_of.setdefault((fit.model, fit.test), []).append(fit)
+    sums = _sums(run.explanations())
+    predictions = []
+    for (name, test), fits in fits_of.items():
+        mean = average_over_fits(fits)
+        classes = list(run.record.tests[test].classes)
+        task = run.record.trained_on(test)
+        rows, called = [], mean.called
+        for row, identifier in enumerate(mean.ids):
+            if ids is not None and identifier not in ids:
+                continue
+            code = int(called[row])
+            two = mean.probabilities.ndim == 1
+            probability = mean.probabilities[row] if two else mean.probabilities[row, code]
+            target = classes[1] if two else classes[code]
+            reasons = _reasons(sums.get((name, task, identifier), []), classes[code], two=two)
+            rows.append(
+                HeldOut(
+                    clips[identifier], name, test, classes[code], target, float(probability),
+                    int(mean.fits[row]), reasons,
+                )
+            )  # fmt: skip
+        predictions += sorted(rows, key=lambda row: _order(row.clip))
+    return predictions
+
+
+def held_out_table(predictions: Iterable[HeldOut]) -> str:
+    """A row for each clip and model."""
+    rows = [prediction.row() for prediction in predictions]
+    return format_table({name: [row[name] for row in rows] for name in rows[0]} if rows else {})
+
+
+def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:
+    """A table a film for spreadsheets: file name -> text."""
+    films: dict[str, list[HeldOut]] = {}
+    for prediction in predictions:
+        films.setdefault(prediction.clip.film, []).append(prediction)
+    names = unique_names((film or NO_FILM for film in films), ".csv")
+    return {
+        name: BYTE_ORDER_MARK + held_out_table(of_film)
+        for name, of_film in zip(names, films.values(), strict=True)
+    }
+
+
+def held_out_elan(
+    predictions: Sequence[HeldOut], annotations: Path | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """An ELAN document a film: file name -> text; and the films without a file of annotators.
+
+    Parameters
+    ----------
+    predictions
+        Those of clips without a start and an end are left out.
+    annotations
+        A folder with the annotators' ``.eaf`` files, named by film, title or media file: each is
+        copied, and gets the models' tiers.
+    """
+    films: dict[tuple[str, str], dict[tuple[str, str], list[Annotation]]] = {}
+    titles: dict[str, str] = {}
+    for prediction in predictions:
+        clip = prediction.clip
+        if clip.start is None or clip.end is None:
+            continue
+        titles[clip.film] = clip.title
+        fields = {
+            "clip": clip.id,
+            f"probability of {prediction.target}": f"{prediction.probability:.3f}",
+            "reasons": prediction.describe_reasons(),
+        }
+        fields = {name: text for name, text in fields.items() if text}
+        note = Annotation(*milliseconds(clip.start, clip.end), prediction.predicted, fields)
+        of_film = films.setdefault((clip.film, clip.media), {})
+        of_film.setdefault((prediction.model, prediction.test), []).append(note)
+    if not films:
+        raise ExperimentError(
+            "none of the run's clips has a start and an end in its film, so ELAN has no place for "
+            "them; --csv writes them for spreadsheets"
+        )
+    files_of = _files_by_name(annotations)
+    files: dict[str, str] = {}
+    alone: list[str] = []
+    stems = unique_names((film or media_stem(media) or NO_FILM for film, media in films), ".eaf")
+    for ((film, media), tiers_of), stem in zip(films.items(), stems, strict=True):
+        tiers = [Tier(f"{model}: {test}", KIND, notes) for (model, test), notes in tiers_of.items()]
+        names = (film, media_stem(media), titles[film], without_year(titles[film]))
+        keys = [safe_id(name).casefold() for name in names if name]
+        path = next((files_of[key] for key in keys if key in files_of), None)
+        if path is None:
+            alone.append(titles[film] or film)
+            files[stem] = to_eaf(Document(tiers, media))
+        else:
+            files[path.name] = add_tiers(path, tiers, ExperimentError)
+    return files, alone
+
+
+def held_out_files(
+    predictions: Sequence[HeldOut],
+    table: Path | None = None,
+    tables: Path | None = None,
+    elan: Path | None = None,
+    annotations: Path | None = None,
+) -> tuple[dict[Path, str], list[str]]:
+    """The files that are asked for: path -> text; and a line about each kind.
+
+    Parameters
+    ----------
+    predictions
+        What is written.
+    table, tables, elan
+        A CSV file; the folder of a table a film; the folder of ELAN's documents.
+    annotations
+        As in `held_out_elan`.
+    """
+    files: dict[Path, str] = {}
+    lines = []
+    if table:
+        files[table] = held_out_table(predictions)
+        lines.append(f"a row a clip and model -> {table}")
+    if tables:
+        texts = held_out_tables(predictions)
+        files |= {tables / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
+    if elan:
+        texts, alone = held_out_elan(predictions, annotations)
+        files |= {elan / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        if annotations and alone:
+            films = f"{counted(len(alone), 'film')}: {join_some(alone)}"
+            lines.append(f"no file in {annotations} of {films} (the models' tiers alone)")
+    return files, lines
+
+
+def describe_held_out(predictions: Sequence[HeldOut], limit: int) -> Iterator[str]:
+    """How many clips of which films, and the first rows."""
+    clips = counted(len({row.clip.id for row in predictions}), "clip")
+    films = counted(len({row.clip.film for row in predictions}), "film")
+    models = counted(len({row.model for row in predictions}), "model")
+    yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
+    if limit:
+        columns = ["title", "from", "annotators", "model", "prediction", "probability", "reasons"]
+        cells = [[row.row()[name] for name in columns] for row in predictions[:limit]]
+        yield align(columns, cells, left=len(columns))
+        if (more := len(predictions) - limit) > 0:
+            yield f"and {counted(more, 'more row')}; -o writes all to a file"
+
+
+def _files_by_name(folder: Path | None) -> dict[str, Path]:
+    if folder is None:
+        return {}
+    paths = sorted(folder.glob("*.eaf"))
+    if not paths:
+        raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
+    return {safe_id(path.stem).casefold(): path for path in paths}
+
+
+def _order(clip: Clip) -> tuple[Any, ...]:
+    start = float("inf") if clip.start is None else clip.start
+    return clip.title, clip.film, start, clip.number or 0, clip.id
+
+
+def _sums(
+    explained: Iterable[Explained],
+) -> Mapping[tuple[str, str, str], list[tuple[str, dict[str, float]]]]:
+    """Model, task and clip -> for each fit, the class that the parts speak for, and the parts."""
+    sums: dict[tuple[str, str, str], list[tuple[str, dict[str, float]]]] = {}
+    for part in explained:
+        if part.kind != "sum" or part.amounts is None:
+            continue
+        residual: NDArray[Any] = np.zeros(len(part.ids)) if part.residual is None else part.residual
+        for row, identifier in enumerate(part.ids):
+            amounts = dict(zip(part.concepts, part.amounts[row].tolist(), strict=True))
+            if residual[row]:
+                amounts[REST] = float(residual[row])
+            key = part.model, part.task, identifier
+            sums.setdefault(key, []).append((part.labels[row], amounts))
+    return sums
+
+
+def _reasons(
+    sums: Sequence[tuple[str, Mapping[str, float]]], predicted: str, *, two: bool
+) -> tuple[tuple[str, float], ...]:
+    """The parts that speak most for the prediction, over fits; none where they do not add up."""
+    if not sums or not (two or all(label == predicted for label, _ in sums)):
+        return ()
+    totals: dict[str, float] = {}
+    for label, amounts in sums:
+        sign = 1 if label == predicted else -1
+        for name, amount in amounts.items():
+            totals[name] = totals.get(name, 0.0) + sign * amount / len(sums)
+    largest = sorted(totals.items(), key=lambda part: -part[1])[:MAX_REASONS]
+    return tuple((name, amount) for name, amount in largest if amount >= 0.005)

@@ -1,0 +1,228 @@
+"""A run's held-out predictions in tables and beside the annotators in ELAN, by other readers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from pympi.Elan import Eaf
+
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.annotations.export import elan_files
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.held_out import HeldOut, held_out, held_out_elan
+from obygaze_models.persistence import load_model
+from tests.world import write_store
+
+CONCEPTS = ("Look", "Body")
+FILMS = ("juno", "tt0120338", "=film")
+CLIPS = 40
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A bottleneck and a guess, tested on each of three films."""
+    folder = tmp_path_factory.mktemp("held-out")
+    chance = np.random.default_rng(5)
+    items = [
+        Item(f"f{at}-{n:03}", film=film.strip("="), media=film, start=10.0 * n, end=10.0 * n + 10)
+        for at, film in enumerate(FILMS)
+        for n in range(CLIPS)
+    ]
+    shows = chance.random((len(items), 2)) < 0.5
+    features = chance.normal(size=(len(items), 8)).astype(np.float32)
+    features[:, :2] += 3 * shows
+    sure = shows[:, 0] & (chance.random(len(items)) < 0.9)
+    labels = LabelSet(
+        "all",
+        [item.id for item in items],
+        ["S" if s else "HN" if any(has) else "EN" for s, has in zip(sure, shows, strict=True)],
+        [tuple(n for n, has in zip(CONCEPTS, row, strict=True) if has) for row in shows],
+    )
+    extra = {"movie_title": ["Juno" if item.film == "juno" else "" for item in items]}
+    manifest = Manifest("spans", Items.of(items, extra), scheme=obygaze_scheme())
+    manifest = manifest.with_parts(labels=[labels])
+    manifest.save(folder / "manifest")
+    write_store(folder / "spans.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
+    experiment = Experiment(
+        "Sure", folder / "manifest", folder / "spans.zarr", protocol="leave-film-out",
+        positives=("S",), train_negatives=("EN", "HN"), estimators=("pcbm-logistic", "mlp"),
+    )  # fmt: skip
+    return run_experiment(experiment, folder / "run")
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run: Run) -> None:
+    rows = held_out(run)
+    with (run.folder / "predictions.csv").open() as file:
+        said: dict[tuple[str, str], list[float]] = {}
+        for row in csv.DictReader(file):
+            said.setdefault((row["model"], row["id"]), []).append(float(row["probability"]))
+    assert {(row.model, row.clip.id) for row in rows} == set(said)
+    for row in rows:
+        mean = np.mean(said[row.model, row.clip.id])
+        assert (row.target, row.predicted) == ("S", "S" if mean > 0.5 else "EN+HN")
+        assert row.probability == pytest.approx(mean)
+    assert [row.clip.start for row in rows[:CLIPS]] == sorted(
+        row.clip.start for row in rows[:CLIPS]
+    )
+
+
+def test_reasons_are_parts_of_the_saved_models_and_point_to_the_verdict(run: Run) -> None:
+    """Weight times measured concept, by the model of the fold that left the film out."""
+    from obygaze_features.store import open_store
+
+    rows = held_out(run, model="pcbm-logistic")
+    assert not any(row.reasons for row in held_out(run, model="mlp"))
+    folders = {
+        line["fit"]: line["folder"] for line in run.models() if line["model"] == rows[0].model
+    }
+    fits_of: dict[str, list[int]] = {}
+    for part in run.predictions():
+        for clip in part.ids if part.model == rows[0].model else []:
+            fits_of.setdefault(clip, []).append(part.fit)
+    store = open_store(run.record.experiment["store"])
+    seen = 0
+    for row in rows[::7]:
+        vector, by_fit = store.read("native", ids=[row.clip.id]), []
+        assert row.fits == len(fits_of[row.clip.id]) == 2  # each other film stops one of them
+        for fit in fits_of[row.clip.id]:
+            model, _ = load_model(folders[fit])
+            names = list(model.bank_.get_feature_names_out())
+            by_fit.append(_parts(model, model.bank_.transform(vector)))
+        parts = np.mean(by_fit, axis=0)
+        assert all(amount > 0 for _, amount in row.reasons)
+        for name, amount in row.reasons:
+            sign = 1 if row.predicted == "S" else -1
+            assert amount == pytest.approx(sign * parts[names.index(name)], rel=1e-3, abs=1e-3)
+            seen += 1
+    assert seen > 10
+
+
+def _parts(model, measured):  # type: ignore[no-untyped-def]
+    """Each concept's part in the log-odds: by taking it away."""
+    head = model.head_
+    whole = head.decision_function(measured)[0]
+    parts = []
+    for column in range(measured.shape[1]):
+        without = measured.copy()
+        without[:, column] = 0
+        parts.append(whole - head.decision_function(without)[0])
+    return parts
+
+
+def test_tables_have_title_times_and_reasons(
+    run: Run, tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    result = obygaze(
+        "models", "predict", run.folder, "--csv", tmp_path / "t", "-o", tmp_path / "all.csv"
+    )
+    assert result.exit_code == 0, result.output
+    assert "120 clips of 3 films; 2 models" in result.output
+    files = sorted(path.name for path in (tmp_path / "t").iterdir())
+    assert files == ["film.csv", "juno.csv", "tt0120338.csv"]
+    rows = read_csv((tmp_path / "t/tt0120338.csv").read_text(encoding="utf-8-sig"))
+    assert {row["title"] for row in rows} == {"Titanic (1997)"}
+    [row] = [row for row in rows if row["clip"] == "f1-007" and row["model"] == "pcbm-logistic"]
+    assert (row["from"], row["to"], row["start"], row["end"]) == (
+        "0:01:10",
+        "0:01:20",
+        "70.000",
+        "80.000",
+    )
+    manifest = Manifest.load(run.record.experiment["manifest"])
+    labels = manifest.labels()
+    assert row["annotators"] == labels.level_of["f1-007"]
+    assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
+    assert len(read_csv((tmp_path / "all.csv").read_text())) == 240
+    film = read_csv((tmp_path / "t/film.csv").read_text(encoding="utf-8-sig"))
+    assert {row["file"] for row in film} == {"'=film"}  # no formula
+
+
+def test_annotators_and_models_stand_in_one_eaf(
+    run: Run, tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    segments = [
+        Segment("Titanic", "ann", 1.5, 20.25, "S", ("Look",), "a comment"),
+        Segment("Titanic", "ben", 3.0, 9.0, "HN"),
+        Segment("Titanic", "ben", 8.5, 12.0, "EN"),
+    ]
+    timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
+    for name, text in elan_files(timelines).items():
+        path = tmp_path / "theirs" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    before = (tmp_path / "theirs/Titanic.eaf").read_bytes()
+    out = tmp_path / "both"
+    arguments = [
+        "models",
+        "predict",
+        run.folder,
+        "--elan",
+        out,
+        "--annotations",
+        tmp_path / "theirs",
+    ]
+    result = obygaze(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "of 2 films" in result.output  # no file of the annotators'
+    assert (tmp_path / "theirs/Titanic.eaf").read_bytes() == before
+    theirs, both = (Eaf(str(path / "Titanic.eaf")) for path in (tmp_path / "theirs", out))
+    for tier in theirs.get_tier_names():
+        parent = theirs.get_parameters_for_tier(tier).get("PARENT_REF")
+        read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
+        assert read(both, tier) == read(theirs, tier)
+    predicted = {
+        int(row.clip.start or 0): row.predicted
+        for row in held_out(run, model="mlp") if row.clip.film == "tt0120338"
+    }  # fmt: skip
+    [tier] = [t for t in both.get_tier_names() if t.startswith("mlp: ") and "," not in t]
+    heard = {start // 1000: value for start, _, value in both.get_annotation_data_for_tier(tier)}
+    assert heard == predicted
+    assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
+    assert not [
+        i for i in Timelines.from_elan(out / "Titanic.eaf").issues if "overlaps" not in i.problem
+    ]
+    # What nobody edited since is replaced; a file with predictions alone is no annotation.
+    assert obygaze(*arguments, "--overwrite").exit_code == 0
+    alone = obygaze("annotations", "import", "elan", out / "juno.eaf", "-o", tmp_path / "tl")
+    assert "holds a model's predictions, and no annotations" in alone.output
+
+
+def test_options_that_do_not_fit_are_refused(
+    run: Run, tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    for arguments, message in (
+        ([run.folder, "x.zarr"], "need no STORE"),
+        ([run.folder, "--annotations", tmp_path], "needs --elan"),
+        ([run.folder, "--estimator", "mpl"], "did you mean mlp"),
+        ([run.folder, "--elan", tmp_path / "e", "--annotations", tmp_path], "has no .eaf files"),
+        ([tmp_path], "a model predicts the clips of a store"),
+        ([tmp_path, "--estimator", "mlp"], "are for a run"),
+    ):
+        result = obygaze("models", "predict", *arguments)
+        assert result.exit_code != 0
+        assert message in result.output
+    with pytest.raises(ExperimentError, match="no clip 'nobody'"):
+        held_out(run, ids=["nobody"])
+
+
+def test_clips_without_times_have_no_place_in_elan(run: Run) -> None:
+    from dataclasses import replace
+
+    rows: list[HeldOut] = held_out(run, model="mlp", ids=["f0-001"])
+    untimed = [replace(row, clip=replace(row.clip, start=None, end=None)) for row in rows]
+    with pytest.raises(ExperimentError, match="--csv"):
+        held_out_elan(untimed)
