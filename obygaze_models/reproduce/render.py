@@ -283,7 +283,7 @@ def _cell(value: Value | None, *, signed: bool, interval: bool = True) -> str:
     if isinstance(value.mean, int):
         return f"{value.mean:,}"
     text = format_signed(value.mean) if signed else f"{value.mean:z.2f}"
-    if value.std is not None:
+    if value.std is not None and (interval or value.difference is None):
         text += f" ({value.std:.2f})"
     if value.interval is not None and interval:
         text += f" [{value.interval[0]:z.2f}, {value.interval[1]:z.2f}]"
