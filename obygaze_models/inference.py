@@ -131,6 +131,12 @@ class FramePredictions:
     seen: list[str]
     warnings: list[RunWarning]
 
+    def __repr__(self) -> str:
+        frames = np.isfinite(self.probabilities).reshape(*self.times.shape, -1).all(axis=2).sum()
+        return (
+            f"FramePredictions({counted(len(self.ids), 'clip')}, {counted(int(frames), 'frame')})"
+        )
+
 
 @dataclass(frozen=True)
 class PartScore:
@@ -242,7 +248,7 @@ def predict_frames(
         As in `predict`; clips without frames are left out.
     """
     estimator, about = load_model(Path(model))
-    if about.get("reads") != "frames" or not hasattr(estimator, "predict_frames"):
+    if about.get("reads", "frames") != "frames" or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
             f"{model} ({about.get('estimator', type(estimator).__name__)}) does not predict "
             "frames; train a model that does, such as attention-probe or frame-mil"

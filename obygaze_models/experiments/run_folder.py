@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import join_some, unknown_name
+from obygaze_features.common.text import for_shell, join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -163,7 +163,11 @@ class Run:
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
-        return [{**model, "folder": self.folder / model["folder"]} for model in saved_models(self)]
+        return [
+            {**model, "folder": self.folder / model["folder"]}
+            for model in saved_models(self)
+            if "not_saved" not in model
+        ]
 
     def frames(
         self,
@@ -193,9 +197,10 @@ class Run:
                     "frame-mil to the estimators of its experiment"
                 )
             if name is None and len(names) > 1:
+                option = "--estimator" if kind == "model" else "--task"
                 raise ExperimentError(
-                    f"{self.folder} has several: {', '.join(names)}; name one of them as the "
-                    f"{'estimator' if kind == 'model' else kind}"
+                    f"{self.folder} has several: {', '.join(names)}; choose with {kind}=, or "
+                    f"{option}, such as {option} {for_shell(names[0])}"
                 )
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")

@@ -155,7 +155,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
     np.testing.assert_allclose(frames.probabilities, expected, rtol=1e-6)
     assert frames.threshold == pytest.approx(np.mean([model.threshold_ for model in models]))
-    with pytest.raises(ExperimentError, match=r"several: .* name one of them as the estimator"):
+    with pytest.raises(ExperimentError, match=r"several: .* --estimator attention-probe"):
         run.frames()
     with pytest.raises(ExperimentError, match="did you mean frame-mil"):
         run.frames("frame-mill")
@@ -173,9 +173,16 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(small, model):
     clips = om.predict(model, small.store, ids=ids)
     np.testing.assert_array_equal(clips.probabilities, estimator.predict_proba(X))
     assert frames.seen == clips.seen
+    assert repr(frames) == f"FramePredictions(6 clips, {np.isfinite(frames.times).sum()} frames)"
     assert "yes" in frames.seen
     scored = om.evaluate(model, small.store, small.manifest)
     assert scored.every.clips == 80
+
+
+def test_a_model_saved_without_its_features_says_so(small, model, tmp_path):
+    om.save_model(om.load_model(model)[0], tmp_path / "bare")
+    with pytest.raises(ExperimentError, match="does not say which features it fits"):
+        om.predict_frames(tmp_path / "bare", small.store)
 
 
 def test_the_commands_take_sequence_models(small, model, obygaze, tmp_path):
@@ -216,11 +223,11 @@ def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
     uninterrupted = om.run_experiment(experiment, tmp_path / "at-once").folder
     real, calls = evaluate.fit_estimator, []
 
-    def fit(*arguments):
+    def fit(*arguments, **options):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(evaluate, "fit_estimator", fit)
     with pytest.raises(KeyboardInterrupt):
