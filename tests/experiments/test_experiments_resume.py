@@ -58,11 +58,11 @@ def stop_after(monkeypatch):
     def arrange(fits):
         calls = []
 
-        def fit(*arguments):
+        def fit(*arguments, **options):
             if len(calls) == fits:
                 raise Stop
             calls.append(1)
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(evaluate, "fit_estimator", fit)
         return calls
