@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
-from obygaze_features.annotations.label_sets import compare_label_sets
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
-from obygaze_features.manifests.label_agreement import annotator_label_sets, sure_task
+from obygaze_features.manifests.label_agreement import (
+    annotator_label_sets,
+    compare_label_sets,
+    sure_task,
+)
 
 CODES = ["EN", "HN", "NS", "S"]
 CONCEPTS = ["Look", "Body", "Speech"]
