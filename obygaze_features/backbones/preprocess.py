@@ -210,17 +210,20 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
-    """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on."""
-    mean = _per_channel(tuple(preprocessing.mean), pixels.device)
-    std = _per_channel(tuple(preprocessing.std), pixels.device)
+    """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on.
+
+    With `out` they are written there, which may be on another device.
+    """
     values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
+    mean = _per_channel(tuple(preprocessing.mean), values.device)
+    std = _per_channel(tuple(preprocessing.std), values.device)
     parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
-    if pixels.device.type == "cpu":
+    if values.device.type == "cpu":
         # Frame by frame: a frame stays in the processor's cache, a clip does not.
         frame = (-1, *pixels.shape[-3:])
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
-        torch.mul(source, preprocessing.scale, out=target)
+        target.copy_(source).mul_(preprocessing.scale)
         if preprocessing.offset:
             target.sub_(preprocessing.offset)
         target.sub_(mean).div_(std)

@@ -140,7 +140,7 @@ class Forward:
         present = torch.zeros(shape, dtype=torch.bool, device=backbone.device)
         for i, clip in enumerate(inputs):
             count = len(clip)
-            normalise(clip.to(backbone.device), backbone.preprocessing, pixels[i, :count])
+            normalise(clip, backbone.preprocessing, pixels[i, :count])
             pixels[i, count:] = 0
             present[i, :count] = True
         return backbone.embed_clips(pixels, present)

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -84,7 +85,7 @@ class FakeEvent:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    gpu, to, zeros = FakeGpu(), torch.Tensor.to, torch.zeros
+    gpu, to = FakeGpu(), torch.Tensor.to
     gpu.compute = FakeStream(gpu)
 
     @contextlib.contextmanager
@@ -116,8 +117,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         gpu.log.append(("upload", gpu.stream, tuple(tensor.shape)))
         return tensor.clone().as_subclass(GpuTensor)
 
-    def new_zeros(*size: int, device: str = "cpu", dtype: Any = None) -> torch.Tensor:
-        tensor = zeros(*size, dtype=dtype)
+    def new(make: Any, *size: Any, device: Any = "cpu", **options: Any) -> torch.Tensor:
+        tensor = make(*size, device="cpu" if device == GPU else device, **options)
         return tensor.as_subclass(GpuTensor) if device == GPU else tensor
 
     def record_stream(tensor: torch.Tensor, stream: FakeStream) -> None:
@@ -132,7 +133,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.compute)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: gpu.log.append(("free",)))
     monkeypatch.setattr(torch.Tensor, "to", copy)
-    monkeypatch.setattr(torch, "zeros", new_zeros)
+    monkeypatch.setattr(torch, "zeros", partial(new, torch.zeros))
+    monkeypatch.setattr(torch, "empty", partial(new, torch.empty))
     monkeypatch.setattr(torch.Tensor, "record_stream", record_stream)
     return gpu
 
