@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.text import join_some
+from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures import Line, Point, dot_plot, inline_svg
 from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS
@@ -160,13 +161,12 @@ def _marked(run: ReportRun, concept: str) -> int:
 
 def _model(head: Headline) -> Html:
     row, mean = head.best, head.best.entry.mean
-    score = html(
-        "{}, {} {}{}",
-        row.model,
-        METRICS[head.metric].title,
-        number(mean[head.metric], *row.key(head.metric, "mean")),
-        _interval(head),
-    )
+    official = [metric for metric in metrics_of(row.run.record) if METRICS[metric].official]
+    scores = [
+        html("{} {}", METRICS[metric].title, number(mean[metric], *row.key(metric, "mean")))
+        for metric in (*official, head.metric)
+    ]
+    score = html("{}, {}{}", row.model, joined(scores), _interval(head))
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], *row.key("balanced_accuracy", "mean"), form="%")
         return html(

@@ -99,7 +99,7 @@ def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaz
         'estimators = ["logistic", "examples.plugin.film_lab.centroids:Centroids", {as = "forest", '
         'name = "sklearn.ensemble:RandomForestClassifier", n_estimators = 5}]'
     )
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run", "-v")
     assert result.exit_code == 0, result.output
     assert re.search(r"forest +0\.[6-9]", result.stdout)
     assert "forest is not among the saved models" in result.output
