@@ -403,7 +403,7 @@ def test_the_page_leads_with_the_official_measure_of_each_label_set(benchmark, v
     page = render_report([read_results(run.folder) for run in (violence, valence)])
     text = re.sub(r"<[^>]+>", "", page)
     mean = max((scores.mean for scores in violence.record.scores), key=lambda mean: mean["f1"])
-    shown = f"AP (trec_eval) {mean['trec_average_precision']:.2f} and F1 positive {mean['f1']:.2f}"
+    shown = f"AP (trec_eval) {mean['trec_average_precision']:.2f}, F1 positive {mean['f1']:.2f}"
     assert shown in text
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
