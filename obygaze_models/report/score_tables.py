@@ -95,6 +95,17 @@ class ScoreTable:
         """The metric of the guesses."""
         return headline_metric(self.rows[0].run)
 
+    @property
+    def caption(self) -> str:
+        """What stands in a cell."""
+        several = any(len(row.entry.fits) > 1 for row in self.rows)
+        intervals = any(any(row.entry.interval.values()) for row in self.rows)
+        return (
+            ("Mean and ± standard deviation over fits" if several else "Of one fit each")
+            + ("; in brackets 95% intervals over draws of films" if intervals else "")
+            + ". What was told apart in training → in testing."
+        )
+
     def varies(self, attribute: str) -> bool:
         """Whether the rows' runs differ in this, so that it needs a column."""
         return len({str(getattr(row.run, attribute)) for row in self.rows}) > 1
