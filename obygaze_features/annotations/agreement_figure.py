@@ -108,7 +108,7 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
     axes.set_title("How often each marks it", loc="left", fontsize=10)
     axes.grid(axis="x")
     if concepts:
-        axes.legend(loc="lower right", frameon=False)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
 
 
 def _ends(axes: Axes, low: str, high: str) -> None:

@@ -119,7 +119,7 @@ def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
         number(totals[less], *key, "total", less, top, form=","),
     )
     equal = html(
-        "They gave the same level to {} of the {} clips that both annotated.",
+        "The annotators gave the same level to {} of the {} clips that both annotated.",
         number(pair.equal_levels, *key, "equal", form="%"),
         number(pair.clips, *key, "both", form=","),
     )

@@ -42,8 +42,8 @@ class ConceptTables:
     others: tuple[tuple[Html, ...], ...]
 
 
-def concept_figure(head: Headline) -> Html | None:
-    """Each concept's share in each level, how well a model detects it, and annotators' kappa.
+def concept_figure(head: Headline) -> tuple[Html, str] | None:
+    """Each concept's share in each level, a model's AUROC, annotators' kappa; and its caption.
 
     None where no concept is marked. Sorted by the highest level's share less the lowest's.
     """
@@ -61,6 +61,7 @@ def concept_figure(head: Headline) -> Html | None:
     }  # fmt: skip
     concepts.sort(key=lambda name: shares[name][0] - shares[name][-1])
     series = dict(zip(levels, level_series(levels), strict=True))
+    captions = ["How often annotators marked each concept, by level of the clip"]
     panels = [
         Panel(
             "marked, share of a level’s clips",
@@ -72,9 +73,14 @@ def concept_figure(head: Headline) -> Html | None:
     ]
     if detected := _detected(head):
         model, dots = detected
+        captions.append(
+            f"how well what {model} measures ranks the test clips that show it (Hard Negative and "
+            "Sure) above all others but Not Sure ones, plus and minus a standard deviation of the "
+            "fits (line: chance)"
+        )
         panels.append(
             Panel(
-                f"detected by {model}, AUROC (line: chance)",
+                f"detected by {model} (AUROC)",
                 [[dots.get(name, Dot(None))] for name in concepts],
                 [Series(model, SERIES[0])],
                 line=0.5,
@@ -83,9 +89,10 @@ def concept_figure(head: Headline) -> Html | None:
     if head.annotators is not None:
         kappas = _kappas(head.annotators)
         low = min([0.0, *kappas.values()])
+        captions.append("how far annotators agree on it (line: chance)")
         panels.append(
             Panel(
-                "annotators agree, kappa (line: chance)",
+                "annotators agree (kappa)",
                 [[Dot(kappas.get(name))] for name in concepts],
                 [Series("kappa", INK)],
                 limits=(0.0 if low > -0.05 else -1.0, 1.0),
@@ -100,7 +107,7 @@ def concept_figure(head: Headline) -> Html | None:
             f"{name}: {', '.join(f'{share:.0%}' for share in shares[name])}" for name in concepts
         ),
     )
-    return Html(inline_svg(figure))
+    return Html(inline_svg(figure)), f"{'; '.join(captions)}."
 
 
 def _kappas(annotators: Annotators) -> dict[str, float]:

@@ -20,7 +20,7 @@ from obygaze_models.report.explorer_reasons import explanations, number_column
 from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
 from obygaze_models.report.glossary import concept_meanings
 from obygaze_models.report.html import Html
-from obygaze_models.report.runs import ModelResults, ReportRun, default_model, default_run
+from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 from obygaze_models.report.score_tables import PROTOCOLS
 
 __all__ = ["explorer_data", "in_scene_order", "read_thumbnails", "script_json"]
@@ -49,6 +49,7 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
 
 
 def explorer_data(
+    opens: ReportRun,
     runs: Sequence[ReportRun],
     thumbnails: Mapping[str, str],
     nearest: Store | None = None,
@@ -102,7 +103,7 @@ def explorer_data(
         "clips": clips,
         "runs": run_data,
         "views": views,
-        "run": default_run(runs).number,
+        "run": opens.number,
         "total": len({clip for run in runs for clip in run.clips}),
         "pictures": dict(thumbnails),
         "timelines": timelines or {"films": {}},

@@ -95,14 +95,15 @@ def film_of(clip: Clip) -> str:
 
 
 def other_label_sets(run: ReportRun) -> list[LabelSet]:
-    """The manifest's label sets that the run did not learn: of single annotators, mostly.
+    """The label sets of the manifest's single annotators, but for the one that the run learned.
 
     None where the manifest is not at hand, or is another one by now.
     """
     if run.manifest is None:
         return []
     names = [name for name in run.manifest.label_names if name != run.record.manifest.labels]
-    return [run.manifest.labels(name) for name in names[:MAX_LABEL_SETS]]
+    own = [labels for labels in map(run.manifest.labels, names) if "annotator" in labels.about]
+    return own[:MAX_LABEL_SETS]
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:

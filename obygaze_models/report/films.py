@@ -59,15 +59,13 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     ordered
         All clips, film by film, in scene order.
     """
-    run, experiment = head.run, head.run.record.experiment
+    row, run = head.best, head.best.run
+    experiment = run.record.experiment
     films: dict[str, list[Clip]] = {}
     for clip in ordered:
         if clip.id in run.clips and clip.film:
             films.setdefault(film_of(clip), []).append(run.clips[clip.id])
     if not films or experiment["concepts"]:
-        return None
-    row = next((row for row in head.rows if row.run is run), None)
-    if row is None:
         return None
     results = run.mean_predictions(row.model, row.entry.test)
     names = run.record.manifest.levels
@@ -121,7 +119,10 @@ def _scores(results: ModelResults, ids: Collection[str]) -> Mapping[str, float |
     """The scores of a film's test clips by their mean probabilities, as the explorer draws them."""
     means = results.predictions
     rows = np.array([clip in ids for clip in means.ids], dtype=bool)
-    return score(means.labels[rows], means.probabilities[rows]) if rows.any() else {}
+    # Where no clip is positive, nothing could have been found.
+    if not means.labels[rows].any():
+        return {}
+    return score(means.labels[rows], means.probabilities[rows])
 
 
 def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:

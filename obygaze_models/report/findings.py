@@ -174,7 +174,14 @@ def _model(head: Headline) -> Html:
         )
     if mean["precision"] is None:
         return html("{} names no clip at all ({}).", _who(row), score)
-    target = "of those clips" if kind_of(head.run) == "levels" else f"of “{row.entry.test}”"
+    target: Html | str = f"of “{row.entry.test}”"
+    if kind_of(head.run) == "levels":
+        positives = row.run.record.experiment["positives"]
+        marked = sum(clip.level in positives for clip in row.run.clips.values())
+        target = "of those clips"
+        if (row.test.positives or 0) < marked:
+            tested = number(row.test.positives, *row.test_key("positives"), form=",")
+            target = html("of the {} of them that it was tested on", tested)
     return html(
         "{} finds {} {}; of the clips that it names, {} are right ({}).",
         _who(row),
@@ -201,7 +208,7 @@ def _interval(head: Headline) -> Html | str:
         number(end, *head.best.key(head.metric, part))
         for end, part in zip(head.interval, ("low", "high"), strict=True)
     )
-    return html("; with other films probably {} to {}", low, high)
+    return html("; the average over other such films would probably be {} to {}", low, high)
 
 
 def _beside(head: Headline) -> Html:
@@ -300,7 +307,7 @@ def score_figure(head: Headline) -> Html:
         description="; ".join(
             f"{point.label}: {point.value:.2f}" for point in points if point.value is not None
         ),
-        lines=[Line(guess[1], "")] if guess is not None else [],
+        lines=[Line(guess[1], "best guess")] if guess is not None else [],
         limits=(0.0, 1.0),
         interval="95% interval",
         value="model",

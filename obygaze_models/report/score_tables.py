@@ -103,7 +103,7 @@ class ScoreTable:
         return (
             ("Mean and ± standard deviation over fits" if several else "Of one fit each")
             + ("; in brackets 95% intervals over draws of films" if intervals else "")
-            + ". What was told apart in training → in testing."
+            + ". Levels compared: in training → in testing."
         )
 
     def varies(self, attribute: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -129,7 +130,8 @@ def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
     if not any(run.record.leaked for run in runs):
         clean = "No test clip was used for training or stopping; checked id by id."
         lines.append(Caution(html("{}", clean)))
-    return list({line.text: line for line in lines}.values())
+    # Runs that say the same differ in the keys of their numbers alone.
+    return list({re.sub("<[^>]+>", "", line.text): line for line in lines}.values())
 
 
 def _leaks(runs: Sequence[ReportRun]) -> Iterator[Caution]:
@@ -192,8 +194,7 @@ def _test_sets(run: ReportRun) -> Iterator[Caution]:
         yield Caution(
             html("{}: {} of the {} test clips are positive.", name,
                  number(test.share, *key, "share", form="%"), clips),
-            "F1 and AP depend on this share: compare within one test set. One positive clip more "
-            f"or less moves recall by {1 / test.positives:.2g}.",
+            "F1 and AP depend on this share: compare within one test set.",
         )  # fmt: skip
 
 
@@ -207,12 +208,13 @@ def _fits(run: ReportRun) -> Caution:
     if run.protocol in ("leave-film-out", "split"):
         return Caution(
             html("{} ({}): {} fits test different clips.", run.name, protocol, count(fits)),
-            "Their standard deviation says how clips differ, the interval how sure the mean is.",
+            "The standard deviation shows how much films differ; the interval, how far the mean "
+            "can be trusted.",
         )
     return Caution(
         html("{} ({}): {} fits share one test fold.", run.name, protocol, count(fits)),
-        "Their standard deviation says how much training matters, not how another test fold "
-        "would score.",
+        "The standard deviation shows how much chance matters in training, not how another test "
+        "fold would score.",
     )
 
 

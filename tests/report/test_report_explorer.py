@@ -34,6 +34,7 @@ def two_annotators(marked, results, tmp_path_factory):
             marked.ids[:size],
             chance.choice(LEVELS, size).tolist(),
             [("Look",) if chance.random() < 0.3 else () for _ in range(size)],
+            about={"annotator": name},
         )
         for name, size in (("anna", 200), ("bert", 120))
     ]

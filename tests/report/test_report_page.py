@@ -273,14 +273,17 @@ def test_an_undefined_score_is_not_a_zero(run):
 def test_of_few_clips_no_interval_is_told(page):
     assert re.search(r"F1 positive \d\.\d\d; too few clips to say", page.text)
     assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in " ".join(page.text.split())
-    assert "with other films probably" not in page.text
+    assert "over other such films" not in page.text
 
 
 def test_says_when_guessing_does_as_well(results):
     run = results["films"]
     scores = [to_builtins(of) | {"mean": of.mean | {"f1": 0.2}} for of in run.run.record.scores]
     page = Page(render_report([with_record(run, scores=scores)]))
-    assert re.search(r"F1 positive 0\.20; with other films probably 0\.\d\d to 0\.\d\d", page.text)
+    assert re.search(
+        r"F1 positive 0\.20; the average over other such films would probably be 0\.\d\d to 0\.\d\d",
+        page.text,
+    )
     assert re.search(r"not better than guessing, which reaches 0\.\d\d \(all positive\)", page.text)
 
 

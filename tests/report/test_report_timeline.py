@@ -141,7 +141,7 @@ def test_lanes_have_as_many_marks_as_the_data(page, files):
     chances = [1 - height / 56 for height in heights]
     assert chances == pytest.approx([row["probability"] for row in rows], abs=0.002)
     names = page.run(marks.format(".lane-name", "m.innerText"))
-    assert names[1:3] == [f"Annotator {HOSTILE}", "Annotator bert"]
+    assert names[1:3] == [HOSTILE, "bert"]
     assert len(page.run(marks.format(".pictures img", "m.dataset.clip"))) == 4
     assert page.logged == []
     assert page.run("document.querySelectorAll('.film img[onerror]').length") == 0
@@ -250,8 +250,8 @@ def test_segments_need_no_frames(tab, short_run, options, page_of):
     tab.choose("choose-film", "1")
     names = tab.run(f"[...document.querySelectorAll('{TRACKS} .lane-name')].map(n => n.innerText)")
     assert names[:4] == [
-        f"Annotator {HOSTILE}",
-        "Annotator bert",
+        HOSTILE,
+        "bert",
         "Labels of clips",
         "Model, by clip",
     ]

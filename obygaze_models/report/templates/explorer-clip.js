@@ -52,7 +52,7 @@ function clip_parts(view, clip) {
   const concepts = concepts_of(view, clip);
   const facts = make("dl");
   facts.append(
-    make("dt", {}, "Annotators"),
+    make("dt", {}, label_sets(view, clip).length ? "Label" : "Annotators"),
     make("dd", {}, level_chip(level), ` ${level.name}`),
     make("dt", {}, "Concepts they marked"),
     make("dd", {}, concepts.join(", ") || "none"),
@@ -99,7 +99,7 @@ function verdict(view, clip) {
   }
   const truth = named(view, labelled(view, clip));
   parts.push(differs(view, clip) ? `. Annotators: ${truth}. ` : ". ");
-  parts.push(make("strong", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "They differ." : "They agree."));
+  parts.push(make("strong", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "Model and label differ." : "Model and label agree."));
   return parts;
 }
 

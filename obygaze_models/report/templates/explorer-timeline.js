@@ -67,7 +67,7 @@ function timeline(view, film, clips, open) {
   if (shown.some((span) => Object.hasOwn(data.pictures, span.id))) track("Pictures", pictures);
   const levels = data.timelines.levels || [];
   for (const one of film.lanes) {
-    lane(`Annotator ${one.name}`, LANE_HEIGHT.level, `Annotator ${one.name}: ${count(one.segments.length, "segment")}`,
+    lane(one.name, LANE_HEIGHT.level, `${one.name}: ${count(one.segments.length, "segment")}`,
       one.segments.map((segment) => level_mark(segment, one.level[segment.at], levels)));
   }
   const bounds = shown.map((span) => [span.start, span.end]);
