@@ -578,6 +578,10 @@ def _scored(value: float | None, mark: str, signed: bool) -> str:
     return format_number(value, signed=signed) + mark
 
 
+#: Axes below this width have few ticks, so that their numbers stay apart.
+NARROW = 110.0
+
+
 def _scale_x(
     axes: Axes,
     values: Sequence[float],
@@ -589,7 +593,8 @@ def _scale_x(
     """An axis that holds all values: `limits`, or wider; without limits, round ends."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    locator = MaxNLocator(5, steps=[1, 2, 5, 10])
+    narrow = axes.get_position().width * WIDTH < NARROW
+    locator = MaxNLocator(2 if narrow else 5, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
     if low == high:

@@ -279,7 +279,8 @@ def score_figure(head: Headline) -> Html:
     points = []
     for row in head.rows:
         parts = [row.model] if len(models) > 1 or len(tasks) == 1 else []
-        parts += [row.told_apart] if len(tasks) > 1 else []
+        # They are tested on the same clips: only what was trained on differs.
+        parts += [row.told_apart.split(" → ")[0]] if len(tasks) > 1 else []
         parts += [row.run.feature] if len(features) > 1 else []
         low, high = row.entry.interval.get(head.metric) or (None, None)
         if too_few(row.test.classes.values(), row.entry.films):
@@ -302,7 +303,7 @@ def score_figure(head: Headline) -> Html:
     title = METRICS[head.metric].title
     figure = dot_plot(
         points,
-        title=f"{title}, {head.best.entry.test}" if len(tasks) == 1 else title,
+        title=f"{title}, {head.best.entry.test}" if kind_of(head.run) != "concepts" else title,
         axis="",
         description="; ".join(
             f"{point.label}: {point.value:.2f}" for point in points if point.value is not None
