@@ -49,7 +49,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
         size = 9.5, ROW_IN * sum(rows) + 2.6
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=rows, width_ratios=[1.25, 1])
-        concepts = sorted(agreement.concepts, key=lambda c: -2.0 if c.kappa is None else -c.kappa)
+        concepts = agreement.concepts_by_kappa()
         kappa_axes = figure.add_subplot(grid[0, 0])
         _dots(kappa_axes, [c.concept for c in concepts], [c.kappa for c in concepts], "kappa")
         kappa_axes.set_title("Agreement by concept", loc="left", fontsize=10)
@@ -91,7 +91,7 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word
 
 def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
     """The share of clips that each gives a concept: a filled and an open dot, joined by a line."""
-    concepts = sorted(agreement.concepts, key=lambda c: -2.0 if c.kappa is None else -c.kappa)
+    concepts = agreement.concepts_by_kappa()
     for row, concept in enumerate(concepts):
         shares = 100 * concept.share_first, 100 * concept.share_second
         axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)

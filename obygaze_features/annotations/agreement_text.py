@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.manifests.label_agreement import (
-    ConceptAgreement,
     LabelSetAgreement,
     sure_task,
 )
@@ -143,10 +142,6 @@ def _summary(report: AgreementReport) -> str:
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:
     """Kappa of each concept and how often each annotator marks it, the best agreed on first."""
-
-    def key(concept: ConceptAgreement) -> float:
-        return 1.0 if concept.kappa is None else -concept.kappa
-
     rows = [
         [
             concept.concept,
@@ -154,7 +149,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
             f"{concept.share_first:.1%}",
             f"{concept.share_second:.1%}",
         ]
-        for concept in sorted(agreement.concepts, key=key)
+        for concept in agreement.concepts_by_kappa()
     ]
     table = align(["concept", "kappa", agreement.first, agreement.second], rows)
     return f"agreement by concept, and the share of clips that each gives it\n\n{table}"

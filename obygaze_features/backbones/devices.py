@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError, UsageError
@@ -235,45 +234,3 @@ def default_workers(device: str = "cpu") -> int:
 
         cores //= max(1, torch.cuda.device_count())
     return max(1, min(cores - 1, MAX_WORKERS))
-
-
-def usable_cores(root: Path = Path("/")) -> int:
-    """The cores that this process may use: by its affinity, and by the CPU quota of its cgroups.
-
-    Containers and Slurm set quotas. `root` is the root of the file system.
-    """
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, int(min([cores, *_cpu_quotas(root)])))
-
-
-def _cpu_quotas(root: Path) -> Iterator[float]:
-    """The quotas, in cores, of the cgroups that this process is in, and of those above them."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1, or 2
-        group = mount / path.lstrip("/")
-        # In a container the path may be that of the host: then the mount itself is the group.
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(mount):
-                yield _cpu_quota(folder)
-
-
-def _cpu_quota(folder: Path) -> float:
-    quota: float = math.inf
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
-        limit, period = (folder / "cpu.max").read_text().split()
-        quota = int(limit) / int(period)
-    with contextlib.suppress(OSError, ValueError):
-        limit, period = (
-            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
-        )
-        if int(limit) > 0:  # -1: no limit
-            quota = int(limit) / int(period)
-    return quota

@@ -224,9 +224,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
         target.copy_(source).mul_(preprocessing.scale)
-        if preprocessing.offset:
-            target.sub_(preprocessing.offset)
-        target.sub_(mean).div_(std)
+        target.sub_(preprocessing.offset).sub_(mean).div_(std)
     return values
 
 

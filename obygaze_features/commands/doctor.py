@@ -15,9 +15,9 @@ from obygaze_features.backbones.devices import (
     MAX_WORKERS,
     default_workers,
     try_device,
-    usable_cores,
 )
 from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
 

@@ -5,6 +5,7 @@ What one annotator's labels score against the other's is the ceiling for a model
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ class LabelSetAgreement:
         second = sum(clips for (_, b), clips in self.confusion.items() if b == level)
         return first, second, self.confusion.get((level, level), 0)
 
+    def concepts_by_kappa(self) -> list[ConceptAgreement]:
+        """The best agreed on first, those without kappa last."""
+        return sorted(
+            self.concepts, key=lambda entry: math.inf if entry.kappa is None else -entry.kappa
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The numbers as JSON."""
         return {
@@ -113,7 +120,7 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
 def annotator_label_sets(manifest: Manifest) -> list[str]:
     """The label sets projected from annotators' timelines; without any, all that are not merged."""
     all_sets = [manifest.labels(name) for name in manifest.label_names]
-    projected = [labels.name for labels in all_sets if "annotator" in labels.about]
+    projected = [labels.name for labels in all_sets if labels.is_annotators_own]
     return projected or [labels.name for labels in all_sets if "of" not in labels.about]
 
 

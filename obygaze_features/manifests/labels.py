@@ -262,6 +262,11 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def is_annotators_own(self) -> bool:
+        """Whether it was projected from a single annotator's timelines."""
+        return "annotator" in self.about
+
     @cached_property
     def level_of(self) -> dict[str, str]:
         """Id -> level code."""

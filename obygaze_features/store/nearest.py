@@ -6,7 +6,6 @@ Rows are read a few MiB at a time, so memory does not grow with a store; product
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import StoreError, UsageError
@@ -228,7 +228,7 @@ def _score(
 
     read = 0
     # Reading, not arithmetic, takes the time, and each thread reads; of a server, only one.
-    threads = min(MAX_THREADS, os.cpu_count() or 1) if is_local else 1
+    threads = min(MAX_THREADS, usable_cores()) if is_local else 1
     with (
         ThreadPoolExecutor(threads) as pool,
         meter(len(rows), f"Searching {array}", unit="row") as advance,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, check_both
@@ -451,7 +451,7 @@ def fit_direction(
 
 def _call_all(functions: Sequence[Callable[[], Any]], *, at_once: bool) -> list[Any]:
     """What functions return; `at_once` by several threads, each of which computes on one core."""
-    workers = min(CONCEPTS_AT_ONCE, os.cpu_count() or 1) if at_once else 1
+    workers = min(CONCEPTS_AT_ONCE, usable_cores()) if at_once else 1
     if workers == 1:
         return [function() for function in functions]
     with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:

@@ -287,17 +287,6 @@ class Results:
     said: list[FitPredictions]
     explained: list[Explained]
 
-    @property
-    def films(self) -> list[str]:
-        """The titles of the films whose clips took part."""
-        return sorted({clip.title for clip in self.clips.values() if clip.film and not clip.used})
-
-    @property
-    def tested_films(self) -> list[str]:
-        """Those that any model was tested on."""
-        tested = {self.clips[clip] for fit in self.said for clip in fit.ids}
-        return sorted({clip.title for clip in tested if clip.film})
-
     def classes(self, test: str) -> tuple[str, ...]:
         """The names of a test's classes."""
         return tuple(self.run.record.tests[test].classes)

@@ -61,7 +61,7 @@ def load_annotators(run: ReportRun) -> Annotators | None:
     if manifest is None:
         return None
     own = [labels for labels in map(manifest.labels, manifest.label_names)
-           if "annotator" in labels.about]  # fmt: skip
+           if labels.is_annotators_own]  # fmt: skip
     if len(own) < 2:
         return None
     pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]
@@ -105,10 +105,7 @@ def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
             cells.append((clips / largest, shown, first == second))
         rows.append((levels[first], tuple(cells)))
     top = codes[-1]
-    totals = {
-        name: sum(n for both, n in pair.confusion.items() if both[side] == top)
-        for side, name in enumerate((pair.first, pair.second))
-    }
+    totals = dict(zip((pair.first, pair.second), pair.counts(top)[:2], strict=True))
     more, less = sorted(totals, key=totals.__getitem__, reverse=True)
     sentence = html(
         "{} gave {} to {} clips, {} to {}.",

@@ -102,7 +102,7 @@ def other_label_sets(run: ReportRun) -> list[LabelSet]:
     if run.manifest is None:
         return []
     names = [name for name in run.manifest.label_names if name != run.record.manifest.labels]
-    own = [labels for labels in map(run.manifest.labels, names) if "annotator" in labels.about]
+    own = [labels for labels in map(run.manifest.labels, names) if labels.is_annotators_own]
     return own[:MAX_LABEL_SETS]
 
 

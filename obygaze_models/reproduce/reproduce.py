@@ -17,6 +17,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
@@ -203,11 +204,6 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from obygaze_features.backbones.devices import (
     default_workers,
     free_memory,
     is_out_of_memory,
-    usable_cores,
 )
+from obygaze_features.common.cores import usable_cores
 from obygaze_features.errors import BackboneError
 
 
