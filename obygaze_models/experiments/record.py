@@ -6,6 +6,8 @@ A record is read and written here and nowhere else. The other files of a run fol
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +255,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         By test set what is in it; and by model and test set what was scored.
     files
         The digest of each file that the scores are of.
+    sha256
+        Of all the rest; empty in records of earlier releases.
     """
 
     format: str = FORMAT
@@ -283,6 +287,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
+    sha256: str = ""
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
@@ -310,6 +315,10 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} is of format version {content['format_version']}, which an earlier obygaze "
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
+    if content.get("sha256", "") not in ("", seal(content)):
+        raise ExperimentError(
+            f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
+        )
     try:
         record = msgspec.convert(content, RunRecord)
     except msgspec.ValidationError as problem:
@@ -336,6 +345,14 @@ def _refuse_impossible_scores(path: Path, scores: ModelScores) -> None:
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write ``run.json``, indented for people."""
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    """Write ``run.json``, sealed, and indented for people."""
+    content = msgspec.to_builtins(record)
+    content["sha256"] = seal(content)
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
     write_text(folder / RECORD, text + "\n")
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of a record's content, but for the digest itself, as sorted JSON."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()
