@@ -445,7 +445,9 @@ def _read_clips(
     return _Clips(opened, clips, features, seen, warnings)
 
 
-def features_of(about: Mapping[str, Any], store: Store, ids: Sequence[str]) -> tuple[list[str], Array]:
+def features_of(
+    about: Mapping[str, Any], store: Store, ids: Sequence[str]
+) -> tuple[list[str], Array]:
     """Read what a model reads: the ids that the store has, and their features.
 
     These are float32 [N, D]; or frames [N, T, D] as the store has them.

@@ -13,12 +13,14 @@ import msgspec
 from obygaze_features.common.files import read_format
 from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ExperimentError
+from obygaze_models.decoding import convert
 from obygaze_models.warnings import RunWarning
 
 FORMAT = "obygaze-model"
 FORMAT_VERSION = 2
 HEADER = "model.json"
 MAKE = "obygaze models train"
+REMEDY = f"train the model again ({MAKE})"
 
 
 class _Backbone(msgspec.Struct, frozen=True):
@@ -71,10 +73,7 @@ class About(dict[str, Any]):
 
     def check(self) -> None:
         """Raise on what is of another type than a run writes."""
-        try:
-            msgspec.convert(dict(self), _About)
-        except msgspec.ValidationError as problem:
-            raise damaged(Path(str(self._where)) / HEADER, f"about: {problem}") from None
+        convert(dict(self), _About, f"{self._where}/{HEADER} (about)", REMEDY)
 
     def __missing__(self, key: str) -> Any:
         raise ExperimentError(
@@ -102,10 +101,7 @@ def read_header(path: Path) -> dict[str, Any]:
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
-    try:
-        msgspec.convert(header, _Header)
-    except msgspec.ValidationError as problem:
-        raise damaged(path / HEADER, str(problem)) from None
+    convert(header, _Header, path / HEADER, REMEDY)
     return {**header, "about": About(header["about"], path)}
 
 
@@ -116,6 +112,4 @@ def digest_of(header: Mapping[str, Any]) -> str:
 
 def damaged(path: Path, reason: str) -> ExperimentError:
     """The error for a model that cannot be used."""
-    return ExperimentError(
-        f"{path} is damaged, or was edited ({reason}); train the model again ({MAKE})"
-    )
+    return ExperimentError(f"{path} is damaged, or was edited ({reason}); {REMEDY}")

@@ -171,14 +171,15 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
     file.attrs.update({key: store.attributes[key] for key in _ABOUT})
     arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
     file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
-    file[ITEMS] = store.location.read(fmt.ITEMS).decode("utf-8")
+    assert store.items  # they are checked
+    file[ITEMS] = _storable([store.location.read(fmt.ITEMS).decode("utf-8")], store)[0]
     file[fmt.STATUS] = store.status
     for name, column in (
         (fmt.IDS, store.ids),
         (SOURCES, [store.sources[item] or "" for item in store.ids]),
         (REASONS, [store.failures.get(item, "") for item in store.ids]),
     ):
-        file.create_dataset(name, data=column, dtype=text)
+        file.create_dataset(name, data=_storable(column, store), dtype=text)
     for name, row in read_probe(store).items():
         if name in arrays:
             file[f"{fmt.PROBE}/{name}"] = row
@@ -202,6 +203,15 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
             for name, part in values.items():
                 datasets[name][first : first + stop - start] = part[start:stop]
                 output.check()
+
+
+def _storable(texts: list[str], store: Store) -> list[str]:
+    """The texts, if HDF5 can hold them."""
+    if any("\0" in text for text in texts):
+        raise StoreError(
+            f"{store.where}: a text has a zero byte, which HDF5 cannot hold; export Parquet instead"
+        )
+    return texts
 
 
 def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import Join
+from obygaze_models.decoding import convert
 from obygaze_models.warnings import RunWarning
 
 __all__ = [
@@ -44,6 +45,7 @@ RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
+_SOME = msgspec.Meta(min_length=1)
 Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
 
@@ -231,6 +233,13 @@ class Intervals(_Part, frozen=True, kw_only=True):
     seed: int
 
 
+class Machine(_Part, frozen=True, kw_only=True):
+    """Where a run was made."""
+
+    system: str
+    cores: int | None
+
+
 class RunRecord(_Part, frozen=True, kw_only=True):
     """All of ``run.json``.
 
@@ -273,16 +282,16 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     store: StoreRecord
     features: Features
     join: Join
-    fits: list[FitRecord]
+    fits: Annotated[list[FitRecord], _SOME]
     skipped: list[Skipped]
     leaked: list[str]
     leaks: list[LeakCount]
     films: Films
     tests: dict[str, TestSet]
-    scores: list[ModelScores]
+    scores: Annotated[list[ModelScores], _SOME]
     intervals: Intervals
     versions: dict[str, str]
-    machine: dict[str, Any]
+    machine: Machine
     files: dict[str, str]
     started: str
     seconds: float
@@ -319,10 +328,7 @@ def read_record(folder: Path) -> RunRecord:
         raise ExperimentError(
             f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
         )
-    try:
-        record = msgspec.convert(content, RunRecord)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(f"{path} is damaged: {problem}; run it again with: {MAKE}") from None
+    record = convert(content, RunRecord, path, f"run it again with: {MAKE}")
     for scores in record.scores:
         _refuse_impossible_scores(path, scores)
     return record
