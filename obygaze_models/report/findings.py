@@ -12,7 +12,7 @@ from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.html import Html, count, html, joined, number
-from obygaze_models.report.runs import ReportRun, default_run
+from obygaze_models.report.runs import ModelResults, ReportRun, default_run
 from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_metric, kind_of
 
 __all__ = ["Headline", "alarms", "findings", "headline", "limits", "score_figure"]
@@ -34,6 +34,12 @@ class Headline:
     def best(self) -> ScoreRow:
         """The best model."""
         return self.rows[0]
+
+    @property
+    def best_results(self) -> tuple[ReportRun, ModelResults]:
+        """The best model's run, and what it predicted."""
+        row = self.best
+        return row.run, row.run.mean_predictions(row.model, row.entry.test)
 
     @property
     def few(self) -> str:

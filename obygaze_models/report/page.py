@@ -127,7 +127,7 @@ def render_report(
         concept_notes=concept_notes(prepared),
         protocols=PROTOCOLS,
         protocol_names=PROTOCOL_NAMES,
-        explorer=script_json(explorer_data(head.best.run, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         count=count,
