@@ -82,10 +82,12 @@ def headline(
     return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
 
 
-def alarms(head: Headline) -> list[Html]:
+def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
     """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
     record = head.run.record
-    lines = [html("{}", str(w)) for w in record.warnings if w.code == "synthetic"]
+    # Any run's: scores of made-up features must not pass for real ones anywhere on the page.
+    made_up = (str(w) for run in runs for w in run.record.warnings if w.code == "synthetic")
+    lines = [html("{}", text) for text in dict.fromkeys(made_up)]
     for name in dict.fromkeys(leak.test for leak in record.leaks):
         leaks = [leak for leak in record.leaks if leak.test == name]
         if not any(leak.train + leak.validation for leak in leaks):
