@@ -159,15 +159,20 @@ def test_search(tour: Page) -> None:
     assert tour.run((ROOT / "docs/how-to/search.md").read_text()) == "3 True\nTrue\n"
 
 
-def test_films_of_your_own(page: Page) -> None:
-    Path("films/1996").mkdir(parents=True)
-    for name in ("holiday.mp4", "wedding.mkv"):
-        Path("films/1996", name).touch()
+def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two tutorials, one after the other."""
+    monkeypatch.syspath_prepend(tmp_path)
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
-    page.run(section("Films and annotations of your own"))
-    mine, same = (Manifest.load(Path("manifests", name)) for name in ("mine", "same"))
+    page.run((ROOT / "docs/tutorials/videos.md").read_text())
+    mine, same = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
     assert mine.digest == same.digest
     assert mine.labels().level_of == same.labels().level_of
+    printed = page.run((ROOT / "docs/tutorials/notebook.md").read_text()).splitlines()
+    assert printed[0] == "(16, 16) {}"
+    assert printed[1].startswith("ClipDataset(13 clips, X 13x16, 4 films, 7 calm, 6 tense)")
+    assert printed[3].startswith("4 films; mean over films: 0.")
+    assert printed[5] == "['film-prior', 'logistic', 'sklearn.naive_bayes:GaussianNB']"
+    assert Path("mine/notebook.html").stat().st_size > 100_000
 
 
 def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
