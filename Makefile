@@ -56,7 +56,8 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)
-	@$(BIN)/sphinx-build -q -W --keep-going -j auto docs docs/_build
+	@$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
