@@ -20,7 +20,7 @@ help:
 	@echo "make fuzz    thousands of damaged and forged inputs; prints its counts"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
-	@echo "make docs    write docs/help.md anew"
+	@echo "make docs    the documentation site, in docs/_build"
 	@echo "make clean   remove the environment and what was built"
 
 $(READY): pyproject.toml constraints.txt
@@ -60,7 +60,8 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)
-	@$(BIN)/python -m docs.help
+	@$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Documentation, and the program that writes docs/help.md."""
+"""The documentation site: its pages, and the programs that build it."""

@@ -1,4 +1,4 @@
-"""The documentation is run: every command of README, every file that it names, the help page."""
+"""The documentation is run: every command of README, every page that can be run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from docs import help as help_page
+from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
@@ -52,7 +52,9 @@ class Page:
     def __init__(self, obygaze: Callable[..., Result]) -> None:
         self.obygaze, self.printed = obygaze, ""
 
-    def run(self, text: str) -> str:
+    def run(self, text: str, *, notebook: bool = False) -> str:
+        """With `notebook`, the Python blocks are cells: they share their names."""
+        names: dict[str, object] = {"__name__": "page"}
         for match in BLOCK.finditer(text):
             language, block = match.groups()
             if language == "console":
@@ -60,7 +62,7 @@ class Page:
             elif language == "python" and (name := re.match(r"# (\S+[.]py)\n", block)):
                 self.write(name[1], block)
             elif language == "python":
-                self.python(block)
+                self.python(block, names if notebook else dict(names))
             elif language in FILES:
                 name = re.findall(r"`((?:\w[\w-]*/)*[\w-]+[.]\w+)`", text[: match.start()])[-1]
                 self.write(name, block)
@@ -72,9 +74,9 @@ class Page:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(block)
 
-    def python(self, block: str) -> None:
+    def python(self, block: str, names: dict[str, object]) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(block, "block", "exec"), {"__name__": "page"})
+            exec(compile(block, "block", "exec"), names)
         self.printed += out.getvalue()
 
     def console(self, block: str) -> None:
@@ -127,20 +129,8 @@ def test_five_minutes(page: Page) -> None:
     assert page.run(section("Five minutes")) == "(6, 32)\n"
 
 
-def test_obygaze12(authors: Path, page: Page, tmp_path: Path) -> None:
-    shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
-    tmp_path.chmod(0o755)
-    page.run(section("ObyGaze12"))
-    assert Path("levels.png").stat().st_size > 10_000
-
-
-def test_stores(tour: Page) -> None:
-    Path("tour/stores/tiny-xclip.zarr").rename("shared.zarr")
-    assert tour.run(section("Stores")) == "(32,) (2, 8, 32) (12, 32) 12\n"
-
-
 def test_python_api(tour: Page) -> None:
-    printed = tour.run((ROOT / "docs/python.md").read_text()).splitlines()
+    printed = tour.run((ROOT / "docs/reference/python.md").read_text()).splitlines()
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
     assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
     assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
@@ -156,25 +146,31 @@ def test_python_api(tour: Page) -> None:
 
 
 def test_search(tour: Page) -> None:
-    assert tour.run((ROOT / "docs/search.md").read_text()) == "3 True\nTrue\n"
+    assert tour.run((ROOT / "docs/how-to/search.md").read_text()) == "3 True\nTrue\n"
 
 
-def test_films_of_your_own(page: Page) -> None:
-    Path("films/1996").mkdir(parents=True)
-    for name in ("holiday.mp4", "wedding.mkv"):
-        Path("films/1996", name).touch()
+def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two tutorials, one after the other."""
+    monkeypatch.syspath_prepend(tmp_path)
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
-    page.run(section("Films and annotations of your own"))
-    mine, same = (Manifest.load(Path("manifests", name)) for name in ("mine", "same"))
+    page.run((ROOT / "docs/tutorials/videos.md").read_text())
+    mine, same = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
     assert mine.digest == same.digest
     assert mine.labels().level_of == same.labels().level_of
+    text = (ROOT / "docs/tutorials/notebook.md").read_text()
+    printed = page.run(text, notebook=True).splitlines()
+    assert printed[0] == "(16, 16) {}"
+    assert printed[1].startswith("ClipDataset(13 clips, X 13x16, 4 films, 7 calm, 6 tense)")
+    assert printed[3].startswith("4 films; mean over films: 0.")
+    assert printed[5] == "['film-prior', 'logistic', 'sklearn.naive_bayes:GaussianNB']"
+    assert Path("mine/notebook.html").stat().st_size > 100_000
 
 
-def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe of docs/travel.md is given to an import of its own."""
+def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of docs/how-to/import-features.md is given to an import of its own."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    text = (ROOT / "docs/travel.md").read_text()
+    text = (ROOT / "docs/how-to/share.md").read_text()
     with serve(tmp_path) as served, bucket("lab-features"):
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
@@ -184,28 +180,29 @@ def test_travel(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "(8, 32)",
         "12 (12, 8, 32)",
     ]
-    asked = "import pth features --manifest tour/manifest -o said.zarr --recipe made.toml"
-    result = tour.obygaze("stores", *asked.split())
+    tour.run((ROOT / "docs/how-to/import-features.md").read_text())
+    arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
+    result = tour.obygaze("stores", *arguments.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
 PRINTED = {
-    "agreement": "",
-    "caption-scores": "True 1.0 True\n",
-    "captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
-    "embeddings": "(2, 2)\n",
-    "gender-score": "0.453207 0.399123 53.17275\n",
-    "mediaeval": "violence 16 16 False\n",
-    "moments": "ann True True\nben True True\n",
-    "saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
-    "zoo": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n(1, 8) (1, 8)\n(9, 8) {'no'}\n"
-    "['Look' 'Body'] (400, 2)\n['Look']\n",
+    "how-to/agreement": "",
+    "how-to/caption-scores": "True 1.0 True\n",
+    "how-to/captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
+    "how-to/embeddings": "(2, 2)\n",
+    "how-to/gender-score": "0.453207 0.399123 53.17275\n",
+    "how-to/mediaeval": "violence 16 16 False\n",
+    "how-to/moments": "ann True True\nben True True\n",
+    "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
+    "reference/configuration": "48 ['EN+HN', 'S'] (48, 2)\nEN+HN vs S 48 0\n9\n"
+    "(1, 8) (1, 8)\n(9, 8) {'no'}\n['Look' 'Body'] (400, 2)\n['Look']\n",
 }
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_page(name: str, page: Page) -> None:
-    if name == "caption-scores":
+    if name == "how-to/caption-scores":
         for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
             write_random_weights(write, Path("models") / model)
     assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
@@ -214,7 +211,7 @@ def test_page(name: str, page: Page) -> None:
 @pytest.mark.slow
 def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package of the page is that of examples/plugin; it is installed and used."""
-    text = (ROOT / "docs/extend.md").read_text()
+    text = (ROOT / "docs/how-to/extend.md").read_text()
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
         for path in (ROOT / "examples/plugin").rglob("*")
@@ -247,7 +244,7 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_annotations(page: Page) -> None:
     """From timelines to a model; its shell commands make files."""
-    text = (ROOT / "docs/annotations.md").read_text()
+    text = (ROOT / "docs/tutorials/scholars.md").read_text()
     for part in re.split(r"(?<=```\n)", text):
         page.run(part)
         for block in re.findall(r"```sh\n(.*?)```", part, re.DOTALL):
@@ -258,7 +255,7 @@ def test_annotations(page: Page) -> None:
 
 
 def test_association(page: Page) -> None:
-    printed = page.run((ROOT / "docs/association.md").read_text())
+    printed = page.run((ROOT / "docs/how-to/association.md").read_text())
     assert printed.splitlines() == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
     assert Path("eat/professions.csv").read_text().count("\n") == 4
 
@@ -272,9 +269,10 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     for path in made_up.stores.values():
         name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)
         path.rename(Path("stores", f"{name}.zarr"))
-    page.run((ROOT / "docs/reproduction.md").read_text())
-    for what in ("fig2", "table5"):
-        assert Path("reproduction", what, f"{what}.tex").is_file()
+    page.run((ROOT / "docs/tutorials/reproduce.md").read_text())
+    assert Path("levels.png").stat().st_size > 10_000
+    for name in ("fig2", "table5"):
+        assert Path("reproduction", name, f"{name}.tex").is_file()
 
 
 def calls_of(script: str) -> list[list[str]]:
@@ -291,9 +289,9 @@ def calls_of(script: str) -> list[list[str]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of docs/scale.md in order, and its Slurm scripts as the tasks of an array."""
+    """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
-    text = (ROOT / "docs/scale.md").read_text()
+    text = (ROOT / "docs/how-to/scale.md").read_text()
     for part in re.split(r"(?<=```\n\n)", text):
         page.run(part)
         for block in re.findall(r"```bash\n(.*?)```", part, re.DOTALL):
@@ -314,10 +312,6 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_array_equal(first, other)
 
 
-def test_help_page_is_up_to_date() -> None:
-    assert help_page.PATH.read_text() == help_page.page(), "run: make docs"
-
-
 PAGES = [
     path
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
@@ -333,13 +327,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_architecture_names_files_that_exist() -> None:
-    names = re.findall(r"`([a-z]+/[a-z0-9_/]+[.]py)`", (ROOT / "docs/architecture.md").read_text())
+    names = re.findall(
+        r"`([a-z]+/[a-z0-9_/]+[.]py)`", (ROOT / "docs/explanation/architecture.md").read_text()
+    )
     assert len(names) > 30
     assert [name for name in names if not (ROOT / "obygaze_features" / name).is_file()] == []
 
 
 def test_commands_that_pages_name_exist() -> None:
-    known = {context.command_path: context.command for context in help_page.contexts()}
+    known = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
             name = f"obygaze{words}"

@@ -175,7 +175,13 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     show_default=True,
     help="The address to listen at; 0.0.0.0 for all that this machine has.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port to listen at; 0 for any that is free.",
+)
 def serve(folder: Path, host: str, port: int) -> None:
     """Offer the stores in a FOLDER to other machines while this runs.
 

@@ -51,7 +51,7 @@ class Options:
     preprocessing
         ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
     precision
-        ``float32``, ``tf32``, ``bfloat16`` or ``float16``: what they cost is in docs/scale.md.
+        ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
         Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
         ``vivit`` alone.

@@ -1,4 +1,4 @@
-"""docs/timelines.md is run, from its tables to what its Python prints."""
+"""docs/how-to/timelines.md is run, from its tables to what its Python prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_from_tables_to_timelines_and_back(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     page, said = Page(obygaze), ""
-    text = (ROOT / "docs/timelines.md").read_text()
+    text = (ROOT / "docs/how-to/timelines.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
         if language == "csv":  # a file's block is what is named above it

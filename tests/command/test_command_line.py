@@ -17,7 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from docs.help import contexts
+from docs.commands import contexts
 from obygaze_features.common.cli import LazyGroup, RootGroup
 from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
@@ -34,6 +34,12 @@ def test_every_command_has_help_and_an_example(name: str) -> None:
         assert "Example" in text
         examples = [line for line in text.splitlines() if line.strip().startswith("obygaze ")]
         assert examples
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_has_help(name: str) -> None:
+    options = [option for option in ALL[name].params if isinstance(option, click.Option)]
+    assert [option.opts for option in options if not option.help and not option.hidden] == []
 
 
 @pytest.mark.parametrize("name", [n for n, c in ALL.items() if isinstance(c, LazyGroup)])

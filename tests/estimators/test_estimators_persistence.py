@@ -117,7 +117,7 @@ def test_every_estimator_says_the_same_in_a_fresh_process(models, known, tmp_pat
 
 @pytest.mark.parametrize("routing", [False, True])
 def test_a_pipeline_is_saved_step_by_step(known, tmp_path, routing):
-    """The example of docs/python.md, and the same with scikit-learn's metadata routing."""
+    """As in docs/reference/python.md, and the same with scikit-learn's metadata routing."""
     y, concepts = np.array(known.levels) == "S", known.concepts
     with sklearn.config_context(enable_metadata_routing=routing):
         if routing:

@@ -17,7 +17,7 @@ from tests.world import make_world
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
 SECTION = TEXT.partition("\n## A model, step by step\n")[2].partition("\n## ")[0]
-CONTRACT = ROOT.joinpath("docs/extend.md").read_text().partition("\n## A model\n")[2]
+CONTRACT = ROOT.joinpath("docs/how-to/extend.md").read_text().partition("\n## A model\n")[2]
 EXPERIMENT = """
 name = "a recipe"
 manifest = {manifest!r}

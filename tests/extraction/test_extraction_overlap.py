@@ -126,8 +126,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         assert tensor.is_cuda
         gpu.log.append(("in use", tensor.data_ptr()))
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority: FakeStream(gpu))
-    monkeypatch.setattr(torch.cuda, "Event", lambda **options: FakeEvent(gpu))
+    # Classes, because transformers has annotations like `torch.cuda.Stream | None`.
+    class Stream(FakeStream):
+        def __init__(self, device: str, priority: int) -> None:
+            super().__init__(gpu)
+
+    class Event(FakeEvent):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(gpu)
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "device", enter)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.compute)

@@ -2,7 +2,7 @@
 
 In a package with an entry point, as here, or as ``obygaze_features/backbones/toy.py`` with a line
 in ``registry.py``, it is one of the backbones: listed, written with random weights, extracted with.
-docs/extend.md and CONTRIBUTING.md say how.
+docs/how-to/extend.md and CONTRIBUTING.md say how.
 """
 
 from __future__ import annotations

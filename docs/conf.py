@@ -1,0 +1,59 @@
+"""Settings of the documentation site; ``make docs`` builds it."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from importlib.metadata import version as version_of  # noqa: E402
+
+project = "obygaze"
+project_copyright = "the obygaze developers"
+release = version = version_of("obygaze")
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "docs.extension",
+]
+exclude_patterns = ["_build", "**/README.md", "**/.ipynb_checkpoints"]
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+# Pages
+myst_enable_extensions = ["deflist", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 4
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+highlight_language = "none"
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+# The Python API
+default_role = "py:obj"
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+
+# Looks
+html_theme = "furo"
+html_title = "obygaze"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {"top_of_page_buttons": []}
+pygments_style = "default"
+pygments_dark_style = "github-dark"

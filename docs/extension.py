@@ -1,0 +1,150 @@
+"""What this site adds to Sphinx: pages written from code, and links to what pages name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+from docs.commands import anchor, contexts, write_pages
+
+ROOT = Path(__file__).parents[1]
+#: Files elsewhere in the repository that are pages of the site.
+INCLUDED = {
+    "CONTRIBUTING.md": "contributing",
+    "manifests/README.md": "reference/manifest",
+    "stores/README.md": "reference/store",
+}
+LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def write_sources(app: Sphinx) -> None:
+    """Write the commands' pages, and bring the notebooks into the site's folder."""
+    docs = Path(app.srcdir)
+    write_pages(docs / "reference/commands")
+    notebooks = docs / "notebooks"
+    notebooks.mkdir(exist_ok=True)
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        shutil.copy2(path, notebooks / path.name)
+
+
+def redirect_links(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Make links to the repository's files lead to pages of the site, or be plain text.
+
+    A page that includes such a file is that file.
+    """
+    base, text = f"docs/{docname}.md", content[0]
+    for file, page in INCLUDED.items():
+        if page == docname:
+            app.env.note_dependency(str(ROOT / file), docname=docname)
+            base, text = file, (ROOT / file).read_text(encoding="utf-8")
+
+    def redirect(match: re.Match[str]) -> str:
+        label, link, fragment = match.groups()
+        target = os.path.normpath(Path(base).parent / link)
+        page = f"docs/{INCLUDED[target]}.md" if target in INCLUDED else target
+        if (page.endswith(".md") and not page.startswith("docs/")) or (ROOT / page).is_dir():
+            return label
+        return f"[{label}]({os.path.relpath(page, f'docs/{docname}/..')}{fragment or ''})"
+
+    content[0] = LINK.sub(redirect, text)
+
+
+def public_names() -> dict[str, str]:
+    """The names of `__all__`, and the classes and functions themselves, as the site has them."""
+    names = {}
+    for short, package in (("of", "obygaze_features"), ("om", "obygaze_models")):
+        module = import_module(package)
+        for name in module.__all__:
+            value = getattr(module, name)
+            public = f"{package}.{name}"
+            names[f"{short}.{name}"] = names[name] = public
+            names[f"{value.__module__}.{value.__qualname__}"] = public
+    return names
+
+
+def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
+    """A name of code that is public under a shorter one."""
+    if node.get("refdomain") != "py":
+        return None
+    target, _, member = node["reftarget"].partition("()")[0].partition(":")
+    names = app.config.obygaze_names
+    public = names.get(target)
+    if public is None:
+        owner, _, member = target.rpartition(".")
+        if owner not in names:
+            return None
+        public = f"{names[owner]}.{member}"
+    python = env.get_domain("py")
+    return python.resolve_xref(env, node["refdoc"], app.builder, "obj", public, node, contnode)
+
+
+def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
+    """Turn `obygaze ...` and `of.Name` in the text into links."""
+    standard, python = app.env.get_domain("std"), app.env.get_domain("py")
+    for literal in list(tree.findall(nodes.literal)):
+        if isinstance(literal.parent, nodes.reference) or next_title(literal):
+            continue
+        text = literal.astext()
+        if command := find_command(text):
+            target = standard.anonlabels.get(anchor(command))
+            if target and target[0] != docname:
+                uri = app.builder.get_relative_uri(docname, target[0])
+                wrap(literal, f"{uri}#{target[1]}")
+        elif match := re.match(r"(of|om)\.(\w+)(?:\.(\w+))?", text):
+            package = "obygaze_features" if match[1] == "of" else "obygaze_models"
+            for name in (match[3] and f"{match[2]}.{match[3]}", match[2]):
+                if name and (entry := python.objects.get(f"{package}.{name}")):
+                    uri = app.builder.get_relative_uri(docname, entry.docname)
+                    wrap(literal, f"{uri}#{entry.node_id}")
+                    break
+
+
+def next_title(node: nodes.Node) -> bool:
+    """Whether a node is in a title."""
+    parent = node.parent
+    while parent is not None and not isinstance(parent, nodes.title):
+        parent = parent.parent
+    return parent is not None
+
+
+def wrap(literal: nodes.literal, uri: str) -> None:
+    """Make a link of a literal."""
+    link = nodes.reference("", "", internal=True, refuri=uri)
+    literal.replace_self(link)
+    link += literal
+
+
+def find_command(text: str) -> str | None:
+    """The longest command that a text begins with, but for `obygaze` itself."""
+    words = text.split()
+    if words[:1] != ["obygaze"]:
+        return None
+    paths = {context.command_path for context in contexts()}
+    found = [" ".join(words[:count]) for count in range(2, len(words) + 1)]
+    return next((path for path in reversed(found) if path in paths), None)
+
+
+def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
+    """Leave out what scikit-learn adds to every class, the same for all."""
+    return skip or re.fullmatch(r"set_\w+_request", name) is not None
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    for language in ("csv", "sbatch"):
+        app.add_lexer(language, TextLexer)
+    app.connect("autodoc-skip-member", skip_member)
+    app.add_config_value("obygaze_names", public_names(), "")
+    app.connect("builder-inited", write_sources)
+    app.connect("source-read", redirect_links)
+    app.connect("missing-reference", resolve_name)
+    app.connect("doctree-resolved", link_code)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
