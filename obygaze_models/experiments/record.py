@@ -45,8 +45,10 @@ RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
+_NOT_SEALED = ("sha256", "started", "seconds")
 _SOME = msgspec.Meta(min_length=1)
-Scores = dict[str, float | None]
+_Score = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
+Scores = dict[str, _Score | None]
 """A metric's key -> its value; None where it is not defined."""
 
 
@@ -218,7 +220,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     test: str
     mean: Scores
     std: Scores
-    interval: dict[str, tuple[float, float] | None]
+    interval: dict[str, tuple[_Score, _Score] | None]
     films: int
     groups: dict[str, GroupScores]
     fits: list[int]
@@ -265,7 +267,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     files
         The digest of each file that the scores are of.
     sha256
-        Of all the rest; empty in records of earlier releases.
+        Of all the rest but the times; empty in records of earlier releases.
     """
 
     format: str = FORMAT
@@ -328,26 +330,7 @@ def read_record(folder: Path) -> RunRecord:
         raise ExperimentError(
             f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
         )
-    record = convert(content, RunRecord, path, f"run it again with: {MAKE}")
-    for scores in record.scores:
-        _refuse_impossible_scores(path, scores)
-    return record
-
-
-def _refuse_impossible_scores(path: Path, scores: ModelScores) -> None:
-    """Raise unless every score is between 0 and 1, as all metrics are, or is not defined."""
-    groups = scores.groups.values()
-    values: list[tuple[str, float | None]] = []
-    for part in (scores.mean, scores.std, *scores.by_fit, *(group.mean for group in groups)):
-        values += part.items()
-    for metric, bounds in scores.interval.items():
-        values += [(metric, bound) for bound in bounds or ()]
-    for metric, value in values:
-        if value is not None and not -1e-9 <= value <= 1 + 1e-9:
-            raise ExperimentError(
-                f"{path} was edited or is damaged: the {metric} of {scores.model} on {scores.test} "
-                f"is {value:.6g}, not between 0 and 1; run it again with: {MAKE}"
-            )
+    return convert(content, RunRecord, path, f"run it again with: {MAKE}")
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
@@ -359,6 +342,6 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of a record's content, but for the digest itself, as sorted JSON."""
-    rest = {key: value for key, value in content.items() if key != "sha256"}
+    """The SHA-256 of a record's content as sorted JSON, without itself and the times."""
+    rest = {key: value for key, value in content.items() if key not in _NOT_SEALED}
     return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()
