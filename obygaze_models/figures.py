@@ -222,64 +222,60 @@ def grouped_dots(
 
 @dataclass(frozen=True)
 class Panel:
-    """A column of a panel plot: a dot a series for each row, on an axis of its own.
+    """Rows of dots, a dot a series or none, on an axis.
 
-    `line` is a value to compare with, such as chance.
+    `line` is a value to compare with, such as chance; `axis` says what is measured.
     """
 
-    title: str
     rows: Sequence[Sequence[Dot]]
     series: Sequence[Series]
+    axis: str
     limits: tuple[float, float] = (0.0, 1.0)
     line: float | None = None
     percent: bool = False
 
 
 def panel_plot(
-    labels: Sequence[str],
-    panels: Sequence[Panel],
-    *,
-    title: str,
-    description: str,
+    groups: Sequence[Sequence[str]], panel: Panel, *, title: str, description: str
 ) -> Figure:
-    """Draw panels beside each other, whose rows are the same."""
-    names, gap, row = name_width(labels), 14.0, 19.0
-    width = (WIDTH - names - 10 - gap * (len(panels) - 1)) / len(panels)
+    """Draw groups of named rows; the rows of figures with the same groups are in line.
+
+    Where each row has at most one dot, its number stands beside it.
+    """
+    labels = [label for group in groups for label in group]
+    to_text = partial(format_number, percent=panel.percent)
+    shown = [[dot.value for dot in dots if _defined(dot.value)] for dots in panel.rows]
+    single = all(len(values) < 2 for values in shown)
+    numbers = [to_text(values[0]) if single and values else "" for values in shown]
+    names, row, between = min(max(text_width(label, TEXT) for label in labels) + 1, 140.0), 19.0, 8
+    right = WIDTH - max(16.0, *(text_width(text, TEXT) + 8 for text in numbers))
     sheet = Sheet(title, description)
-    sheet.legend(next((panel.series for panel in panels if len(panel.series) > 1), []), dots=True)
-    heads = [wrap(panel.title, width + gap - 4, SMALL, lines=4) for panel in panels]
-    head = 11.0 * max(map(len, heads)) + 3
-    top = sheet.y + head
-    sheet.reserve(head + row * len(labels) + 16)
-    for number, (panel, lines) in enumerate(zip(panels, heads, strict=True)):
-        left = names + 10 + number * (width + gap)
-        axes = sheet.place(left, left + width, top, row * len(labels))
-        for index, line in enumerate(lines):
-            sheet.write(left, top - head + 6 + 11 * index, line, size=SMALL, color=SOFT)
-        _scale_panel(axes, panel, wide=width > 80)
-        to_text = partial(format_number, percent=panel.percent)
-        for index, (label, dots) in enumerate(zip(labels, panel.rows, strict=True)):
-            middle = row * (index + 0.5)
-            axes.hlines(middle, *panel.limits, color=LINE, linewidth=0.8, zorder=1)
-            if not number:
-                sheet.label(axes, middle, label, names, names + 10)
-            for dot, kind in zip(dots, panel.series, strict=True):
-                style = dot_style(not kind.hatched, kind.colour)
-                if _defined(dot.value):
-                    _draw_dot(axes, dot, middle, style, f"{label}, {kind.label}", to_text)
+    below = sheet.y + 17  # as much with a legend as without
+    sheet.legend(panel.series if len(panel.series) > 1 else [], dots=True)
+    sheet.y = max(sheet.y, below)
+    height = row * len(labels) + between * (len(groups) - 1)
+    axes = sheet.axes(height, names + 10, right, panel.axis)
+    _scale_panel(axes, panel)
+    offsets = [between * number for number, group in enumerate(groups) for _ in group]
+    for index, (label, dots, text) in enumerate(zip(labels, panel.rows, numbers, strict=True)):
+        middle = row * (index + 0.5) + offsets[index]
+        axes.hlines(middle, *panel.limits, color=LINE, linewidth=0.8, zorder=1)
+        sheet.label(axes, middle, label, names, names + 10)
+        sheet.text(axes, WIDTH, middle, text, size=TEXT - 0.5, ha="right")
+        for dot, kind in zip(dots, panel.series, strict=True):
+            style = dot_style(not kind.hatched, kind.colour)
+            if _defined(dot.value):
+                _draw_dot(axes, dot, middle, style, f"{label}, {kind.label}", to_text)
     return sheet.figure
 
 
-def _scale_panel(axes: Axes, panel: Panel, *, wide: bool) -> None:
-    """The panel's axis: its ends, where there is room its middle, and what to compare with."""
+def _scale_panel(axes: Axes, panel: Panel) -> None:
+    """The panel's axis: its ends, its middle, and what to compare with."""
     low, high = panel.limits
     axes.set_xlim(low, high)
-    ends = [low, (low + high) / 2, high] if wide else [low, high]
+    ends = [low, (low + high) / 2, high]
     texts = [format_number(v, digits=1, percent=panel.percent) for v in ends]
     axes.set_xticks(ends, [text.removesuffix(".0") for text in texts])
-    ticks = axes.xaxis.get_ticklabels()
-    ticks[0].set_horizontalalignment("left")
-    ticks[-1].set_horizontalalignment("right")
     axes.tick_params(axis="x", pad=3)
     if panel.line is not None:
         axes.axvline(panel.line, color=SOFT, linewidth=1.0, zorder=2)

@@ -348,7 +348,7 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in link:
+        if "://" not in link and "/pictures/" not in link:  # those the site's build makes
             assert (page.parent / link).exists(), link
 
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 
+from obygaze_features.annotations.agreement import find_pairs
+from obygaze_features.annotations.measures import distances_of, gamma, random_stream
+from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 from obygaze_models.experiments.record import TestSet
+from obygaze_models.figures import Line, Point, dot_plot, inline_svg
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["Annotators", "Confusion", "confusions", "load_annotators", "task_of"]
+__all__ = ["Annotators", "Confusion", "confusions", "gamma_figure", "load_annotators", "task_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """Each annotator's levels and concepts of clips, and each two compared.
 
-    `levels` and `concepts` have a mapping from clip to level or concepts for each annotator.
+    `levels` and `concepts` have a mapping from clip to level or concepts for each annotator;
+    `gammas` has the paper's gamma of each film, the mean over each two annotators.
     """
 
     levels: Mapping[str, Mapping[str, str]]
     concepts: Mapping[str, Mapping[str, tuple[str, ...]]]
     pairs: tuple[LabelSetAgreement, ...]
+    gammas: Mapping[str, float]
 
     def f1(self, test: TestSet) -> float | None:
         """The mean F1 of one annotator scored against another on a test set's task."""
@@ -69,7 +76,42 @@ def load_annotators(run: ReportRun) -> Annotators | None:
         {labels.name: labels.level_of for labels in own},
         {labels.name: labels.concepts_of for labels in own},
         tuple(pairs),
+        _gammas(manifest, [labels.name for labels in own]),
     )
+
+
+def _gammas(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
+    """As `obygaze annotations agreement` computes them by default."""
+    pairs, _ = find_pairs(manifest, names)
+    distances = distances_of(manifest.shared_scheme([manifest.labels(name) for name in names]))
+    values: dict[str, list[float]] = {}
+    for pair in pairs:
+        stream = random_stream(pair.film, pair.a, pair.b)
+        value = gamma(*pair.common, distances, stream=stream).gamma
+        if value is not None:
+            values.setdefault(pair.film, []).append(value)
+    return {film: fmean(of_film) for film, of_film in values.items()}
+
+
+def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
+    """Gamma of each film as dots, in the order of `titles` (film -> title); None without films."""
+    points = [
+        Point(title, annotators.gammas[film], kind="annotators")
+        for film, title in titles.items()
+        if film in annotators.gammas
+    ]
+    if not points:
+        return None
+    low = min(point.value or 0.0 for point in points)
+    figure = dot_plot(
+        points,
+        title="How far annotators agree on each film",
+        axis="gamma",
+        description="; ".join(f"{point.label}: {point.value:.2f}" for point in points),
+        lines=[Line(0.0, "as in a random order")],
+        limits=(min(0.0, low), 1.0),
+    )
+    return Html(inline_svg(figure))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,6 @@ from obygaze_models.figures import (
     Dot,
     Panel,
     Series,
-    error_factors,
     inline_svg,
     level_series,
     panel_plot,
@@ -24,7 +24,7 @@ from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
 from obygaze_models.report.score_tables import kind_of
 
-__all__ = ["ConceptTables", "concept_figure", "concept_tables", "error_figure"]
+__all__ = ["ConceptTables", "concept_figures", "concept_tables"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,11 @@ class ConceptTables:
     others: tuple[tuple[Html, ...], ...]
 
 
-def concept_figure(head: Headline) -> tuple[Html, str] | None:
-    """Each concept's share in each level, a model's AUROC, annotators' kappa; and its caption.
+def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
+    """Figures with the same rows, and captions: marked, detected, agreed on, and wrong.
 
-    None where no concept is marked. Sorted by the highest level's share less the lowest's.
+    Concepts are sorted by the highest level's share less the lowest's; levels follow them. Empty
+    where no concept is marked.
     """
     run, levels = head.run, head.run.record.manifest.levels
     clips = list(run.clips.values())
@@ -53,7 +54,7 @@ def concept_figure(head: Headline) -> tuple[Html, str] | None:
     by_level = {code: [clip.concepts for clip in clips if clip.level == code] for code in levels}
     marked = [code for code, marks in by_level.items() if any(marks)]
     if not concepts or not marked:
-        return None
+        return []
     shares = {
         name: [sum(name in marks for marks in by_level[code]) / len(by_level[code])
                for code in marked]
@@ -61,53 +62,112 @@ def concept_figure(head: Headline) -> tuple[Html, str] | None:
     }  # fmt: skip
     concepts.sort(key=lambda name: shares[name][0] - shares[name][-1])
     series = dict(zip(levels, level_series(levels), strict=True))
-    captions = ["How often annotators marked each concept, by level of the clip"]
     panels = [
-        Panel(
-            "marked, share of a level’s clips",
-            [[Dot(share) for share in shares[name]] for name in concepts],
-            [series[code] for code in marked],
-            limits=(0.0, round_up(max(map(max, shares.values())))),
-            percent=True,
+        (
+            "Marked by annotators",
+            Panel(
+                [[Dot(share) for share in shares[name]] for name in concepts],
+                [series[code] for code in marked],
+                "share of the clips of a level",
+                limits=(0.0, round_up(max(map(max, shares.values())))),
+                percent=True,
+            ),
+            html("How often annotators marked each concept, by level of the clip."),
         )
     ]
     if detected := _detected(head):
         model, dots = detected
-        captions.append(
-            f"how well what {model} measures ranks the test clips that show it (Hard Negative and "
-            "Sure) above all others but Not Sure ones, plus and minus a standard deviation of the "
-            "fits (line: chance)"
-        )
         panels.append(
-            Panel(
-                f"detected by {model} (AUROC)",
-                [[dots.get(name, Dot(None))] for name in concepts],
-                [Series(model, SERIES[0])],
-                line=0.5,
+            (
+                "Detected by a model",
+                Panel(
+                    [[dots.get(name, Dot(None))] for name in concepts],
+                    [Series("AUROC", SERIES[0])],
+                    f"AUROC of what {model} measures",
+                    line=0.5,
+                ),
+                html(
+                    "How well what {} measures ranks the test clips that show the concept (Hard "
+                    "Negative and Sure) above all others but Not Sure ones, plus and minus a "
+                    "standard deviation of the fits. The line is chance.",
+                    model,
+                ),
             )
         )
     if head.annotators is not None:
         kappas = _kappas(head.annotators)
         low = min([0.0, *kappas.values()])
-        captions.append("how far annotators agree on it (line: chance)")
         panels.append(
-            Panel(
-                "annotators agree (kappa)",
-                [[Dot(kappas.get(name))] for name in concepts],
-                [Series("kappa", INK)],
-                limits=(0.0 if low > -0.05 else -1.0, 1.0),
-                line=0.0,
+            (
+                "Agreed on by annotators",
+                Panel(
+                    [[Dot(kappas.get(name))] for name in concepts],
+                    [Series("kappa", INK)],
+                    "Cohen’s kappa",
+                    limits=(0.0 if low > -0.05 else -1.0, 1.0),
+                    line=0.0,
+                ),
+                html("How far annotators agree on the concept. 0 is chance."),
             )
         )
-    figure = panel_plot(
-        concepts,
-        panels,
-        title="Concepts by level of the clip",
-        description="; ".join(
-            f"{name}: {', '.join(f'{share:.0%}' for share in shares[name])}" for name in concepts
-        ),
+    figures = [_figure([concepts], panel, title, text) for title, panel, text in panels]
+    errors = _errors(head, concepts)
+    return [*figures, errors] if errors else figures
+
+
+def _figure(
+    groups: Sequence[Sequence[str]], panel: Panel, title: str, caption: Html
+) -> tuple[Html, Html]:
+    figure = panel_plot(groups, panel, title=title, description=f"{panel.axis}, a row a concept")
+    return Html(inline_svg(figure)), caption
+
+
+def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
+    """What goes with the best model's errors over all films; None without any."""
+    row = head.best
+    if kind_of(row.run) == "concepts":
+        return None
+    predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
+    wrong = int(predictions.wrong.sum())
+    if not 0 < wrong < len(predictions.ids):
+        return None
+    clips = [row.run.clips[clip] for clip in predictions.ids]
+    levels = row.run.record.manifest.levels
+    factors = {
+        factor.name: factor
+        for factor in factors_of_clips(clips, predictions.wrong, list(levels))[0].factors
+    }
+    tested = [code for code in levels if code in factors]
+    # An interval on one side of 0 fills the dot.
+    dots = {
+        name: Dot(factor.coefficient, factor.low, factor.high) for name, factor in factors.items()
+    }
+    rows = []
+    for name in [*concepts, *tested]:
+        dot = dots.get(name, Dot(None))
+        is_clear = dot.low is not None and dot.high is not None and dot.low * dot.high > 0
+        rows.append([Dot(None), dot] if is_clear else [dot, Dot(None)])
+    reach = max(abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end)
+    panel = Panel(
+        rows,
+        [
+            Series("interval includes 0", SERIES[0], hatched=True),
+            Series("interval excludes 0", SERIES[0]),
+        ],
+        "more often right ← log-odds → more often wrong",
+        limits=(-math.ceil(reach), math.ceil(reach)),
+        line=0.0,
     )
-    return Html(inline_svg(figure)), f"{'; '.join(captions)}."
+    key = "errors", row.run.number, row.model
+    caption = html(
+        "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
+        "wrong, others held (95% of draws of films). Each film on its own: obygaze reproduce fig6.",
+        row.model,
+        number(wrong, *key, "wrong", form=","),
+        number(len(clips), *key, "clips", form=","),
+    )
+    names = [f"{levels[code]} clips" for code in tested]
+    return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
 
 
 def _kappas(annotators: Annotators) -> dict[str, float]:
@@ -161,35 +221,6 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
     models = dict.fromkeys(_model(main, entry) for entry in by_run[main.number])
     rows = _main_rows(main, by_run[main.number])
     return ConceptTables(main.name, tuple(models), tuple(rows), names, tuple(others))
-
-
-def error_figure(head: Headline) -> tuple[Html, Html] | None:
-    """What goes with the best model's errors over all films, and its caption; None without any."""
-    row = head.best
-    if kind_of(row.run) == "concepts":
-        return None
-    predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
-    wrong = int(predictions.wrong.sum())
-    if not 0 < wrong < len(predictions.ids):
-        return None
-    clips = [row.run.clips[clip] for clip in predictions.ids]
-    factors = factors_of_clips(clips, predictions.wrong, list(row.run.record.manifest.levels))
-    figure = error_factors(
-        factors[:1],
-        {},
-        title=f"When {row.model} is wrong",
-        description="Coefficients of a ridge logistic regression of wrong on concepts and levels.",
-    )
-    key = "errors", row.run.number, row.model
-    caption = html(
-        "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
-        "wrong, others held (log-odds; 95% of draws of films). Each film on its own: obygaze "
-        "reproduce fig6.",
-        row.model,
-        number(wrong, *key, "wrong", form=","),
-        number(len(clips), *key, "clips", form=","),
-    )
-    return Html(inline_svg(figure)), caption
 
 
 def _main_rows(run: ReportRun, quality: Sequence[ConceptQuality]) -> list[tuple[Html, ...]]:

@@ -49,13 +49,13 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
 
 
 def explorer_data(
-    opens: ReportRun,
+    opens: tuple[ReportRun, ModelResults],
     runs: Sequence[ReportRun],
     thumbnails: Mapping[str, str],
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The data of the explorer.
+    """The data of the explorer, and the run and model that it opens on.
 
     ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
     of a run) refer to them by number, and to clips by their index in such a set. A column is
@@ -95,7 +95,8 @@ def explorer_data(
                 "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
                 "fits": len({fit.fit for fit in run.results.said}),
                 "unused": unused,
-                "view": len(views) + run.models.index(default_model(run)),
+                "view": len(views)
+                + run.models.index(opens[1] if run is opens[0] else default_model(run)),
             }
         )
         views += [_view(run.number, results, index) for results in run.models]
@@ -103,7 +104,7 @@ def explorer_data(
         "clips": clips,
         "runs": run_data,
         "views": views,
-        "run": opens.number,
+        "run": opens[0].number,
         "total": len({clip for run in runs for clip in run.clips}),
         "pictures": dict(thumbnails),
         "timelines": timelines or {"films": {}},

@@ -29,6 +29,7 @@ class FilmStrip:
     film: str
     title: str
     share: Html
+    tested: Html
     lanes: Html
     agreement: Html | None
     score: Html
@@ -85,6 +86,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         ids = [clip.id for clip in clips]
         share = sum(clip.level in counted for clip in clips) / len(clips)
         scores = _scores(results, set(ids))
+        tested = len(set(ids) & set(results.predictions.ids))
         paper = published_film(
             run.record, row.model, run.train_of(row.entry.test), row.entry.test, film
         )
@@ -93,6 +95,11 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
             film,
             clips[0].title or film,
             number(share, "film", run.number, film, "share", form="%"),
+            html(
+                "{} of {}",
+                number(tested, "film", run.number, row.model, "tested", film, form=","),
+                number(len(ids), "film", run.number, film, "clips", form=","),
+            ),
             _lanes(clips, spans[film], label_sets, names, results, WIDTH / longest),
             None
             if annotators is None

@@ -12,7 +12,7 @@ from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.html import Html, count, html, joined, number
-from obygaze_models.report.runs import ReportRun, default_run
+from obygaze_models.report.runs import ModelResults, ReportRun, default_run
 from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_metric, kind_of
 
 __all__ = ["Headline", "alarms", "findings", "headline", "limits", "score_figure"]
@@ -34,6 +34,12 @@ class Headline:
     def best(self) -> ScoreRow:
         """The best model."""
         return self.rows[0]
+
+    @property
+    def best_results(self) -> tuple[ReportRun, ModelResults]:
+        """The best model's run, and what it predicted."""
+        row = self.best
+        return row.run, row.run.mean_predictions(row.model, row.entry.test)
 
     @property
     def few(self) -> str:
@@ -76,10 +82,12 @@ def headline(
     return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
 
 
-def alarms(head: Headline) -> list[Html]:
+def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
     """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
     record = head.run.record
-    lines = [html("{}", str(w)) for w in record.warnings if w.code == "synthetic"]
+    # Any run's: scores of made-up features must not pass for real ones anywhere on the page.
+    made_up = (str(w) for run in runs for w in run.record.warnings if w.code == "synthetic")
+    lines = [html("{}", text) for text in dict.fromkeys(made_up)]
     for name in dict.fromkeys(leak.test for leak in record.leaks):
         leaks = [leak for leak in record.leaks if leak.test == name]
         if not any(leak.train + leak.validation for leak in leaks):

@@ -12,7 +12,7 @@ from obygaze_models.published import estimator_of
 from obygaze_models.report.html import Html, html, joined
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["about", "concept_meanings", "glossary"]
+__all__ = ["about", "concept_meanings", "eyebrow", "glossary"]
 
 LEVELS = {
     "EN": "none of the concepts is seen",
@@ -33,6 +33,15 @@ BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
     "decision can be read"
 )
+
+
+def eyebrow(runs: Sequence[ReportRun]) -> str:
+    """What stands above the title: how many runs, or what the only one tells apart."""
+    if len(runs) > 1:
+        return f"Report of {len(runs)} runs"
+    goal = runs[0].record.goal
+    train, _, tests = goal.partition(", test on ")
+    return train if tests == train else goal
 
 
 def concept_meanings(levels: Iterable[str]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
-from obygaze_models.report.annotators import confusions, load_annotators
-from obygaze_models.report.concepts import concept_figure, concept_tables, error_figure
+from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
+from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
     in_scene_order,
@@ -27,7 +27,7 @@ from obygaze_models.report.explorer import (
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
-from obygaze_models.report.glossary import about, glossary
+from obygaze_models.report.glossary import about, eyebrow, glossary
 from obygaze_models.report.html import Html, count, number
 from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
 from obygaze_models.report.score_tables import PROTOCOL_NAMES, PROTOCOLS, score_tables
@@ -104,21 +104,24 @@ def render_report(
     script = _script()
     notes = cautions(prepared, head)
     levels = main.record.manifest.levels
+    films = film_strips(head, ordered)
+    titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
         title=title or _title(prepared),
         runs=prepared,
         head=head,
         tables=tables,
-        alarms=alarms(head),
+        alarms=alarms(head, prepared),
+        eyebrow=eyebrow(prepared),
         findings=findings(head),
         limits=limits(head),
         score_figure=score_figure(head),
         about=about(prepared),
         glossary=glossary(prepared),
-        films=film_strips(head, ordered),
+        films=films,
         confusions=[] if annotators is None else confusions(annotators, levels),
-        concept_figure=concept_figure(head),
-        errors=error_figure(head),
+        gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
+        concept_figures=concept_figures(head),
         concepts=concept_tables(prepared),
         analyses=[read_analysis(path) for path in analyses],
         cautions=notes[:MAX_CAUTIONS],
@@ -127,7 +130,7 @@ def render_report(
         concept_notes=concept_notes(prepared),
         protocols=PROTOCOLS,
         protocol_names=PROTOCOL_NAMES,
-        explorer=script_json(explorer_data(head.best.run, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         count=count,

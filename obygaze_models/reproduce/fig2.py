@@ -56,15 +56,15 @@ def fig2(context: ReproductionContext) -> Artifacts:
         series = [levels[codes.index(code)] for code in with_concepts]
         largest = max(dot.value or 0.0 for dots in rates.values() for dot in dots)
         panel = Panel(
-            "share of the level's clips that show the concept",
             list(rates.values()),
             series,
+            "share of the level's clips that show the concept",
             limits=(0.0, round_up(largest)),
             percent=True,
         )
         figures["fig2-concepts"] = panel_plot(
-            list(rates),
-            [panel],
+            [list(rates)],
+            panel,
             title=f"Concepts within levels{context.title_suffix}",
             description="For each concept how common it is among the clips of each level.",
         )

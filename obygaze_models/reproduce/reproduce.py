@@ -187,8 +187,8 @@ def reproduce(
             from obygaze_models.report.page import write_report
 
             log("report")
-            title = f"The paper, reproduced{context.title_suffix}"
-            write_report(list(context.runs.values()), folder / "report.html", title=title)
+            runs = list(context.runs.values())
+            write_report(runs, folder / "report.html", title="The paper, reproduced")
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,

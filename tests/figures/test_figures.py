@@ -98,20 +98,32 @@ def test_the_ends_of_an_axis_have_names() -> None:
 
 
 def test_panels_beside_each_other_share_their_rows() -> None:
-    shares = Panel("share", [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)]], CLASSES, percent=True)
-    kappa = Panel("kappa", [[Dot(0.5)], [Dot(None)]], numbered_series(["kappa"]), line=0.0)
-    figure = panel_plot(["Look", "Body"], [shares, kappa], title="t", description="d")
-    assert len({axes.get_position().y0 for axes in figure.axes}) == 1
-    marked = marks(figure)
+    groups = [["Look", "Body"], ["Sure clips"]]
+    rows = [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)], [Dot(0.7), Dot(None)]]
+    shares = Panel(rows, CLASSES, "share", percent=True)
+    kappas = Panel([[Dot(0.5)], [Dot(None)], [Dot(0.25)]], numbered_series(["k"]), "", line=0.0)
+    drawn = [panel_plot(groups, panel, title="t", description="d") for panel in (shares, kappas)]
+    marked = marks(drawn[0])
     assert {name: points[0][0] for name, points in marked.items()} == {
         "Look, Easy Negative": 0.1,
         "Look, Sure": 0.4,
         "Body, Easy Negative": 0.2,
         "Body, Sure": 0.3,
-        "Look, kappa": 0.5,
+        "Sure clips, Easy Negative": 0.7,
     }
-    rows = [marked[name][0][1] for name in ("Look, Sure", "Look, kappa")]
-    assert rows[0] == rows[1] < marked["Body, Sure"][0][1]
+    assert {name: points[0][0] for name, points in marks(drawn[1]).items()} == {
+        "Look, k": 0.5,
+        "Sure clips, k": 0.25,
+    }
+    assert {"0.50", "0.25"} <= set(words(drawn[1]))  # a number a row, where it has one dot
+    tops = []
+    for figure in drawn:  # from the figure's upper edge, in points
+        figure.canvas.draw()
+        names = [text for text in figure.axes[0].texts if text.get_text() in ("Look", "Sure clips")]
+        height = figure.get_size_inches()[1]
+        middles = [text.get_window_extent().intervaly.mean() / figure.dpi for text in names]
+        tops.append([72 * (height - middle) for middle in middles])
+    assert tops[0] == pytest.approx(tops[1], abs=1)
 
 
 def test_dots_stand_at_their_scores_beside_published_ones() -> None:

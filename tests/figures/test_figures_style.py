@@ -154,17 +154,13 @@ def some_figures():
     yield (
         "levels",
         panel_plot(
-            CONCEPTS,
-            [
-                Panel(
-                    "marked, share of a level’s clips",
-                    [[Dot(v) for v in chance.random(4)] for _ in CONCEPTS],
-                    LEVELS,
-                    percent=True,
-                ),
-                Panel("detected by pcbm-logistic, AUROC", [[Dot(0.6, 0.5, 0.8)]] * 8, LEVELS[:1]),
-                Panel("annotators agree, kappa", [[Dot(-0.1)]] * 8, LEVELS[:1], limits=(-1.0, 1.0)),
-            ],
+            [CONCEPTS],
+            Panel(
+                [[Dot(v) for v in chance.random(4)] for _ in CONCEPTS],
+                LEVELS,
+                "share",
+                percent=True,
+            ),
             title="Concepts of levels",
             **words,
         ),

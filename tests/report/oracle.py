@@ -265,8 +265,13 @@ class Oracle:
             if what == "equal":
                 return np.mean([a == b for a, b in self._pairs(run, film)])
             levels = [row["level"] for row in folder.clips.values() if row["film"] == film]
+            if what == "clips":
+                return len(levels)
             positives = folder.record["experiment"]["positives"] or ["S"]
             return np.mean([level in positives for level in levels])
+        if parts[1] == "tested":
+            model, _, film = parts
+            return sum(folder.clips[clip]["film"] == film for clip in folder.pooled(model))
         model, _, film, metric = parts
         of = {
             one: both

@@ -53,6 +53,7 @@ def html(two_annotators):
 def page(tab, html, page_of):
     tab.prefer()
     tab.open(page_of(html, "explorer.html"))
+    tab.choose("choose-film", "")
     tab.run(CAPTURE)
     return tab
 
@@ -114,9 +115,8 @@ def test_each_annotator_has_a_lane_above_the_model(page, two_annotators, marked)
         drawn = blocks(page, f".film .strip path.segment:nth-of-type(4n + {order + 2})")
         expected = sum(labels.levels.count(code) for labels in sets)
         assert len(drawn) == expected, code
-    assert page.run("document.getElementById('sets-legend').innerText").startswith(
-        "lanes on top: A anna, B bert"
-    )
+    names = "[...document.querySelector('.film .scale').children].map(s => s.textContent)"
+    assert page.run(names)[:2] == ["anna", "bert"]
     page.choose("choose-film", "2")
     names = page.run(
         "[...document.querySelectorAll('.film:not([hidden]) .lane-name')].map(n => n.innerText)"
@@ -144,7 +144,7 @@ def test_each_concept_has_a_lane(page, html):
 
 
 def test_the_panel_names_each_annotators_level(page, two_annotators):
-    page.click("#clips-body button")
+    page.click("#clips-body .open")
     clip = page.run("document.getElementById('clip-body').innerText").split()[0]
     facts = page.run("document.querySelector('#clip dl').innerText")
     for labels in two_annotators[1]:
@@ -161,7 +161,7 @@ def test_without_its_manifest_a_run_has_no_such_lanes(results, marked, tmp_path)
 
 def test_a_link_brings_back_what_was_chosen(tab, page, page_of, html):
     data = explorer(html)
-    other = [view["model"] for view in data["views"]].index("mlp")
+    other = [view["model"] for view in data["views"]].index("pcbm-tree")
     assert other != data["runs"][0]["view"]
     page.choose("choose-model", str(other))
     page.choose("choose-film", "1")
@@ -171,11 +171,11 @@ def test_a_link_brings_back_what_was_chosen(tab, page, page_of, html):
     page.choose("choose-order", "scene")
     expected = listed(page), status(page)
     assert expected[0]
-    page.click("#clips-body tr:nth-child(2) button")
+    page.click("#clips-body tr:nth-child(2) .open")
     title = page.run("document.getElementById('clip-title').textContent")
     fragment = page.run("location.hash")
     assert "film=tt1" in fragment
-    assert "model=mlp" in fragment
+    assert "model=pcbm-tree" in fragment
     tab.open(page_of(html, "explorer.html"), fragment=fragment)
     assert (listed(tab), status(tab)) == expected
     assert tab.run("document.getElementById('clip-title').textContent") == title
@@ -186,8 +186,35 @@ def test_a_link_brings_back_what_was_chosen(tab, page, page_of, html):
     assert "clip=" not in tab.run("location.hash")
     tab.click("#choose-reset")
     tab.choose("choose-model", str(explorer(html)["runs"][0]["view"]))
-    assert tab.run("location.hash") == ""
+    assert tab.run("location.hash") == "#film="
     assert tab.logged == []
+
+
+def test_each_row_is_a_link_to_its_clip(tab, page, page_of, html):
+    page.choose("choose-film", "2")
+    page.choose("choose-order", "scene")
+    links = "[...document.querySelectorAll('#clips-body a')].map(a => a.getAttribute('href'))"
+    fragment, title = (
+        page.run(links)[3],
+        page.run("document.querySelectorAll('#clips-body a')[3].textContent"),
+    )
+    tab.open(page_of(html, "explorer.html"), fragment=fragment)
+    assert tab.run("document.getElementById('clip-title').textContent") == title
+    assert tab.run("document.getElementById('choose-film').selectedOptions[0].text") == "tt2"
+    assert tab.run("document.getElementById('clip-place').textContent") == "4 of 50"
+
+
+def test_a_film_has_a_lane_of_where_the_model_differs(page, html):
+    view = shown_view(page, explorer(html))
+    page.choose("choose-film", "1")
+    wrong = [
+        clip - 50
+        for clip, label, called in zip(view["at"], view["label"], view["called"], strict=True)
+        if 50 <= clip < 100 and label != called
+    ]
+    drawn = blocks(page, ".film:not([hidden]) svg[data-lane='Model differs'] path")
+    assert sorted(int(left) for left, *_ in drawn) == sorted(wrong)
+    assert page.run("document.querySelectorAll('.bar.wrong').length") == 0
 
 
 def test_a_link_to_what_is_not_there_says_so(tab, page_of, html):
@@ -206,7 +233,7 @@ def test_a_link_to_what_is_not_there_says_so(tab, page_of, html):
 def test_a_clip_can_be_cited_and_linked(page, html):
     clips = explorer(html)["clips"][0]
     first = listed(page)[0]
-    page.click("#clips-body button")
+    page.click("#clips-body .open")
     for button in (1, 2):
         page.click(f"#clip .more button:nth-child({button})")
     link, citation = page.run("copied")
@@ -235,6 +262,7 @@ def test_the_listed_clips_are_saved_as_a_table(page, html, results):
     page.choose("choose-film", "1")
     page.choose("choose-level", "3")
     rows = table(page)
+    page.run("document.getElementById('show-all').click()")
     ids = explorer(html)["clips"][0]["ids"]
     assert [row["id"] for row in rows] == [ids[at] for at in listed(page)]
     view = shown_view(page, explorer(html))
@@ -254,6 +282,7 @@ def test_a_table_has_no_formula(tab, results, page_of):
     names = {"tt0": "=HYPERLINK(0)", "tt1": '+1, "x"', "tt2": "@a\nb", "tt3": "'=1"}
     tab.prefer()
     tab.open(page_of(render_report([renamed(results["first"], names)]), "formula.html"))
+    tab.choose("choose-film", "")
     tab.run(CAPTURE)
     titles = {row["title"] for row in table(tab)}
     assert titles == {f"'{name}" for name in names.values()}
@@ -285,6 +314,7 @@ def minutes(results):
 def test_minutes_are_called_by_their_time_on_a_round_axis(tab, minutes, page_of):
     tab.prefer()
     tab.open(page_of(render_report([minutes]), "minutes.html"))
+    tab.choose("choose-film", "")
     ticks = tab.run(
         "[...document.querySelector('.axis').children].map(s => [s.textContent, s.style.left])"
     )
@@ -295,7 +325,7 @@ def test_minutes_are_called_by_their_time_on_a_round_axis(tab, minutes, page_of)
     gaps = blocks(tab, ".film:first-child .absent")
     assert [(left, right) for left, right, *_ in gaps] == [(0, 10), (270, 280)]
     tab.choose("choose-order", "scene")
-    assert tab.run("document.querySelector('#clips-body button').textContent") == (
+    assert tab.run("document.querySelector('#clips-body .open').textContent") == (
         "Film number 1 (1990), 0:01:00–0:02:00"
     )
     assert "scene" not in tab.run("document.querySelector('#clips-body').innerText")
@@ -325,8 +355,9 @@ def play(tab, folder):
 def test_films_are_played_from_a_folder_and_nowhere_else(tab, minutes, page_of):
     tab.prefer()
     tab.open(page_of(render_report([minutes]), "minutes.html"))
+    tab.choose("choose-film", "0")
     tab.choose("choose-order", "scene")
-    tab.click("#clips-body button")
+    tab.click("#clips-body .open")
     for folder, address in FOLDERS.items():
         play(tab, folder)
         sources = tab.run("[...document.querySelectorAll('#clip source')].map(s => s.src)")

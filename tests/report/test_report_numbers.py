@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score, f1_score
 
+from obygaze_features.common.package import reference_json
 from obygaze_features.manifests import Manifest
 from obygaze_models.report.page import render_report
 from tests.report.conftest import as_obygaze12, with_annotators
@@ -68,7 +69,7 @@ def test_all_numbers_beside_two_annotators(results, tmp_path):
     )
     for concept in ("Look", "Body"):
         marks = [[concept in names for names in of.concepts] for of in (first, second)]
-        kappa = float(tips(html, "Look, ")[f"{concept}, kappa"].replace("−", "-"))
+        kappa = float(tips(html, "Look, kappa")[f"{concept}, kappa"].replace("−", "-"))
         assert kappa == pytest.approx(cohen_kappa_score(*marks), abs=0.0051)
 
 
@@ -87,10 +88,48 @@ def test_the_figures_show_the_runs_numbers(results):
     best = max(run.run.record.scores, key=lambda entry: entry.mean["f1"])
     scores = tips(html, f"{best.model}, model")
     assert scores[f"{best.model}, model"].startswith(f"{best.mean['f1']:.2f} (")
-    errors = tips(html, "All films, ")
+    errors = tips(html, "Look, interval ") | tips(html, "Body, interval ")
     for factor in ("Look", "Body"):
-        shown = float(errors[f"All films, {factor}"].split(" (")[0].replace("−", "-"))
-        assert shown == pytest.approx(oracle.errors(0, best.model, "all", factor), abs=0.0051)
+        (shown,) = (text for name, text in errors.items() if name.startswith(f"{factor}, interval"))
+        assert float(shown.split(" (")[0].replace("−", "-")) == pytest.approx(
+            oracle.errors(0, best.model, "all", factor), abs=0.0051
+        )
+
+
+def test_the_concepts_figures_have_one_order_and_whole_names(results, tmp_path):
+    """By the share of Sure clips that have the concept, less that of the lowest level."""
+    run = with_annotators(results["films"], tmp_path / "manifest")
+    html, oracle = render_report([run]), Oracle([run.run.folder])
+    marked = {
+        name: oracle.marked(0, name, "S") - oracle.marked(0, name, "HN")
+        for name in ("Look", "Body", "Posture")
+    }
+    order = sorted(marked, key=marked.get, reverse=True)
+    section = html.partition('id="concepts"')[2].partition("</section>")[0]
+    figures = re.findall(r"<svg.*?</svg>", section, re.S)
+    assert len(figures) == 4
+    for svg in figures:
+        rows = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if text in marked]
+        assert rows == order
+    rows = re.findall(r"<text[^>]*>([^<]* clips)</text>", figures[-1])
+    assert rows == ["Easy Negative clips", "Hard Negative clips", "Sure clips"]
+
+
+def test_gamma_of_each_film_is_drawn(results, tmp_path):
+    run = with_annotators(results["films"], tmp_path / "manifest")
+    shown = tips(render_report([run]), "tt0: ")
+    manifest = Manifest.load(tmp_path / "manifest")
+    first, second = (manifest.labels(f"annotator{number}").level_of for number in (1, 2))
+    for film in ("tt0", "tt1", "tt2", "tt3"):
+        pairs = [(first[clip], second[clip]) for clip in first if clip.startswith(film)]
+        observed = np.mean([reference_distance(a, b) for a, b in pairs])
+        expected = np.mean([reference_distance(a, b) for a, _ in pairs for _, b in pairs])
+        assert float(shown[film]) == pytest.approx(1 - observed / expected, abs=0.05)
+
+
+def reference_distance(a, b):
+    paper = reference_json("scheme-obygaze.json")["distances"]
+    return paper["matrix"][paper["levels"].index(a)][paper["levels"].index(b)]
 
 
 def test_the_strips_show_levels_and_where_the_model_differs(results, tmp_path):

@@ -203,7 +203,7 @@ def test_the_papers_film_figures_stand_beside_its_model(results):
     ]
     page = Page(render_report([with_record(run, scores=scores)]))
     heads = next(row for row in page.rows if row and row[0] == "Film")
-    assert heads == ["Film", "Sure", "Clips", "F1 positive", "Paper"]
+    assert heads == ["Film", "Sure", "Clips", "Clips tested", "F1 positive", "Paper"]
     assert "Paper" not in next(
         row for row in Page(render_report([results["films"]])).rows if row and row[0] == "Film"
     )
@@ -217,6 +217,39 @@ def test_films_are_sorted_by_their_share_of_the_highest_level(results):
     titles = [attrs["href"] for tag, attrs in page.tags if "#film=" in attrs.get("href", "")]
     assert titles[0] == "#film=tt2"
     assert page.row("tt2")[0] == "100%"
+
+
+def test_each_film_says_how_many_of_its_clips_were_tested(run):
+    tested = {clip for fit in run.said for clip in fit.ids}
+    page = Page(render_report([run]))
+    for film in ("tt0", "tt3"):
+        clips = [clip for clip in run.clips if clip.startswith(film)]
+        assert page.row(film)[2] == f"{len(tested & set(clips))} of {len(clips)}"
+
+
+def test_what_stands_above_the_title_names_a_task_once(run, results):
+    names = [
+        re.search('class="kicker">(.*?)</p>', render_report([one]))[1]
+        for one in (with_record(run, goal="HN vs S, test on HN vs S"), run)
+    ]
+    assert names == ["HN vs S", "HN vs S, test on EN vs S, EN+HN vs S"]
+
+
+def test_the_runs_of_a_page_are_folded_into_one_line(results):
+    html = render_report(list(results.values()))
+    methods = html.partition('id="methods"')[2]
+    fold = re.search(r"<details>\s*<summary>What was run: 5 runs</summary>(.*)", methods, re.S)[1]
+    assert [fold.count(f'<details class="run"><summary>{name}</summary>') for name in results] == (
+        [1] * 5
+    )
+    assert methods.count("What was run") == 1
+
+
+def test_made_up_features_of_any_run_are_said_at_the_top(results):
+    warnings = [RunWarning("synthetic", "", "it is random")]
+    other = with_record(results["second"], warnings=warnings)
+    page = Page(render_report([results["first"], other]))
+    assert page.text.index("Not a real result: it is random") < page.text.index("Found")
 
 
 def test_one_film_tested_is_said_before_anything_else(run):

@@ -234,8 +234,8 @@ def test_films_without_frames_have_an_axis_of_clips(page, short_run):
     shown = {
         name for clip in short_run.clips.values() if clip.film == BARE for name in clip.concepts
     }
-    assert lanes[:2] == ["Labels of clips", "Model, by clip"]
-    assert set(lanes[2:]) == shown
+    assert lanes[:3] == ["Labels of clips", "Model, by clip", "Model differs"]
+    assert set(lanes[3:]) == shown
     page.choose("choose-film", "")
     assert page.run("document.querySelectorAll('.film .plot').length") == 12
     assert page.run("document.querySelectorAll('.counts button').length") == 12

@@ -1,6 +1,5 @@
 // Where a film's clips are on its axis: in seconds where these are known, else by scene number.
 const TICKS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200];
-const LETTERS = "ABCDEF";
 
 function clip_axis(view, film, clips) {
   if (film.timed) {

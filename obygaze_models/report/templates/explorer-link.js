@@ -1,12 +1,13 @@
 // What is chosen, in the page's address: #run=...&film=...&clip=..., by names, so that it outlives the page.
-const CHOICES = ["film", "level", "match", "which", "order"];
+const CHOICES = ["level", "match", "which", "order"];
 const FIRST = { film: "", level: "", match: "all", which: "all", order: "most" };
 let restoring = true; // until the address is read
 let clip_in_address = "";
 
 const ours = (fragment) => /^#(run|model|class|film|level|concepts|match|which|order|clip)=/.test(fragment);
 
-function chosen_names() {
+// A page that was just opened has no names; else a missing film is all films.
+function chosen_names(clip = clip_in_address) {
   const names = new URLSearchParams();
   const run = data.runs[view.run];
   const model = (number) => [data.views[number].model, data.views[number].task].filter(Boolean).join(": ");
@@ -14,14 +15,16 @@ function chosen_names() {
   if (view.number !== run.view) names.set("model", model(view.number));
   if (view.several && view.spoken !== view.classes.length - 1) names.set("class", view.classes[view.spoken]);
   const values = {
-    film: chosen.film.value === "" ? "" : view.clips.films[chosen.film.value].id,
     level: chosen.level.value === "" ? "" : view.clips.levels[chosen.level.value].code,
     match: chosen.match.value, which: chosen.which.value, order: chosen.order.value,
   };
   for (const name of CHOICES) if (values[name] !== FIRST[name]) names.set(name, values[name]);
   const concepts = ticked().map((concept) => view.clips.concepts[concept]);
   if (concepts.length) names.set("concepts", concepts.join("|"));
-  if (clip_in_address) names.set("clip", clip_in_address);
+  const [film, opens_on] = [chosen.film.value, String(first_film())];
+  if (film !== "" && (film !== opens_on || names.size || clip)) names.set("film", film_id());
+  if (clip) names.set("clip", clip);
+  else if (film === "" && !names.size) names.set("film", "");
   return names;
 }
 

@@ -3,10 +3,13 @@ const BARS = { top: 12, bottom: 92 };
 const LANE = 11;
 const SET_LANE = 12;
 
-function strips(view, open) {
-  const films = view.clips.films.map((film) => ({ film, clips: [] }));
-  view.clips.film.forEach((film, clip) => films[film].clips.push(clip));
-  return films.map(({ film, clips }, place) => strip(view, film, clips, place, open));
+const strips = (view, open) => film_clips(view).map((clips, place) => strip(view, view.clips.films[place], clips, place, open));
+
+// Each film's clips.
+function film_clips(view) {
+  const films = view.clips.films.map(() => []);
+  view.clips.film.forEach((film, clip) => films[film].push(clip));
+  return films;
 }
 
 // A film alone is shown on an axis that can be zoomed, with a lane for each concept.
@@ -46,7 +49,7 @@ function strip(view, film, clips, place, open) {
   const half = (BARS.top + BARS.bottom) / 2;
   svg.append(make("line", { class: "half", x1: 0, x2: 1000, y1: half, y2: half, role: "presentation" }));
   const plot = make("div", { class: "plot" }, svg, axis_words(view, film, clips, axis, across));
-  const body = make("div", { class: "strip" }, scale(view, height, shift), plot);
+  const body = make("div", { class: sets.length ? "strip with-names" : "strip" }, scale(view, height, shift), plot);
   const element = make("div", {}, make("div", { class: "scroll" }, body), readout);
   const content = make("div", {}, element);
   const section = make("section", { class: "film", "aria-labelledby": `film-${place}` }, title, line, content);
@@ -81,7 +84,7 @@ function clip_mark(view, clip, x, width, levels, shift) {
   } else {
     const wrong = differs(view, clip);
     const tall = Math.max(1.5, value * (BARS.bottom - BARS.top));
-    mark.append(make("rect", { class: wrong ? "bar wrong" : "bar", x, y: BARS.bottom - tall, width: inner, height: tall }));
+    mark.append(make("rect", { class: "bar", x, y: BARS.bottom - tall, width: inner, height: tall }));
     if (wrong) mark.append(make("rect", { class: "flag", x, y: 1, width: inner, height: 7 }));
   }
   const y = lane(view.clips.level[clip], levels);
@@ -99,7 +102,7 @@ function scale(view, height, shift) {
     word.style.top = `${y + shift}px`;
     words.append(word);
   };
-  sets.forEach((_, row) => put(LETTERS[row], row * SET_LANE - shift + SET_LANE / 2 - 1));
+  sets.forEach((labels, row) => put(labels.name, row * SET_LANE - shift + SET_LANE / 2 - 1));
   put("1", BARS.top);
   put(".5", (BARS.top + BARS.bottom) / 2);
   put("0", BARS.bottom - 3);
@@ -125,12 +128,10 @@ function axis_words(view, film, clips, axis, across) {
   return words;
 }
 
-// Which lane is whose, and what their colours say; empty without further label sets.
+// What the colours of the lanes of further label sets say; empty without such sets.
 function sets_legend(view) {
   if (!view.clips.sets.length) return [];
-  const names = view.clips.sets.map((labels, row) => `${LETTERS[row]} ${labels.name}`).join(", ");
-  const levels = view.clips.levels.map((level) => make("li", {}, level_key(level), ` ${level.code} (${level.name})`));
-  return [make("li", {}, `lanes on top: ${names}`), ...levels];
+  return view.clips.levels.map((level) => make("li", {}, level_key(level), ` ${level.code} (${level.name})`));
 }
 
 function level_key(level) {

@@ -1,5 +1,5 @@
 // A film on one time axis that can be zoomed: pictures, annotators, clips, frames and moments.
-const LANE_HEIGHT = { level: 18, clip: 56, frame: 56, moment: 12, concept: 12 };
+const LANE_HEIGHT = { level: 18, clip: 56, differs: 8, frame: 56, moment: 12, concept: 12 };
 const SHORTEST_S = 4;
 const PICTURE_WIDTH = 76;
 const TICK_WIDTH = 64;
@@ -84,6 +84,8 @@ function timeline(view, film, clips, open) {
   const list = lane("Labels of clips", LANE_HEIGHT.level, "Clips in time; arrows move, Enter opens, plus and minus zoom, 0 shows all", marks, { role: "listbox", tabindex: 0 });
   const bars = shown.map((span, at) => chance_mark(view, span, order[at]));
   lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${named(view, view.spoken)} of each clip`, [...bars, half(LANE_HEIGHT.clip)]);
+  const wrong = bounds.filter((_, at) => differs(view, order[at]));
+  lane("Model differs", LANE_HEIGHT.differs, `Model and annotators differ on ${count(wrong.length, "clip")}`, [blocks(wrong, 0, LANE_HEIGHT.differs, "flag")]);
   const rows = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   if (rows) {
     lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(rows, "frame")}`,
@@ -262,7 +264,7 @@ function chance_mark(view, span, clip) {
   const height = LANE_HEIGHT.clip;
   const value = said(view, clip);
   const tall = value === null ? 4 : Math.max(1.5, value * height);
-  const name = value === null ? "gap" : differs(view, clip) ? "clip bar wrong" : "clip bar";
+  const name = value === null ? "gap" : "clip bar";
   return make("rect", { class: name, x: span.start, y: height - tall, width: span.end - span.start, height: tall });
 }
 
@@ -284,8 +286,6 @@ function timeline_notes(view, film) {
   for (const level of levels.values()) {
     legend.append(make("li", {}, level_key(level), ` ${level.code} (${level.name})`));
   }
-  const differ = make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, make("rect", { class: "bar wrong", x: 9, y: 2, width: 6, height: 14 }));
-  legend.append(make("li", {}, differ, " model and annotators differ"));
   const hint = make("span", { class: "hint" }, "Turn the wheel or pinch to zoom, drag to move, double click to see all; a click opens the clip.");
   const notes = [" The lines are at .5."];
   if (film.pasted) notes.push("Where the clips are in the film is unknown: they follow each other in scene order, without annotators’ segments.");

@@ -1,4 +1,5 @@
 // The film explorer: what is chosen, the strips and the list that follow from it.
+const FIRST_ROWS = 10;
 const STEP = 50;
 const chosen = Object.fromEntries(
   ["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
@@ -6,7 +7,7 @@ const chosen = Object.fromEntries(
 let view = null;
 let drawn = [];
 let listed = [];
-let showing = STEP;
+let showing = FIRST_ROWS;
 
 function options(select, pairs, all) {
   const before = select.value;
@@ -33,13 +34,17 @@ function offer_models() {
   chosen.model.value = data.runs[run].view;
 }
 
+// A page opens on one film; another run or model shows the same film, if it has it.
 function choose_view() {
+  const film = view && film_id();
   view = open_view(Number(chosen.model.value));
   const clips = view.clips;
   options(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
   chosen["shown-class"].value = view.spoken;
   chosen["shown-class"].parentElement.hidden = !view.several;
   options(chosen.film, by_title(clips.films), "all films");
+  const place = film === null ? first_film() : clips.films.findIndex((entry) => entry.id === film);
+  chosen.film.value = place < 0 ? "" : place;
   options(chosen.level, clips.levels.map((level, place) => [place, `${level.code}: ${level.name}`]), "all levels");
   offer_concepts(clips);
   draw();
@@ -56,10 +61,25 @@ function positives(clips) {
   return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
 
+// The id of the chosen film; empty for all films.
+const film_id = () => (chosen.film.value === "" ? "" : view.clips.films[chosen.film.value].id);
+
+// The films' places, those with the largest share of what the model looks for first.
+function by_share() {
+  const films = film_clips(view);
+  const shares = films.map((clips) => positives(clips) / clips.length);
+  return films.map((_, place) => place).sort((a, b) => shares[b] - shares[a]);
+}
+
+// The film that a page opens on: the first that was tested.
+function first_film() {
+  const tested = new Set(view.at.map((clip) => view.clips.film[clip]));
+  return by_share().find((place) => tested.has(place)) ?? 0;
+}
+
 function draw() {
   drawn = strips(view, open_drawn);
-  const share = new Map(drawn.map((drawing) => [drawing, positives(drawing.clips) / drawing.clips.length]));
-  find("strips").replaceChildren(...[...drawn].sort((a, b) => share.get(b) - share.get(a)).map((drawing) => drawing.section));
+  find("strips").replaceChildren(...by_share().map((place) => drawn[place].section));
   find("sets-legend").replaceChildren(...sets_legend(view));
   find("about-run").textContent = about_run();
   for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
@@ -115,12 +135,14 @@ function filter() {
     one.line.textContent = film_line(one.clips);
     if (!one.timeline_shown) one.line.append(" ", timeline_button(place));
   });
-  find("strips-legend").hidden = find("sets-legend").hidden = drawn.every((one) => one.section.hidden || one.timeline_shown);
+  const closely = drawn.every((one) => one.section.hidden || one.timeline_shown);
+  find("strips-legend").hidden = find("sets-legend").hidden = closely;
+  find("strips-order").hidden = closely;
   const key = ORDER[chosen.order.value];
   const ranked = [...matches].map((clip) => [key(clip), clip]);
   ranked.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
   listed = ranked.map(([, clip]) => clip);
-  showing = STEP;
+  showing = FIRST_ROWS;
   list();
   write_address();
 }
@@ -148,7 +170,8 @@ function film_line(clips) {
 
 function list() {
   const body = find("clips-body");
-  body.replaceChildren(...listed.slice(0, showing).map((clip, place) => list_row(clip, place)));
+  const names = chosen_names(view.clips.ids[listed[0]]);
+  body.replaceChildren(...listed.slice(0, showing).map((clip, place) => list_row(clip, place, names)));
   const shown = Math.min(showing, listed.length);
   const total = view.clips.ids.length;
   find("clips-status").textContent = listed.length
@@ -172,9 +195,10 @@ function choice() {
 const concept_words = () =>
   ticked().map((concept) => view.clips.concepts[concept]).join(chosen.match.value === "any" ? " or " : " and ") || "any";
 
-function list_row(clip, place) {
+function list_row(clip, place, names) {
   const film = film_of(view, clip);
-  const name = make("button", { type: "button", class: "open", "aria-haspopup": "dialog", "data-clip": clip }, `${film.title}, ${scene(view, clip)}`);
+  names.set("clip", view.clips.ids[clip]);
+  const name = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, `${film.title}, ${scene(view, clip)}`);
   const level = level_of(view, clip);
   const row = make("tr", { role: "row" });
   const cell = (title, tag = "td") => {
@@ -192,7 +216,7 @@ function list_row(clip, place) {
   const value = said(view, clip);
   if (value === null) model.append(make("em", {}, `no prediction: ${gap(view, clip)}`));
   else {
-    const bar = make("span", { class: differs(view, clip) ? "meter wrong" : "meter", "aria-hidden": "true" }, make("span"));
+    const bar = make("span", { class: "meter", "aria-hidden": "true" }, make("span"));
     bar.firstChild.style.width = `${value * 100}%`;
     model.append(make("data", { value }, probability(value)), bar, make("small", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "≠ differ" : "= agree"));
   }
@@ -227,11 +251,13 @@ function more(number) {
   const from = showing;
   showing = number;
   list();
-  find("clips-body").rows[from]?.querySelector("button").focus();
+  find("clips-body").rows[from]?.querySelector(".open").focus();
 }
 find("clips-body").addEventListener("click", (event) => {
-  const button = event.target.closest("button.open");
-  if (button) open_clip(view, Number(button.dataset.clip), listed);
+  const link = event.target.closest(".open");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own ways to open a link
+  event.preventDefault();
+  open_clip(view, Number(link.dataset.clip), listed);
 });
 
 find("explorer-app").hidden = false;
