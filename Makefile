@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow lint bench faults fuzz gpu docs clean
+.PHONY: help demo test slow lint bench faults fuzz gpu docs picture clean
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
@@ -21,6 +21,7 @@ help:
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
+	@echo "make picture the picture of a report in README, docs/report.png"
 	@echo "make clean   remove the environment and what was built"
 
 $(READY): pyproject.toml constraints.txt
@@ -63,5 +64,8 @@ docs: $(READY)
 	@$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
+picture: $(READY)
+	@$(BIN)/python -m docs.pictures
+
 clean:
-	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist demo docs/_build docs/notebooks docs/pictures docs/reference/commands .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
