@@ -12,8 +12,12 @@ from typing import Any
 from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
 
+import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
+from docs.pictures import write_pictures
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -26,9 +30,10 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages, and bring the notebooks into the site's folder."""
+    """Write the commands' pages and the pictures; bring the notebooks into the site's folder."""
     docs = Path(app.srcdir)
     write_pages(docs / "reference/commands")
+    write_pictures(docs / "pictures")
     notebooks = docs / "notebooks"
     notebooks.mkdir(exist_ok=True)
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
@@ -90,7 +95,7 @@ def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
     """Turn `obygaze ...` and `of.Name` in the text into links."""
     standard, python = app.env.get_domain("std"), app.env.get_domain("py")
     for literal in list(tree.findall(nodes.literal)):
-        if isinstance(literal.parent, nodes.reference) or next_title(literal):
+        if isinstance(literal.parent, nodes.reference) or in_title(literal):
             continue
         text = literal.astext()
         if command := find_command(text):
@@ -107,7 +112,7 @@ def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
                     break
 
 
-def next_title(node: nodes.Node) -> bool:
+def in_title(node: nodes.Node) -> bool:
     """Whether a node is in a title."""
     parent = node.parent
     while parent is not None and not isinstance(parent, nodes.title):
@@ -132,6 +137,52 @@ def find_command(text: str) -> str | None:
     return next((path for path in reversed(found) if path in paths), None)
 
 
+class Thesaurus(SphinxDirective):
+    """Levels, sub-constructs and concepts, as the label scheme has them."""
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        scheme = of.obygaze_scheme()
+        lines = ["### Levels", ""]
+        for level in scheme.levels:
+            lines += [f"{level.name} ({level.code})", f": {level.about}", ""]
+        lines += ["### Sub-constructs of objectification", ""]
+        for name, about in scheme.sub_constructs.items():
+            lines += [name, f": {about}", ""]
+        lines += ["### Concepts", ""]
+        for concept in scheme.concepts:
+            parts = [concept.about, "; ".join(concept.instances)]
+            text = ": ".join(part for part in parts if part)
+            examples = f" For example {'; '.join(concept.examples)}." if concept.examples else ""
+            further = f" MObyGaze adds {'; '.join(concept.further)}." if concept.further else ""
+            lines += [concept.name, f": {text}.{examples}{further}", ""]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def check_site(app: Sphinx, exception: Exception | None) -> None:
+    """Fail where a page loads something from another host, or a public name has no entry."""
+    if exception or app.builder.name != "html":
+        return
+    problems = [
+        f"{path}: loads {address}"
+        for path in Path(app.outdir).rglob("*.html")
+        for address in foreign_addresses(path.read_text(encoding="utf-8"))
+    ]
+    documented = app.env.get_domain("py").objects
+    names = set(app.config.obygaze_names.values())
+    problems += [f"{name} is public and on no page" for name in names if name not in documented]
+    if problems:
+        raise ExtensionError("\n".join(sorted(problems)))
+
+
+def foreign_addresses(page: str) -> list[str]:
+    """What a page loads from another host."""
+    loaded = (
+        r"""<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=["']((?:https?:)?//[^"']+)"""
+    )
+    return re.findall(loaded, page, re.IGNORECASE)
+
+
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
     """Leave out what scikit-learn adds to every class, the same for all."""
     return skip or re.fullmatch(r"set_\w+_request", name) is not None
@@ -143,7 +194,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.add_lexer(language, TextLexer)
     app.connect("autodoc-skip-member", skip_member)
     app.add_config_value("obygaze_names", public_names(), "")
+    app.add_directive("thesaurus", Thesaurus)
     app.connect("builder-inited", write_sources)
+    app.connect("build-finished", check_site)
     app.connect("source-read", redirect_links)
     app.connect("missing-reference", resolve_name)
     app.connect("doctree-resolved", link_code)
