@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow lint bench faults gpu docs picture clean
+.PHONY: help demo test slow lint bench faults fuzz gpu docs picture clean
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
@@ -17,6 +17,7 @@ help:
 	@echo "make slow    tests that repeat or time things at length"
 	@echo "make lint    style, types, and which room may import which"
 	@echo "make faults  long runs that kill and corrupt things"
+	@echo "make fuzz    thousands of damaged and forged inputs; prints its counts"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
@@ -48,6 +49,9 @@ lint: $(READY)
 
 faults: $(READY)
 	@$(BIN)/python -m pytest -m faults
+
+fuzz: $(READY)
+	@$(BIN)/python -m pytest -m fuzz tests/fuzz
 
 gpu: $(READY)
 	@$(BIN)/python -m pytest -m gpu

@@ -24,7 +24,8 @@ from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.plugins import plugin_errors
 from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
-from obygaze_models.persistence import load_model, read_about
+from obygaze_models.model_header import About, damaged, read_about
+from obygaze_models.persistence import load_model
 from obygaze_models.stores import (
     StoreLike,
     open_stores,
@@ -215,6 +216,7 @@ def predict(
         them is `UNSURE`.
     """
     estimator, about = load_model(Path(model))
+    about.check()
     classes = about["classes"]
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
         raise ExperimentError(
@@ -222,6 +224,8 @@ def predict(
             f"{counted(len(classes), 'class', 'classes')})"
         )
     clips = _read_clips(about, store, ids)
+    if max(estimator.classes_) >= len(classes):
+        raise damaged(Path(model), f"it has more classes than {', '.join(classes)}")
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
         probabilities[:, estimator.classes_] = estimator.predict_proba(clips.features)
@@ -386,8 +390,10 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     store
         From `open_store`.
     """
-    features = about.get("features")
-    if not isinstance(features, Mapping) or "backbone" not in features:
+    about = about if isinstance(about, About) else About(about, "the model")
+    about.check()
+    features = about.get("features", {})
+    if "backbone" not in features:
         raise ExperimentError(
             "the model does not say which features it fits; train it again: obygaze models run"
         )

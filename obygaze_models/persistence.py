@@ -22,15 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder, read_format
-from obygaze_features.common.text import first_line, is_folder_of
+from obygaze_features.common.files import new_folder
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
+from obygaze_models.model_header import (
+    FORMAT,
+    FORMAT_VERSION,
+    HEADER,
+    About,
+    damaged,
+    digest_of,
+    read_header,
+)
 
-FORMAT = "obygaze-model"
-FORMAT_VERSION = 2
-HEADER, ARRAYS = "model.json", "model.safetensors"
-MAKE = "obygaze models train"
+ARRAYS = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _OWN = re.compile(r"obygaze_models\.estimators\.\w+:\w+")
@@ -109,17 +115,19 @@ def save_model(
     with new_folder(path) if durable else _within(path) as folder:
         for name, data in files.items():
             (folder / name).write_bytes(data)
-        text = json.dumps(header | {"sha256": _digest(header)}, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(
+            header | {"sha256": digest_of(header)}, ensure_ascii=False, allow_nan=False
+        )
         # The bytes of `to_json`, sooner: a model lists thousands of clips.
         (folder / HEADER).write_bytes(msgspec.json.format(text.encode(), indent=2) + b"\n")
 
 
-def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
+def load_model(path: str | Path) -> tuple[Any, About]:
     """Read a model that `save_model` wrote: the estimator, and its description."""
     from safetensors.numpy import load
 
     path = Path(path)
-    header = _read_header(path)
+    header = read_header(path)
     requires = header.get("requires", {})
     for kind in requires.keys() - (trusted_classes().keys() if requires else ()):
         raise ExperimentError(
@@ -133,36 +141,16 @@ def load_model(path: str | Path) -> tuple[Any, dict[str, Any]]:
         tree = header["model"]
         model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
         _try_out(model)
-        return model, dict(header["about"])
+        return model, header["about"]
     except ObygazeError as problem:
-        raise _damaged(path, str(problem)) from None
+        raise damaged(path, str(problem)) from None
     except Exception as problem:  # whoever edits the files can cause any; none of their code runs
-        raise _damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
+        raise damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
 
 
 def check_savable(model: Any) -> None:
     """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
     _encode(model, "model", _Parts())
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """A model's description, without loading it."""
-    return dict(_read_header(Path(path))["about"])
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    if not (path / HEADER).is_file():
-        # A folder of models, or a run, which keeps them two folders further down.
-        for pattern in ("*", "models/*/*"):
-            if inside := sorted(path.glob(f"{pattern}/{HEADER}")):
-                raise ExperimentError(
-                    f"{is_folder_of(path, 'model', inside[0].parent)} "
-                    f"(all of them: obygaze models list {path})"
-                )
-    header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
-    if header.pop("sha256", None) != _digest(header):
-        raise _damaged(path / HEADER, "its digest differs")
-    return header
 
 
 def _read_file(path: Path, digest: str | None) -> bytes:
@@ -171,7 +159,7 @@ def _read_file(path: Path, digest: str | None) -> bytes:
     except OSError as problem:
         raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise _damaged(path, "its digest differs")
+        raise damaged(path, "its digest differs")
     return data
 
 
@@ -454,14 +442,3 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ExperimentError(f"{name} has {value!r} where a text is expected")
     return value
-
-
-def _digest(header: Mapping[str, Any]) -> str:
-    """Of the header's content, so that spaces and line ends do not matter."""
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
-
-
-def _damaged(path: Path, reason: str) -> ExperimentError:
-    return ExperimentError(
-        f"{path} is damaged, or was edited ({reason}); train the model again ({MAKE})"
-    )

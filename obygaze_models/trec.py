@@ -24,7 +24,7 @@ from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.inference import predict
 from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision, trec_ranks
-from obygaze_models.persistence import read_about
+from obygaze_models.model_header import read_about
 from obygaze_models.stores import StoreLike, open_stores
 from obygaze_models.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.warnings import RunWarning

@@ -33,7 +33,8 @@ REFERENCE_S = 0.1
 CPU_LIMITS = {
     "annotations": 40, "backbones": 90, "bias": 20, "command": 25, "common": 10, "docs": 10,
     "estimators": 260, "exchange": 80, "experiments": 200, "explain": 45, "extraction": 190,
-    "figures": 20, "golden": 45, "language": 30, "manifests": 35, "report": 160, "reproduce": 50,
+    "faults": 5, "figures": 20, "fuzz": 40, "golden": 45, "language": 30, "manifests": 35,
+    "report": 160, "reproduce": 50,
     "retrieval": 40, "saliency": 25, "store": 160, "test_docs.py": 140,
     "test_front_door.py": 30, "test_notebooks.py": 60, "video": 60, "docstrings": 10,
 }  # fmt: skip

@@ -19,6 +19,8 @@ from obygaze_features.common.package import missing_extra
 from obygaze_features.common.text import printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError
 
+MAX_ERROR = 1500
+"""Characters of an error that are printed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -212,7 +214,10 @@ class RootGroup(LazyGroup):
         except ObygazeError as error:
             if ctx.params.get("debug"):
                 raise
-            click.echo(f"Error: {error}", err=True)
+            text = str(error)
+            if len(text) > MAX_ERROR:  # it quotes what somebody else wrote
+                text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
+            click.echo(f"Error: {text}", err=True)
             ctx.exit(error.exit_code)
         except ModuleNotFoundError as error:
             extra = {"features": "extract", "report": "report"}.get(ctx.invoked_subcommand or "")

@@ -128,14 +128,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file in one step."""
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; give the name of a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _write_beside(path, data)
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    write_files({path: data}, overwrite=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -143,12 +136,31 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
-    """Write several files; none if one of them exists."""
+def write_files(files: Mapping[Path, str | bytes], *, overwrite: bool = False) -> None:
+    """Write several files; none if one of them exists, or cannot be written.
+
+    Those after the first describe it: while they are replaced they are missing, so that none ever
+    stands beside a first file that it is not of.
+    """
     for path in files:
         refuse_to_overwrite(path, overwrite=overwrite)
-    for path, text in files.items():
-        write_text(path, text)
+    temporaries: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not _is_in_unfinished(path):
+                clear_unfinished(path)
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            temporaries[path] = _write_beside(path, data)
+        for path in list(files)[1:]:
+            path.unlink(missing_ok=True)
+        for path, temporary in temporaries.items():
+            os.replace(temporary, path)
+        for folder in {path.parent for path in files}:
+            sync_folder(folder)
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:

@@ -18,6 +18,7 @@ from obygaze_features.common.files import (
     refuse_to_overwrite,
     to_json,
     write_bytes,
+    write_files,
     write_text,
 )
 from obygaze_features.common.tables import Table, read_table
@@ -424,6 +425,6 @@ def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Pat
     if id_problem(part.name):
         raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
     path = folder / kind / f"{part.name}.csv"
-    write_text(path.with_suffix(".json"), to_json(dict(part.about)))
-    write_text(path, part.to_csv())
+    about = to_json(dict(part.about))
+    write_files({path: part.to_csv(), path.with_suffix(".json"): about}, overwrite=True)
     return path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,44 +110,108 @@ def _done_rows(
             advance(len(ids))
 
 
+class _Hdf5Output:
+    """A file that HDF5 writes to. Where a write fails HDF5 crashes, so it is not told."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("r+b", buffering=0)
+        self._error: OSError | None = None
+        self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
+
+    def check(self) -> None:
+        """Raise what a write failed with."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        self._try(lambda: self._write_all(rest))
+        return size
+
+    def truncate(self, size: int) -> int:
+        self._try(lambda: self._file.truncate(size))
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer) or 0
+
+    read = readinto  # by which h5py knows a file
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def _write_all(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def _try(self, action: Callable[[], object]) -> None:
+        try:
+            if self._error is None:
+                action()
+        except OSError as problem:
+            self._error = problem
+
+
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     import h5py
 
+    with contextlib.closing(_Hdf5Output(path)) as output:
+        try:
+            with h5py.File(output, "w") as file:
+                _fill_hdf5(file, output, store, specs)
+        finally:
+            output.check()
+
+
+def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[ArraySpec]) -> None:
+    import h5py
+
     text = h5py.string_dtype()
-    with h5py.File(path, "w") as file:
-        file.attrs.update({key: store.attributes[key] for key in _ABOUT})
-        arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
-        file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
-        file[ITEMS] = store.location.read(fmt.ITEMS).decode("utf-8")
-        file[fmt.STATUS] = store.status
-        for name, column in (
-            (fmt.IDS, store.ids),
-            (SOURCES, [store.sources[item] or "" for item in store.ids]),
-            (REASONS, [store.failures.get(item, "") for item in store.ids]),
-        ):
-            file.create_dataset(name, data=column, dtype=text)
-        for name, row in read_probe(store).items():
-            if name in arrays:
-                file[f"{fmt.PROBE}/{name}"] = row
-        datasets = {}
-        for array in specs:
-            _, chunk_rows = fmt.final_rows(array, len(store))
-            datasets[array.name] = file.create_dataset(
-                array.name,
-                shape=(len(store), *array.shape),
-                dtype=f"<{np.dtype(array.dtype).str[1:]}",
-                chunks=(min(chunk_rows, len(store)), *array.shape),
-                fillvalue=array.fill,
-                fletcher32=True,
-            )
-            datasets[array.name].attrs["meaning"] = array.meaning
-        for rows, values in _done_rows(store, specs):
-            # Runs of rows, as HDF5 is slow at single ones.
-            breaks = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
-            for start, stop in itertools.pairwise(breaks):
-                first = int(rows[start])
-                for name, part in values.items():
-                    datasets[name][first : first + stop - start] = part[start:stop]
+    file.attrs.update({key: store.attributes[key] for key in _ABOUT})
+    arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
+    file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
+    assert store.items  # they are checked
+    file[ITEMS] = _storable([store.location.read(fmt.ITEMS).decode("utf-8")], store)[0]
+    file[fmt.STATUS] = store.status
+    for name, column in (
+        (fmt.IDS, store.ids),
+        (SOURCES, [store.sources[item] or "" for item in store.ids]),
+        (REASONS, [store.failures.get(item, "") for item in store.ids]),
+    ):
+        file.create_dataset(name, data=_storable(column, store), dtype=text)
+    for name, row in read_probe(store).items():
+        if name in arrays:
+            file[f"{fmt.PROBE}/{name}"] = row
+    datasets = {}
+    for array in specs:
+        _, chunk_rows = fmt.final_rows(array, len(store))
+        datasets[array.name] = file.create_dataset(
+            array.name,
+            shape=(len(store), *array.shape),
+            dtype=f"<{np.dtype(array.dtype).str[1:]}",
+            chunks=(min(chunk_rows, len(store)), *array.shape),
+            fillvalue=array.fill,
+            fletcher32=True,
+        )
+        datasets[array.name].attrs["meaning"] = array.meaning
+    for rows, values in _done_rows(store, specs):
+        # Runs of rows, as HDF5 is slow at single ones.
+        breaks = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        for start, stop in itertools.pairwise(breaks):
+            first = int(rows[start])
+            for name, part in values.items():
+                datasets[name][first : first + stop - start] = part[start:stop]
+                output.check()
+
+
+def _storable(texts: list[str], store: Store) -> list[str]:
+    """The texts, if HDF5 can hold them."""
+    if any("\0" in text for text in texts):
+        raise StoreError(
+            f"{store.where}: a text has a zero byte, which HDF5 cannot hold; export Parquet instead"
+        )
+    return texts
 
 
 def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:

@@ -92,8 +92,10 @@ def check_attributes(header: object, ours: Mapping[str, Any]) -> None:
     for key in ("backbone", "preprocessing"):
         if not isinstance(ours.get(key), dict):
             refuse(key, "an object")
-    if not {"name", "weights_sha256"} <= ours["backbone"].keys():
-        refuse("backbone", "an object with name and weights_sha256")
+    backbone = {"config": {}, **ours["backbone"]}
+    types = {"name": str, "weights_sha256": str, "config": dict}
+    if not all(isinstance(backbone.get(key), kind) for key, kind in types.items()):
+        refuse("backbone", "an object with the texts name and weights_sha256, and config an object")
     arrays = ours.get("arrays")
     if not isinstance(arrays, dict) or not arrays:
         refuse("arrays", "an object with a key for each array")

@@ -100,7 +100,7 @@ def explain(
     from dataclasses import asdict
 
     from obygaze_models.explain.clips import explain_clips
-    from obygaze_models.persistence import read_about
+    from obygaze_models.model_header import read_about
 
     if analysis is None:
         if not ids:
@@ -141,7 +141,7 @@ def _analyse(
     from obygaze_features.common.tables import align
     from obygaze_models.explain import analyses
     from obygaze_models.explain.analysis_tables import Analysis, describe_analysis
-    from obygaze_models.persistence import read_about
+    from obygaze_models.model_header import read_about
 
     results: Any
     if analysis == "intervene":

@@ -10,20 +10,23 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import ClipDataset
+from obygaze_models.decoding import read_lines
 from obygaze_models.experiments.evaluate import FitResult, test_rows
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 __all__ = ["Explained", "explain_models", "read_explanations"]
 
 Array = NDArray[Any]
+_Place = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +92,30 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     return "".join(lines)
 
 
+class _Line(msgspec.Struct):
+    """A line of the file."""
+
+    model: str
+    task: str
+    fit: int
+    kind: Kind
+    concepts: tuple[str, ...]
+    ids: list[str]
+    labels: list[str]
+    values: list[list[float]]
+    amounts: list[list[float]] | None = None
+    intercept: list[float] | None = None
+    residual: list[float] | None = None
+    steps: list[list[tuple[_Place, float, bool]]] | None = None
+
+
 def read_explanations(path: Path) -> list[Explained]:
     """All lines of a file that `explain_models` made."""
+    lines = read_lines(path, _Line, "run the experiment again")
     try:
-        text = path.read_text(encoding="utf-8")
-        return [_explained(json.loads(line)) for line in text.splitlines()]
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
-    except (ValueError, KeyError, TypeError, IndexError) as problem:
-        raise ExperimentError(
-            f"{path} is damaged ({type(problem).__name__}: {problem}); run the experiment again"
-        ) from None
+        return [_explained(line) for line in lines]
+    except (ValueError, IndexError) as problem:
+        raise ExperimentError(f"{path} is damaged ({problem}); run the experiment again") from None
 
 
 def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
@@ -124,38 +140,32 @@ def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> st
     return json.dumps(record, separators=(",", ":")) + "\n"
 
 
-def _explained(record: dict[str, Any]) -> Explained:
-    names = tuple(record["concepts"])
-    values = np.array(record["values"], dtype=np.float64).reshape(len(record["ids"]), len(names))
+def _explained(line: _Line) -> Explained:
+    names, clips = line.concepts, len(line.ids)
+    values = np.array(line.values, dtype=np.float64).reshape(clips, len(names))
     steps = None
-    if record["steps"] is not None:
+    if line.steps is not None:
         steps = [
             [
                 Step(names[place], float(values[row, place]), threshold, above)
                 for place, threshold, above in of
             ]
-            for row, of in enumerate(record["steps"])
+            for row, of in enumerate(line.steps)
         ]
     arrays = {
-        key: None if record[key] is None else np.array(record[key], dtype=np.float64)
+        key: None if (part := getattr(line, key)) is None else np.array(part, dtype=np.float64)
         for key in ("amounts", "intercept", "residual")
     }
     for key, array in arrays.items():
         wanted = values.shape if key == "amounts" else values.shape[:1]
         if array is not None and array.shape != wanted:
-            raise ValueError(f"{key} of shape {array.shape}, {wanted} is meant")
+            raise ValueError(f"{key} of shape {array.shape} where {wanted} is expected")
+    if len(line.labels) != clips or (steps is not None and len(steps) != clips):
+        raise ValueError("labels or steps of another number of clips")
     return Explained(
-        record["model"],
-        record["task"],
-        int(record["fit"]),
-        record["kind"],
-        names,
-        list(record["ids"]),
-        list(record["labels"]),
-        values,
-        steps=steps,
-        **arrays,
-    )
+        line.model, line.task, line.fit, line.kind, names, line.ids, line.labels, values,
+        steps=steps, **arrays,
+    )  # fmt: skip
 
 
 def _short(array: Array) -> Any:

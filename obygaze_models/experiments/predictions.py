@@ -103,10 +103,14 @@ def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
     keys = zip(table["model"], table["fit"], table["test"], strict=True)
     for row, key in enumerate(keys):
         rows.setdefault(key, []).append(row)
-    return [
-        _fit_predictions(table, key, rows, list(record.tests[key[2]].classes))
-        for key, rows in rows.items()
-    ]
+    fits = []
+    for key, numbers in rows.items():
+        try:
+            fits.append(_fit_predictions(table, key, numbers, [*record.tests[key[2]].classes]))
+        except (ValueError, KeyError) as problem:
+            text = f"of this row or the next ones of its fit {problem} does not fit run.json"
+            raise table.problem(numbers[0], text) from None
+    return fits
 
 
 def _fit_predictions(
@@ -117,6 +121,8 @@ def _fit_predictions(
     names = ["probability"] if two else [f"probability_{name}" for name in classes]
     codes = ["0", "1"] if two else classes
     probabilities = np.array([[float(table[name][row]) for name in names] for row in rows])
+    if not ((probabilities >= -1e-6) & (probabilities <= 1 + 1e-6)).all():
+        raise ValueError("a probability that is not from 0 to 1")
     return FitPredictions(
         model,
         int(fit),

@@ -6,8 +6,10 @@ A record is read and written here and nowhere else. The other files of a run fol
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +17,7 @@ from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_models.dataset import Join
+from obygaze_models.decoding import convert
 from obygaze_models.warnings import RunWarning
 
 __all__ = [
@@ -42,7 +45,10 @@ RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
-Scores = dict[str, float | None]
+_NOT_SEALED = ("sha256", "started", "seconds")
+_SOME = msgspec.Meta(min_length=1)
+_Score = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
+Scores = dict[str, _Score | None]
 """A metric's key -> its value; None where it is not defined."""
 
 
@@ -214,7 +220,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     test: str
     mean: Scores
     std: Scores
-    interval: dict[str, tuple[float, float] | None]
+    interval: dict[str, tuple[_Score, _Score] | None]
     films: int
     groups: dict[str, GroupScores]
     fits: list[int]
@@ -227,6 +233,13 @@ class Intervals(_Part, frozen=True, kw_only=True):
     level: float
     draws_of_films: int
     seed: int
+
+
+class Machine(_Part, frozen=True, kw_only=True):
+    """Where a run was made."""
+
+    system: str
+    cores: int | None
 
 
 class RunRecord(_Part, frozen=True, kw_only=True):
@@ -253,6 +266,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         By test set what is in it; and by model and test set what was scored.
     files
         The digest of each file that the scores are of.
+    sha256
+        Of all the rest but the times; empty in records of earlier releases.
     """
 
     format: str = FORMAT
@@ -269,20 +284,21 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     store: StoreRecord
     features: Features
     join: Join
-    fits: list[FitRecord]
+    fits: Annotated[list[FitRecord], _SOME]
     skipped: list[Skipped]
     leaked: list[str]
     leaks: list[LeakCount]
     films: Films
     tests: dict[str, TestSet]
-    scores: list[ModelScores]
+    scores: Annotated[list[ModelScores], _SOME]
     intervals: Intervals
     versions: dict[str, str]
-    machine: dict[str, Any]
+    machine: Machine
     files: dict[str, str]
     started: str
     seconds: float
     balance: str = ""
+    sha256: str = ""
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
@@ -310,32 +326,22 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} is of format version {content['format_version']}, which an earlier obygaze "
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
-    try:
-        record = msgspec.convert(content, RunRecord)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(f"{path} is damaged: {problem}; run it again with: {MAKE}") from None
-    for scores in record.scores:
-        _refuse_impossible_scores(path, scores)
-    return record
-
-
-def _refuse_impossible_scores(path: Path, scores: ModelScores) -> None:
-    """Raise unless every score is between 0 and 1, as all metrics are, or is not defined."""
-    groups = scores.groups.values()
-    values: list[tuple[str, float | None]] = []
-    for part in (scores.mean, scores.std, *scores.by_fit, *(group.mean for group in groups)):
-        values += part.items()
-    for metric, bounds in scores.interval.items():
-        values += [(metric, bound) for bound in bounds or ()]
-    for metric, value in values:
-        if value is not None and not -1e-9 <= value <= 1 + 1e-9:
-            raise ExperimentError(
-                f"{path} was edited or is damaged: the {metric} of {scores.model} on {scores.test} "
-                f"is {value:.6g}, not between 0 and 1; run it again with: {MAKE}"
-            )
+    if content.get("sha256", "") not in ("", seal(content)):
+        raise ExperimentError(
+            f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
+        )
+    return convert(content, RunRecord, path, f"run it again with: {MAKE}")
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write ``run.json``, indented for people."""
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    """Write ``run.json``, sealed, and indented for people."""
+    content = msgspec.to_builtins(record)
+    content["sha256"] = seal(content)
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
     write_text(folder / RECORD, text + "\n")
+
+
+def seal(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of a record's content as sorted JSON, without itself and the times."""
+    rest = {key: value for key, value in content.items() if key not in _NOT_SEALED}
+    return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()

@@ -25,15 +25,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import sha256_of
-from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import for_shell, join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.dataset import Join
+from obygaze_models.decoding import convert, read_lines
+from obygaze_models.experiments.check_results import check_results
 from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.predictions import (
     FitPredictions,
@@ -302,21 +305,39 @@ def read_results(folder: Path) -> Results:
     run = load_run(folder)
     for name in FILES:
         _check_digest(run, name)
-    return Results(
-        run,
-        _read_clips(folder / "clips.csv"),
-        read_predictions(folder / "predictions.csv", run.record),
-        read_explanations(folder / "explanations.jsonl"),
-    )
+    clips = _read_clips(folder / "clips.csv")
+    predictions = read_predictions(folder / "predictions.csv", run.record)
+    explained = read_explanations(folder / "explanations.jsonl")
+    check_results(folder, run.record, clips, predictions, explained)
+    return Results(run, clips, predictions, explained)
+
+
+class _Facts(msgspec.Struct):
+    """Of what a fit recorded, what the report reads."""
+
+    skipped: dict[str, str] = {}
+    warnings: list[dict[str, str]] = []
+
+
+class _SavedModel(msgspec.Struct):
+    """Of a line of ``models.jsonl``, what is read."""
+
+    folder: str
+    model: str
+    task: str
+    reads: str
+    fit: int
+    facts: _Facts
 
 
 def saved_models(run: Run) -> list[dict[str, Any]]:
     """The lines of a run's ``models.jsonl``; each ``folder`` is within the run's."""
     _check_digest(run, "models.jsonl")
-    lines = (run.folder / "models.jsonl").read_text(encoding="utf-8").splitlines()
-    models: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    path, remedy = run.folder / "models.jsonl", f"run it again with: {MAKE}"
+    models = read_lines(path, dict[str, Any], remedy)
     root = run.folder.resolve()
     for model in models:
+        convert(model, _SavedModel, path, remedy)
         if not (root / model["folder"]).resolve().is_relative_to(root):
             raise ExperimentError(f"{run.folder}/models.jsonl: {model['folder']} is not in the run")
     return models
@@ -386,8 +407,12 @@ def format_clips(
 def _read_clips(path: Path) -> dict[str, Clip]:
     """The clips by id, in the table's order."""
     table = read_table(path, required=_CLIP_COLUMNS)
-    return {
-        row["id"]: Clip(
+    return {row["id"]: _read_clip(table, number, row) for number, row in enumerate(table.rows())}
+
+
+def _read_clip(table: Table, number: int, row: Mapping[str, str]) -> Clip:
+    try:
+        return Clip(
             id=row["id"],
             film=row["film"],
             title=row["title"],
@@ -399,5 +424,5 @@ def _read_clips(path: Path) -> dict[str, Clip]:
             fold=int(row["fold"]) if row["fold"] else None,
             used=row["used"],
         )
-        for row in table.rows()
-    }
+    except ValueError as problem:
+        raise table.problem(number, f"{problem}; run it again with: {MAKE}") from None

@@ -23,7 +23,7 @@ from obygaze_models.experiments.record import (
 from obygaze_models.intervals import ScoredClips, film_intervals
 from obygaze_models.metrics import TREC, average_precision, score, trec_ranks
 
-__all__ = ["class_counts", "score_models", "score_test_sets"]
+__all__ = ["class_counts", "over_fits", "score_models", "score_test_sets"]
 
 
 def score_models(
@@ -82,13 +82,13 @@ def _score_model(
     return ModelScores(
         model=model,
         test=test,
-        mean=_over_fits(np.mean, by_fit),
-        std=_over_fits(np.std, by_fit),
+        mean=over_fits(np.mean, by_fit),
+        std=over_fits(np.std, by_fit),
         interval=film_intervals(scored, seed=seed),
         films=len({film for fit in scored for film in fit.films}),
         groups={
             name: GroupScores(
-                fits=len(group), mean=_over_fits(np.mean, group), std=_over_fits(np.std, group)
+                fits=len(group), mean=over_fits(np.mean, group), std=over_fits(np.std, group)
             )
             for name, group in by_group.items()
         },
@@ -121,13 +121,13 @@ def _score_test_set(fits: Sequence[Prediction], seed: int) -> TestSet:
     if len(classes) == 2:
         closed_forms = [baselines(float(fit.labels.mean())) for fit in fits]
         guesses = {
-            name: _over_fits(np.mean, [scores[name] for scores in closed_forms])
+            name: over_fits(np.mean, [scores[name] for scores in closed_forms])
             for name in closed_forms[0]
         }
         throws = [_throw_coins(len(fit.labels), int(fit.labels.sum()), seed=seed) for fit in fits]
         coin = Simulated(
-            mean=_over_fits(np.mean, [scores["mean"] for scores in throws]),
-            std=_over_fits(np.mean, [scores["std"] for scores in throws]),
+            mean=over_fits(np.mean, [scores["mean"] for scores in throws]),
+            std=over_fits(np.mean, [scores["std"] for scores in throws]),
         )
     return TestSet(
         clips=counts.clips,
@@ -153,7 +153,7 @@ def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
     )
 
 
-def _over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
+def over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
     """A statistic of each metric over the fits in which it is defined; None if in none."""
     result: Scores = {}
     for key in fits[0]:

@@ -24,7 +24,8 @@ from obygaze_models.explain.significance import (
 )
 from obygaze_models.explain.tcav import TCAV, tcav
 from obygaze_models.inference import check_features
-from obygaze_models.persistence import load_model, read_about
+from obygaze_models.model_header import read_about
+from obygaze_models.persistence import load_model
 from obygaze_models.tasks import UNUSED, concept_targets, task_from
 
 __all__ = ["compare_with_shuffled", "correct_concepts", "score_tcav"]

@@ -25,6 +25,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_models.experiments.compare import compare_runs
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.intervals import paired_differences
@@ -259,7 +260,7 @@ def test_clips_that_leaked_are_counted(make_run, tmp_path):
     path = tmp_path / "leaky/run.json"
     record = json.loads(path.read_text())
     record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record | {"sha256": seal(record)}))
     comparison = compare_runs([a, read_results(tmp_path / "leaky")]).comparisons[0]
     [note] = comparison.notes
     assert note.startswith(f"LEAKAGE: 3 of these {comparison.clips} clips of HN vs S are in a ")

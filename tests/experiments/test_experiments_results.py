@@ -11,6 +11,7 @@ from sklearn.metrics import f1_score
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
+from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import (
     FILES,
@@ -130,10 +131,11 @@ def damage(folder, name, change):
     path.write_text(change(text), encoding="utf-8")
 
 
-def first_score(text: str, value: float) -> str:
+def first_score(text: str, value: float, *, sealed: bool = True) -> str:
+    """What somebody writes who would have another score, and maybe knows of the digest."""
     record = json.loads(text)
     record["scores"][0]["mean"]["f1"] = value
-    return json.dumps(record)
+    return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
 
 
 @pytest.mark.parametrize("lost", ["run.json", *FILES])
@@ -156,8 +158,10 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("models.jsonl", lambda t: t[:-200], "models.jsonl was changed since"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 5'), "update"),
-        ("run.json", lambda t: first_score(t, 7.5), "the f1 of mlp on .* is 7.5, not between"),
-        ("run.json", lambda t: first_score(t, -3), "the f1 of mlp on .* is -3, not between"),
+        ("run.json", lambda t: first_score(t, 7.5, sealed=False), "its digest is another"),
+        ("run.json", lambda t: first_score(t, 7.5), r"Expected `float` <= 1.*at `\$.scores"),
+        ("run.json", lambda t: first_score(t, -3), r"Expected `float` >= -.*at `\$.scores"),
+        ("run.json", lambda t: first_score(t, 0.75), "the f1 of mlp on .* is not that of its pred"),
         ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
     ],
 )

@@ -21,7 +21,7 @@ from obygaze_models import Experiment, evaluate, load_model, predict
 from obygaze_models.experiments.train import train_model
 from obygaze_models.exports import elan_files
 from obygaze_models.inference import UNSURE
-from obygaze_models.persistence import read_about
+from obygaze_models.model_header import read_about
 from tests.world import RECIPE, make_world
 
 

@@ -1,0 +1,317 @@
+"""Kill a command, or fail it, at each system call that changes a file: nothing is half done.
+
+After each the output is the old one or a whole new one, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import StoreError
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import finalise, open_store, verify
+from tests.conftest import run_obygaze
+from tests.golden.workspace import copy_data
+from tests.store import toys
+
+SOURCE = Path(__file__).with_name("failing.c")
+MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}
+MOST_POINTS = 40
+"""Of a command and a mode; where it has more system calls, they are spread over all of them."""
+DAMAGED = "native/c/0/0"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command that changes ``{out}``.
+
+    Parameters
+    ----------
+    command
+        With ``{data}`` for the inputs and ``{out}`` for the folder in which calls fail.
+    output
+        The name in ``{out}`` that is compared before and after.
+    start
+        What is copied there first: name in ``{data}`` -> name in ``{out}``.
+    is_sound
+        Whether an output between the old and the new one loses nothing.
+    code
+        The command's exit code.
+    """
+
+    command: str
+    output: str
+    start: tuple[tuple[str, str], ...] = ()
+    is_sound: Callable[[Path], bool] = lambda path: False
+    code: int = 0
+
+
+def is_no_store(path: Path) -> bool:
+    """A part of a store that does not pass as one."""
+    return not (path / "zarr.json").exists()
+
+
+def has_right_rows(path: Path) -> bool:
+    """An open store whose rows are right, as far as they are done."""
+    try:
+        store = open_store(path)
+    except StoreError:
+        return not (path / "zarr.json").exists() and not list(path.glob("blocks/*"))
+    whole = open_store(path.parents[1] / "data" / "extracted.zarr")
+    done = [store.ids[row] for row in np.flatnonzero(store.status == 1)]
+    return not [entry for entry in verify(path) if not entry.harmless] and all(
+        np.array_equal(store.read(name, done), whole.read(name, done)) for name in store.arrays
+    )
+
+
+def keeps_intact_rows(path: Path) -> bool:
+    """A damaged store, mended or not: the other block's rows are there."""
+    store, whole = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
+    ids = whole.ids[toys.BLOCK_ROWS :]
+    return all(np.array_equal(store.read(n, ids), whole.read(n, ids)) for n in store.arrays)
+
+
+def is_split_without_origin(path: Path) -> bool:
+    """A whole table, old or new, of which nothing false is said."""
+    split = Manifest.load(path).split("leak-free")
+    return len(split) > 0 and not split.about
+
+
+SCENARIOS = {
+    "extract": Scenario(
+        "features extract {data}/photos --images {data}/images --backbone {data}/tiny-clip "
+        "--device cpu -o {out}",
+        "tiny-clip.zarr",
+        is_sound=has_right_rows,
+    ),
+    "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", (("open.zarr", "x.zarr"),)),
+    "pack": Scenario("stores pack {data}/final.zarr -o {out}/x.zip", "x.zip"),
+    "unpack": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
+    "unpack over": Scenario(
+        "stores unpack {data}/packed.zip -o {out}/x.zarr --overwrite",
+        "x.zarr",
+        (("other.zarr", "x.zarr"),),
+    ),
+    "push": Scenario("stores push {data}/final.zarr {out}/x.zarr", "x.zarr", is_sound=is_no_store),
+    "pull": Scenario("stores pull {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
+    "merge": Scenario("stores merge {data}/open.zarr {data}/more.zarr -o {out}/x.zarr", "x.zarr"),
+    "subset": Scenario("stores subset {data}/final.zarr --films tt1 -o {out}/x.zarr", "x.zarr"),
+    "repair": Scenario(
+        "stores repair {out}/x.zarr --yes",
+        "x.zarr",
+        (("damaged.zarr", "x.zarr"),),
+        keeps_intact_rows,
+        code=3,
+    ),
+    "split": Scenario(
+        "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
+        "manifest",
+        (("manifest", "manifest"),),
+        is_split_without_origin,
+    ),
+    "export": Scenario("stores export {data}/final.zarr -o {out}/x.h5", "x.h5"),
+    "models run": Scenario("models run {data}/one.toml -o {out}/run", "run"),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., int | None]]:
+    """Runs a command in a fork of a process that has imported all; gives its exit code."""
+    compiler = shutil.which("cc")
+    if sys.platform != "linux" or not compiler:
+        pytest.skip("failing system calls takes Linux and a C compiler (cc)")
+    folder = tmp_path_factory.mktemp("server")
+    library = folder / "failing.so"
+    build = [compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"]
+    subprocess.run(build, check=True)
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "tests.faults.server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+
+        def run(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> int | None:
+            request = {"arguments": arguments, "folder": str(folder), "point": point}
+            line = json.dumps({**request, "mode": mode, "log": str(log)})
+            process.stdin.write(line + "\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            answer = process.stdout.readline()  # type: ignore[union-attr]
+            assert answer, "the server ended"
+            return json.loads(answer)
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
+    """The smallest inputs that have all kinds of files."""
+    from tests.tiny_models import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("faults")
+    golden, data = copy_data(folder / "golden"), folder / "data"
+    data.mkdir()
+    toys.a_store(data / "open.zarr", 6)
+    toys.a_store(data / "more.zarr", 5, film="tt2")
+    for name, film in (("final", "tt1"), ("other", "tt3")):
+        finalise(toys.a_store(data / f"{name}.zarr", 6, film=film))
+    damaged = Path(shutil.copytree(data / "open.zarr", data / "damaged.zarr"))
+    shard = damaged / DAMAGED
+    shard.write_bytes(b"\xff" + shard.read_bytes()[1:])
+    shutil.copytree(golden / "manifest", data / "manifest")
+    shutil.copytree(golden / "xclip.zarr", data / "xclip.zarr")
+    experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
+    (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
+    from PIL import Image
+
+    (data / "images").mkdir()
+    chance = np.random.default_rng(5)
+    for name in ("one", "two"):
+        pixels = chance.integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(data / "images" / f"{name}.png")
+    (data / "images.csv").write_text("id,kind,media\none,image,one.png\ntwo,image,two.png\n")
+    for command in (
+        "manifests import csv {data}/images.csv -o {data}/photos",
+        "stores pack {data}/final.zarr -o {data}/packed.zip",
+    ):
+        result = run_obygaze(*command.format(data=data).split())
+        assert result.exit_code == 0, result.output
+    write_checkpoint("tiny-clip", data / "tiny-clip")
+    return data
+
+
+def read_output(path: Path, *, leftovers: bool = True) -> dict[str, bytes] | None:
+    """What is compared; None if there is nothing. Logs and times are left out."""
+    if path.is_file():
+        return {"": path.read_bytes()}
+    if not path.is_dir():
+        return None
+    contents = toys.contents(path)
+    if not leftovers:
+        contents = {k: v for k, v in contents.items() if not Path(k).name.startswith(".")}
+    if record := contents.pop("run.json", None):
+        values = json.loads(record)
+        contents["run.json"] = json.dumps(values | {"started": "", "seconds": 0}).encode()
+    return contents
+
+
+class Trial:
+    """A scenario in a folder of its own: what it starts from, and what it must give."""
+
+    def __init__(self, name: str, data: Path, folder: Path, run: Callable[..., int | None]) -> None:
+        self.scenario, self.data, self.folder, self._run = SCENARIOS[name], data, folder, run
+        self.out, self.log = data.parent / "out", folder / "log"
+        self.arguments = self.scenario.command.format(data=data, out=self.out).split()
+        self.old = self._begin()
+        assert self.run(-1, 0) == self.scenario.code, self.log.read_text()
+        self.points = int(Path(f"{self.log}.count").read_text())
+        self.new = self.read()
+        assert self.new not in (None, self.old)
+        if name == "extract":
+            shutil.copytree(self.out / self.scenario.output, data / "extracted.zarr")
+
+    def _begin(self) -> dict[str, bytes] | None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+        for source, name in self.scenario.start:
+            shutil.copytree(self.data / source, self.out / name)
+        return self.read()
+
+    def run(self, point: int, mode: int) -> int | None:
+        return self._run(self.arguments, self.out, point, mode, self.log)
+
+    def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
+        return read_output(self.out / self.scenario.output, leftovers=leftovers)
+
+    def problem_at(self, point: int, mode: str) -> str:
+        """What is wrong after a fault at a system call; empty if nothing is."""
+        self._begin()
+        code = self.run(point, MODES[mode])
+        text = self.log.read_text()
+        if code not in {"killed": (-signal.SIGKILL,)}.get(mode, (0, 1, self.scenario.code)):
+            return f"ended with {code}: {text[-600:]}"
+        if code == 1 and text.count("Error: ") != 1:
+            return f"says {text[-600:]!r}"
+        state = self.read(leftovers=False)
+        is_done = state == self.new
+        if code in (0, self.scenario.code) and not is_done:
+            return f"ended with {code}, and the output is not whole: {text[-300:]}"
+        if not is_done and state != self.old and not self._is_sound():
+            return f"half an output ({describe(self.old, state, self.new)})"
+        if not is_done:
+            for path in self.out.rglob("*"):  # nobody is at work there any more
+                toys.age(path)
+            code = self.run(-1, 0)
+            if code not in (0, self.scenario.code):
+                return f"does not go on ({code}): {self.log.read_text()[-600:]}"
+            if (state := self.read()) != self.new:
+                return f"goes on to another output ({describe(self.old, state, self.new)})"
+        return ""
+
+    def _is_sound(self) -> bool:
+        return self.scenario.is_sound(self.out / self.scenario.output)
+
+
+def describe(
+    old: dict[str, bytes] | None, state: dict[str, bytes] | None, new: dict[str, bytes] | None
+) -> str:
+    """Which files are neither, for the message of a failed test."""
+    old, state, new = old or {}, state or {}, new or {}
+    names = sorted({*old, *state, *new})
+    differing = [n for n in names if state.get(n) != new.get(n)]
+    return f"{len(state)} files, old {len(old)}, new {len(new)}; not new: {differing[:8]}"
+
+
+def try_points(trial: Trial, most: int) -> tuple[Counter[str], list[str]]:
+    """Faults at up to `most` points in each mode: how many there were, and what went wrong."""
+    tried, problems = Counter[str](), []
+    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
+    for mode in MODES:
+        for point in spread.tolist():
+            tried[mode] += 1
+            if problem := trial.problem_at(point, mode):
+                problems.append(f"{mode} at call {point} of {trial.points}: {problem}")
+    return tried, problems
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server, tmp_path, capsys):
+    trial = Trial(name, data, tmp_path, server)
+    tried, problems = try_points(trial, MOST_POINTS)
+    with capsys.disabled():
+        counts = ", ".join(f"{mode} {count}" for mode, count in tried.items())
+        sys.stdout.write(
+            f"\n{name}: {trial.points} system calls; {counts}; {len(problems)} wrong\n"
+        )
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
+    _, problems = try_points(Trial(name, data, tmp_path, server), 3)
+    assert not problems, "\n".join(problems)

@@ -1,0 +1,207 @@
+"""What is fuzzed: for each kind of input a sound example, and the commands that read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import run_obygaze
+from tests.fuzz.mutations import Files
+from tests.golden.workspace import copy_data
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input.
+
+    Parameters
+    ----------
+    name
+        Of the input in its folder.
+    commands
+        What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
+    inputs
+        How many `make fuzz` makes, and one in ten of them `make test`.
+    only
+        Which of its files are changed: those whose names begin so.
+    seal
+        Makes the digests right again, as somebody does who knows the format.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    inputs: int
+    only: tuple[str, ...] = ("",)
+    seal: Callable[[Files], None] = lambda files: None
+
+
+def seal_model(files: Files) -> None:
+    """New digests in ``model.json``."""
+    from obygaze_models.model_header import digest_of
+
+    header = _header(files, "model.json")
+    if header is None:
+        return
+    header.pop("sha256", None)
+    if isinstance(listed := header.get("files"), dict):
+        listed |= {name: _sha256(files[name]) for name in listed if name in files}
+    header["sha256"] = digest_of(header)
+    files["model.json"] = json.dumps(header).encode()
+
+
+def seal_run(files: Files) -> None:
+    """New digests in ``run.json``."""
+    from obygaze_models.experiments.record import seal
+
+    header = _header(files, "run.json")
+    if header is None:
+        return
+    if isinstance(listed := header.get("files"), dict):
+        listed |= {name: _sha256(files[name]) for name in listed if name in files}
+    header["sha256"] = seal(header)
+    files["run.json"] = json.dumps(header).encode()
+
+
+def seal_store(files: Files) -> None:
+    """New digests in ``checksums.json``."""
+    listed = _header(files, "checksums.json")
+    if listed is not None:
+        listed |= {name: _sha256(files[name]) for name in listed if name in files}
+        files["checksums.json"] = json.dumps(listed).encode()
+
+
+def _header(files: Files, name: str) -> dict[str, object] | None:
+    try:
+        value = json.loads(files[name])
+    except (KeyError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+STORE = (
+    "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
+    "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
+)  # fmt: skip
+KINDS: dict[str, Kind] = {
+    "manifest": Kind(
+        "manifest",
+        ("manifests check {x}", "manifests stats {x} --by-film", "manifests audit {x}",
+         "manifests diff {x} {data}/eight"),
+        500,
+        ("manifest.json", "items.csv", "labels"),
+    ),
+    "splits": Kind(
+        "manifest",
+        ("manifests check {x}", "manifests show {x}", "manifests audit {x}"),
+        200,
+        ("splits", "runs"),
+    ),
+    "open store": Kind("open.zarr", (*STORE, "stores repair {x} --yes"), 300),
+    "sealed open store": Kind("open.zarr", STORE, 100, seal=seal_store),
+    "final store": Kind("final.zarr", (*STORE, "stores pack {x} -o {out}/x.zip"), 300),
+    "sealed final store": Kind("final.zarr", STORE, 100, seal=seal_store),
+    "packed store": Kind(
+        "packed.zip",
+        ("stores info {x}", "stores verify {x}", "stores unpack {x} -o {out}/x.zarr"),
+        200,
+    ),
+    **{
+        f"model {name}": Kind(
+            f"models/{name}",
+            ("models list {x}", "models predict {x} {data}/xclip.zarr -o {out}/x.csv",
+             "models evaluate {x} {data}/xclip.zarr {data}/manifest --labels raw",
+             "models explain {x} {data}/xclip.zarr tt0000001-003"),
+            100,
+            ("model",),
+            seal_model,
+        )
+        for name in ("mlp", "pcbm-tree", "svm", "concept-vector")
+    },
+    "run": Kind(
+        "run",
+        ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree"),
+        300,
+        ("run.json", "predictions", "clips", "expl", "history", "models.jsonl"),
+        seal_run,
+    ),
+    "experiment": Kind("golden.toml", ("models run {data}/{x} -o {out}/run",), 250),
+    "timelines": Kind(
+        "timelines",
+        ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
+         "annotations export {x} --elan -o {out}/elan",
+         "annotations export {x} --csv -o {out}/csv"),
+        150,
+    ),
+    "elan": Kind("elan", ("annotations import elan {x} -o {out}/x",), 250),
+    "segments": Kind(
+        "segments.csv",
+        ("annotations import csv {x} -o {out}/x",
+         "annotations import csv {data}/segments.csv --films {x} -o {out}/y"),
+        150,
+    ),
+    "table": Kind("clips.csv", ("manifests import csv {x} -o {out}/x",), 150),
+    "hdf5": Kind("theirs.h5", ("stores import hdf5 {x} --manifest {data}/eight -o {out}/x.zarr",),
+                 200),
+    "battery": Kind("battery.json", ("bias eat {x} --store {data}/words.zarr",), 150),
+    "lexicon": Kind(
+        "emotions.json", ("bias captions {data}/emotions.csv --minimum 0 --lexicon {x}",), 100,
+    ),
+}  # fmt: skip
+
+
+def make_data(folder: Path) -> Path:
+    """The golden data, and what the other kinds start from."""
+    data = copy_data(folder)
+    shutil.rmtree(data / "run")
+    (data / "clips.csv").write_text(
+        "id,film,media,start,end,level,concepts\na-1,tt0000001,a.mp4,0,2.5,Sure,Body|Look\n"
+        "a-2,tt0000001,a.mp4,3,4,Easy Negative,\nb-1,tt0000002,b.mp4,,,Not Sure,Look\n"
+    )
+    shipped = Path("manifests").resolve()
+    shutil.copy(shipped / "lexicons/emotions.json", data)
+    battery = {
+        "format": "obygaze-battery", "format_version": 1, "name": "mine",
+        "sets": {"women": ["woman", "girl", "lady"], "men": ["man", "boy", "gentleman"]},
+        "tests": [{"name": "a", "x": "women", "y": "men", "a": ["love", "peace"],
+                   "b": ["hatred", "filth"], "published": {"m": {"d": 1, "significant": True}}}],
+    }  # fmt: skip
+    (data / "battery.json").write_text(json.dumps(battery))
+    for command in (
+        "models run {data}/golden.toml -o {data}/run",
+        "annotations export {data}/timelines --elan -o {data}/elan",
+        "stores export {data}/final.zarr -o {data}/theirs.h5",
+    ):
+        result = run_obygaze(*command.format(data=data).split())
+        assert result.exit_code == 0, result.output
+    return data
+
+
+def read_files(path: Path) -> Files:
+    """A folder's files by their relative paths; a single file under an empty name."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+    if path.is_file():
+        return {"": path.read_bytes()}
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+def write_files(path: Path, files: Mapping[str, bytes]) -> None:
+    """What `read_files` gave."""
+    for name, content in files.items():
+        file = path / name if name else path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)

@@ -1,0 +1,163 @@
+"""Damage: what a file that somebody edited, cut off or forged may hold."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+Files = dict[str, bytes]
+
+#: Values that a field of any type must survive.
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2**31, 2**63, 10**400, 0.5, -1e308, float("inf"), float("nan"),
+    "", "x", "0", "\0", "../../etc/passwd", "/dev/zero", "\x1b]0;owned\x07", "\u202e", "9" * 5000,
+    "=1+1", "$\\foo{ 5$", "é" * 300, [], {}, [None], [[]], {"": None}, [0, "a"], {"name": 3},
+)  # fmt: skip
+#: Pieces of text that confuse readers of tables, TOML, XML and JSON.
+PIECES = (
+    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b'"', b"'", b",", b";", b"\t", b"|", b"\n\n",
+    b"[" * 100_000, b"{" * 5_000, b"9" * 10_000, b"a" * 200_000, b"NaN", b"-1", b"1e999",
+    b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
+    b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
+)  # fmt: skip
+TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
+
+
+def mutate(files: Files, dice: random.Random) -> Files:
+    """A copy of the files with one of them changed, by one to three changes."""
+    files = dict(files)
+    name = dice.choice(sorted(files))
+    ways: list[Callable[[bytes, random.Random], bytes]] = [change_bytes]
+    if name.endswith(TEXTS):
+        ways += [insert_piece] * 2
+    if name.endswith((".json", ".jsonl")):
+        ways += [change_json] * 8
+    if name.endswith(".csv"):
+        ways += [change_table] * 6
+    if name.endswith(".safetensors"):
+        ways += [change_safetensors] * 6
+    if dice.random() < 0.02:
+        del files[name]
+        return files
+    for _ in range(dice.choice((1, 1, 1, 2, 3))):
+        files[name] = dice.choice(ways)(files[name], dice)
+    return files
+
+
+def change_bytes(data: bytes, dice: random.Random) -> bytes:
+    """Flip a bit, cut, repeat, overwrite or append."""
+    at = dice.randrange(len(data) + 1)
+    way = dice.randrange(6)
+    if way == 0 and at < len(data):
+        return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
+    if way == 1:
+        return data[:at]
+    if way == 2:
+        return data[:at] + data[at + dice.choice((1, 8, 100)) :]
+    if way == 3:
+        return data[:at] + dice.randbytes(dice.choice((1, 4, 16))) + data[at + 16 :]
+    if way == 4:
+        return data + dice.randbytes(8)
+    return data[:at] + data[max(0, at - 50) :]
+
+
+def insert_piece(data: bytes, dice: random.Random) -> bytes:
+    """Put a piece that means something to a parser somewhere."""
+    at = dice.randrange(len(data) + 1)
+    return data[:at] + dice.choice(PIECES) + data[at + dice.choice((0, 0, 1, 5)) :]
+
+
+def change_table(data: bytes, dice: random.Random) -> bytes:
+    """Change a cell, or a row, of a CSV table."""
+    rows = [line.split(b",") for line in data.split(b"\n")]
+    row = dice.choice(rows)
+    way = dice.randrange(5)
+    if way == 0:
+        rows.append(row)
+    elif way == 1:
+        rows.remove(row)
+    elif way == 2:
+        row.append(b"x")
+    else:
+        value = dice.choice(VALUES)
+        row[dice.randrange(len(row))] = dice.choice((str(value).encode(), dice.choice(PIECES)))
+    return b"\n".join(map(b",".join, rows))
+
+
+def change_json(data: bytes, dice: random.Random) -> bytes:
+    """Change a value somewhere in a JSON document, or in a line of one."""
+    head, line, tail = b"", data, b""
+    if (lines := data.splitlines(keepends=True)) and _parsed(lines[0]) is not None:
+        at = dice.randrange(len(lines))
+        head, line, tail = b"".join(lines[:at]), lines[at], b"".join(lines[at + 1 :])
+    value = _parsed(line)
+    if value is None:
+        return change_bytes(data, dice)
+    if dice.random() < 0.02:
+        changed = "[" * 50_000
+    else:
+        changed = json.dumps(change_value(value, dice), ensure_ascii=dice.random() < 0.5)
+    return head + changed.encode("utf-8", "surrogatepass") + b"\n" + tail
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def change_value(value: Any, dice: random.Random) -> Any:
+    """A copy with one part replaced, removed, repeated or renamed."""
+    paths = list(_paths(value))
+    if not paths:
+        return dice.choice(VALUES)
+    # Short paths are few, and say what the rest means.
+    paths.sort(key=len)
+    path = dice.choice(paths[: max(1, int(len(paths) * dice.random()))])
+    value = parent = json.loads(json.dumps(value))
+    for key in path[:-1]:
+        parent = parent[key]
+    key, way = path[-1], dice.randrange(8)
+    if way == 0:
+        del parent[key]
+    elif way == 1 and isinstance(parent, list):
+        parent.insert(key, parent[key])
+    elif way == 1:
+        parent[str(dice.choice(VALUES))] = parent.pop(key)
+    elif way == 2:
+        parent[key] = [parent[key]]
+    elif way == 3:
+        parent[key] = str(parent[key])
+    elif way == 4:
+        other = value
+        for step in dice.choice(paths):
+            other = other[step]
+        parent[key] = json.loads(json.dumps(other))
+    else:
+        parent[key] = dice.choice(VALUES)
+    return value
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = list(enumerate(value))[:40]
+    for key, part in inner:
+        yield (*path, key)
+        yield from _paths(part, (*path, key))
+
+
+def change_safetensors(data: bytes, dice: random.Random) -> bytes:
+    """Change the header of the arrays, or a number in them."""
+    size = int.from_bytes(data[:8], "little")
+    if dice.random() < 0.5 or size > len(data) or _parsed(data[8 : 8 + size]) is None:
+        at = dice.randrange(8 + min(size, len(data)), len(data) + 1) // 4 * 4
+        number = dice.choice((b"\xff\xff\x7f\x7f", b"\x00\x00\xc0\x7f", b"\xff" * 4, b"\0" * 4))
+        return data[:at] + number + data[at + 4 :]
+    header = json.dumps(change_value(_parsed(data[8 : 8 + size]), dice)).encode()
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]

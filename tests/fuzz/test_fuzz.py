@@ -1,0 +1,170 @@
+"""Damaged and forged inputs: one line and an exit code, in bounded time and memory.
+
+Each input follows from its kind and number: ``FUZZ="run 17" pytest tests/fuzz`` makes one again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import run_obygaze
+from tests.fuzz.kinds import KINDS, make_data, read_files, write_files
+from tests.fuzz.mutations import mutate
+
+MAX_SECONDS = 20
+MAX_BYTES = 2**30
+SHARE = 25
+"""`make test` makes one of so many inputs."""
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Hang(BaseException):
+    """A command took longer than `MAX_SECONDS`."""
+
+
+class Planned(Exception):
+    """An experiment was read and planned, and would now be trained."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("fuzz") / "data")
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: Any, **options: Any) -> Any:
+        raise Planned
+
+    monkeypatch.setattr("obygaze_models.experiments.run.evaluate", stop)
+
+
+def status(key: str) -> int:
+    """A number of bytes from the kernel's account of this process."""
+    match = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match
+    return int(match[1]) * 1024
+
+
+@contextmanager
+def limits() -> Iterator[list[int]]:
+    """Stop what takes too long; gives the most memory that was taken, in bytes."""
+    used: list[int] = []
+    linux = sys.platform == "linux"
+    if linux:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = status("VmRSS")
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (status("VmSize") + 3 * MAX_BYTES, hard))
+
+    def stop(number: int, frame: object) -> None:
+        raise Hang
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+    try:
+        yield used
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        if linux:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+            used.append(status("VmHWM") - before)
+
+
+def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
+    """What a command does that it must not do; counts how it ended."""
+    with limits() as used:
+        try:
+            result = run_obygaze(*command.split())
+        except Hang:
+            yield f"took over {MAX_SECONDS} s"
+            return
+    error = result.exception
+    outcomes["refused" if result.exit_code in (1, 2) else "accepted"] += 1
+    if isinstance(error, Hang):
+        yield f"took over {MAX_SECONDS} s"
+    elif error is not None and not isinstance(error, SystemExit | Planned):
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [f for f in frames if "obygaze_" in f.filename and "site-packages" not in f.filename]
+        at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in ours[:-4:-1])
+        yield f"traceback: {type(error).__name__}: {error!s:.80} ({at})"
+    elif result.exit_code not in (0, 1, 2, 3):
+        yield f"exit code {result.exit_code}"
+    said = result.stderr.partition("Error: ")[2].rstrip("\n")
+    if "\n" in said or len(said) > 2000:
+        yield f"an error of {len(said.splitlines())} lines, {len(said)} characters: {said:.150}"
+    if error is None and result.exit_code == 1 and not result.output:
+        yield "exit code 1 without a word"
+    if used and used[0] > MAX_BYTES:
+        yield f"took {used[0] / 2**30:.1f} GB"
+
+
+def fuzz(
+    kind_name: str, numbers: range, data: Path, folder: Path
+) -> tuple[Counter[str], list[str]]:
+    """Make inputs, and run the kind's commands on each: how they ended, and what failed."""
+    kind, outcomes, failures = KINDS[kind_name], Counter[str](), []
+    name = Path(kind.name).name
+    original = read_files(data / kind.name)
+    changed = {path for path in original if path.startswith(kind.only)}
+    for number in numbers:
+        dice = random.Random(f"{kind_name} {number}")
+        files = mutate({path: original[path] for path in sorted(changed)}, dice)
+        files |= {path: original[path] for path in original.keys() - changed}
+        kind.seal(files)
+        place = folder / f"{number}"
+        write_files(place / name, files)
+        for row, command in enumerate(kind.commands):
+            out = place / f"out{row}"
+            out.mkdir()
+            x = place / name
+            if kind_name == "experiment":  # its paths are relative to it
+                x = data / f"fuzzed-{number}.toml"
+                write_files(x, files)
+            line = command.format(x=x, data=data, out=out)
+            failures += [
+                f"{kind_name} {number}: {line}: {problem}"
+                for problem in problems_of(line, outcomes)
+            ]
+        shutil.rmtree(place)
+    return outcomes, failures
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_share_of_the_inputs_ends_in_a_line(kind, data, tmp_path):
+    _, failures = fuzz(kind, range(0, KINDS[kind].inputs, SHARE), data, tmp_path)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_inputs_end_in_a_line(kind, data, tmp_path, capsys):
+    numbers = range(KINDS[kind].inputs)
+    if only := os.environ.get("FUZZ"):
+        wanted, _, number = only.rpartition(" ")
+        numbers = range(int(number), int(number) + 1) if wanted == kind else range(0)
+    outcomes, failures = fuzz(kind, numbers, data, tmp_path)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{kind}: {len(numbers)} inputs, {outcomes.total()} commands, "
+            f"{outcomes['refused']} refused, {outcomes['accepted']} accepted, "
+            f"{len(failures)} failures\n"
+        )
+        sys.stdout.flush()
+    assert not failures, "\n".join(failures)
