@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ PACKAGES = ("obygaze_features", "obygaze_models")
 #: Files elsewhere in the repository that are pages of the site.
 INCLUDED = {
     "CONTRIBUTING.md": "contributing",
+    "README.md": "index",
     "manifests/README.md": "reference/manifest",
     "stores/README.md": "reference/store",
 }
@@ -41,14 +43,16 @@ def write_sources(app: Sphinx) -> None:
         shutil.copy2(path, notebooks / path.name)
 
 
-def include_file(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Let a page be the file that it includes, and make its links lead to pages of the site."""
-    base, text = f"docs/{docname}.md", content[0]
-    for file, page in INCLUDED.items():
-        if page == docname:
-            app.env.note_dependency(str(ROOT / file), docname=docname)
-            base, text = file, (ROOT / file).read_text(encoding="utf-8")
-    content[0] = redirect_links(text, base, docname)
+def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Put in the files that a page includes, and make all links lead to pages of the site."""
+
+    def include(match: re.Match[str]) -> str:
+        file = os.path.normpath(Path("docs", docname).parent / match[1])
+        app.env.note_dependency(str(ROOT / file), docname=docname)
+        return redirect_links((ROOT / file).read_text(encoding="utf-8"), file, docname)
+
+    own = redirect_links(content[0], f"docs/{docname}.md", docname)
+    content[0] = re.sub(r"```\{include\} (\S+)\n```\n", include, own)
 
 
 def redirect_links(text: str, base: str, docname: str) -> str:
@@ -129,9 +133,14 @@ def find_command(text: str) -> str | None:
     words = text.split()
     if words[:1] != ["obygaze"]:
         return None
-    paths = {context.command_path for context in contexts()}
     found = [" ".join(words[:count]) for count in range(2, len(words) + 1)]
-    return next((path for path in reversed(found) if path in paths), None)
+    return next((path for path in reversed(found) if path in command_paths()), None)
+
+
+@cache
+def command_paths() -> frozenset[str]:
+    """All commands, as they are typed."""
+    return frozenset(context.command_path for context in contexts())
 
 
 def describe_scheme() -> str:
@@ -187,6 +196,15 @@ def foreign_addresses(page: str) -> list[str]:
     return re.findall(loaded, page, re.IGNORECASE)
 
 
+def shorten_signature(
+    app: Sphinx, kind: str, name: str, value: Any, options: Any, signature: str, returned: str
+) -> tuple[str, str] | None:
+    """Defaults without a text of their own, such as a function, become three dots."""
+    if signature is None:
+        return None
+    return re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", signature), returned
+
+
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
     """Leave out what scikit-learn adds to every class, the same for all."""
     return skip or re.fullmatch(r"set_\w+_request", name) is not None
@@ -197,10 +215,11 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.add_directive("thesaurus", Thesaurus)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", check_site)
-    app.connect("source-read", include_file)
+    app.connect("source-read", include_files)
     app.connect("missing-reference", resolve_name)
     app.connect("doctree-resolved", link_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
