@@ -127,8 +127,9 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
     return page
 
 
-def test_five_minutes(page: Page) -> None:
-    assert page.run(section("Five minutes")) == "(6, 32)\n"
+def test_five_minutes(tour: Page) -> None:
+    _, info, rest = section("Five minutes").partition("$ obygaze stores info")
+    assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
 
 
 def test_python_api(tour: Page) -> None:
@@ -286,6 +287,7 @@ def test_association(page: Page) -> None:
     assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
+@pytest.mark.slow
 def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
@@ -317,7 +319,7 @@ def calls_of(script: str) -> list[list[str]]:
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
-    text = (ROOT / "docs/how-to/scale.md").read_text()
+    text = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")[0]
     for part in re.split(r"(?<=```\n\n)", text):
         page.run(part)
         for block in re.findall(r"```bash\n(.*?)```", part, re.DOTALL):
@@ -328,21 +330,56 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
                 for arguments in calls_of(name):
                     page.call(arguments)
-    stores = [Path("scale/stores/tiny-xclip.zarr"), Path("scale/merged.zarr")]
-    for store in [*stores, Path("scale/gpus/tiny-xclip.zarr"), Path("scale/ray/tiny-xclip.zarr")]:
-        assert open_store(store).status.tolist() == [1] * 40
+    same_stores(*(f"scale/{name}" for name in ("stores/tiny-xclip", "gpus/tiny-xclip", "merged")))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Ray")
+def test_scale_with_ray(page: Page) -> None:
+    first, _, ray = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")
+    page.run(first.partition("\n## A machine ")[0])
+    page.run(ray)
+    arguments = "--videos scale/films/videos --backbone tiny-xclip -o scale/local"
+    page.call(["features", "extract", "scale/manifest", *arguments.split()])
+    same_stores("scale/local/tiny-xclip", "scale/ray/tiny-xclip")
+
+
+def same_stores(*names: str) -> None:
+    """Stores of the page's 40 clips, all done, hold the same to the last bit."""
+    stores = [open_store(f"{name}.zarr") for name in names]
+    for store in stores:
+        assert store.status.tolist() == [1] * 40
         for name in ("native", "frames"):
-            first, other = (
-                open_store(path).read(name, missing="nan") for path in (stores[0], store)
+            np.testing.assert_array_equal(
+                stores[0].read(name, missing="nan"), store.read(name, missing="nan")
             )
-            np.testing.assert_array_equal(first, other)
 
 
 PAGES = [
     path
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
-    if ".venv" not in path.parts
+    if not {".venv", "_build", "commands"} & set(path.parts)
 ]
+#: Pages whose blocks in `sh` are run all the same.
+SHELL_IS_RUN = ("docs/tutorials/scholars.md", "docs/how-to/timelines.md")
+
+
+def test_every_page_with_commands_is_run() -> None:
+    tests = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
+    for path in PAGES:
+        languages = {language for language, _ in BLOCK.findall(path.read_text())}
+        if languages & {"console", "python"}:
+            name = str(path.relative_to(ROOT))
+            short = name.removeprefix("docs/").removesuffix(".md")
+            assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    for path in PAGES:
+        if str(path.relative_to(ROOT)) not in SHELL_IS_RUN:
+            for before in path.read_text().split("\n```sh\n")[:-1]:
+                reason = before.rpartition("\n")[2]
+                assert re.fullmatch(r"<!-- not run: .+ -->", reason), f"{path}: {reason}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -105,6 +105,9 @@ def _write_outputs(
         else:
             write_text(path, to_json(content) if path.suffix == ".json" else to_csv(rows))
         click.echo(f"Wrote {path}", err=quiet)
+    if not outputs and not quiet:
+        command = click.get_current_context().info_name
+        click.echo(f"next: add -o {command}.csv -o {command}.svg to keep the table and its figure")
 
 
 def _echo_note(text: str) -> None:

@@ -57,11 +57,12 @@ MAX_ROWS_SHOWN = 20
     type=float,
     help="The probability that frames must reach.  [default: the model's, from validation clips]",
 )
+@click.option("--min-length", type=float, help="Drop shorter moments, in seconds.  [default: 2]")
 @click.option(
-    "--min-length", default=2.0, show_default=True, help="Drop shorter moments, in seconds."
-)
-@click.option(
-    "--close-gaps", default=5.0, show_default=True, help="Join moments less far apart, in seconds."
+    "--close-gaps",
+    type=float,
+    help="Join moments less far apart, in seconds.  [default: 5, at most a tenth of the film or "
+    "clip]",
 )
 @click.option("--estimator", help="Of a run: which estimator, if several read frames.")
 @click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")
@@ -77,8 +78,8 @@ def moments(
     timelines: Path | None,
     manifest: Path | None,
     threshold: float | None,
-    min_length: float,
-    close_gaps: float,
+    min_length: float | None,
+    close_gaps: float | None,
     estimator: str | None,
     task: str | None,
     overwrite: bool,
@@ -129,9 +130,10 @@ def moments(
     options: dict[str, Any] = {
         "manifest": clips,
         "threshold": threshold,
-        "min_length": min_length,
         "close_gaps": close_gaps,
     }
+    if min_length is not None:
+        options["min_length"] = min_length
     if (model / RECORD).is_file():
         done = load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:

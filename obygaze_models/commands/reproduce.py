@@ -86,8 +86,8 @@ def reproduce(
 
     TABLE is table2, table4, table5, fig2, fig3, fig5, fig6 or all. Writes a folder with each table
     as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
-    runs. Prints the result in a line for each table, and the table if you ask for one; -v prints
-    everything. Exits with 3 if a table has no number of ours because a store is missing.
+    runs. Prints the result in a line for each table, and if you ask for one, its leak-free part; -v
+    prints everything. Exits with 3 if a table has no number of ours because a store is missing.
 
     \b
     Examples:
@@ -140,25 +140,22 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
-    """The result in a line a table, what limits it, and where the files are; then the tables."""
+    """The result in a line a table, what limits it, and where to read on; then one table."""
     from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
         click.secho(fill(summary(table), 100), bold=True)
     echo_warnings(reproduction.warnings)
-    took = format_duration(reproduction.seconds)
-    click.echo(f"{', '.join(reproduction.artifacts)} in {took} -> {reproduction.folder}")
+    named = [table.name for table in reproduction.tables if table.has_results]
+    files = [f"{named[0] if len(named) == 1 else '*'}.txt: all protocols, guesses, intervals"]
     if reproduction.report:
-        click.echo(f"the runs as a page -> {reproduction.report}")
-    if figures := sorted(reproduction.folder.glob("*.svg")):
-        names = ", ".join(path.stem for path in figures)
-        click.echo(f"figures (.svg and .pdf): {names}")
+        files.append(f"{reproduction.report.name}: the runs")
+    if any(reproduction.folder.glob("*.svg")):
+        files.append("*.svg, *.pdf: figures")
+    took = format_duration(reproduction.seconds)
+    click.echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
+    shown = reproduction.tables if verbose else reproduction.tables[:1]
     if verbose or len(reproduction.artifacts) == 1:
-        for table in reproduction.tables:
+        for table in shown:
             click.echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)
-    if not verbose:
-        tables = [table.name for table in reproduction.tables if table.has_results]
-        shown = f"{tables[0]}.txt" if len(tables) == 1 else "the .txt files"
-        if tables:
-            click.echo(f"\nGuesses, intervals and how to read the tables: {shown} there, or -v")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
@@ -80,11 +80,14 @@ def compare_runs(
         if _comparable(first, second, models, several=len(runs) > 1)
     ]
     paired = {candidate.ref.name for pair in pairs for candidate in pair}
-    left_out = [
-        f"{candidate.ref.name} has no counterpart of that name; --model names what to compare"
-        for candidate in candidates
-        if candidate.ref.name not in paired and not models
-    ]
+    alone = [] if models else [c.ref for c in candidates if c.ref.name not in paired]
+    left_out = []
+    if alone:
+        options = " ".join(dict.fromkeys(f"--model {for_shell(ref.model)}" for ref in alone))
+        left_out.append(
+            f"no counterpart of that name in another run: {', '.join(ref.name for ref in alone)}; "
+            f"to compare these with each other: {options}"
+        )
     comparisons = []
     for first, second in pairs:
         for test in dict.fromkeys([*first.tests, *second.tests]):

@@ -168,9 +168,6 @@ def _score_table(record: RunRecord, test: str) -> str:
             rows.append([scores.model, *(_mean(scores, key) for key in titles), ends])
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
-    if (coin := test_set.simulated) is not None:
-        cells = [_format(coin.mean.get(key), coin.std.get(key)) for key in titles]
-        rows.append(["guess: random, simulated", *cells, "-"])
     if test_set.positives is None:
         clips = ", ".join(f"{count} {name}" for name, count in test_set.classes.items())
     else:

@@ -22,7 +22,7 @@ from obygaze_features.common.text import counted, format_time, join_some, shorte
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.statistics import known_titles, match_film
 from obygaze_models.explain.frame_scores import Axis, name_film
-from obygaze_models.explain.moments import Moments
+from obygaze_models.explain.moments import CLOSE_GAPS_S, Moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,6 +184,9 @@ def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = moments.frames.axes.count(axis)
     text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, 'frame')}"
     if moments.min_length is not None:
-        text += f"; gaps under {moments.close_gaps:g} s closed"
+        gap = f"{CLOSE_GAPS_S:g} s (a tenth of short clips)"
+        if moments.close_gaps is not None:
+            gap = f"{moments.close_gaps:g} s"
+        text += f"; gaps under {gap} closed"
         text += f", moments under {moments.min_length:g} s dropped"
     return text

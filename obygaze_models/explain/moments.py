@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["CLOSE_GAPS_S", "MIN_LENGTH_S", "Moment", "Moments", "find_moments"]
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
+CLOSE_GAPS_SHARE = 0.1
+"""Of what is shorter than 50 s, gaps are closed up to this share of it instead."""
 EPSILON = 1e-12
 """By how much the mean of equal thresholds may be off."""
 MOMENT_COLUMNS = ("film", "start", "end", "score")
@@ -143,7 +145,7 @@ def find_moments(
     manifest: Manifest | str | Path | None = None,
     threshold: float | None = None,
     min_length: float = MIN_LENGTH_S,
-    close_gaps: float = CLOSE_GAPS_S,
+    close_gaps: float | None = None,
 ) -> Moments:
     """Find the intervals in which frames reach a threshold.
 
@@ -161,17 +163,19 @@ def find_moments(
     min_length
         Drop shorter intervals, in seconds, once gaps are closed.
     close_gaps
-        Close shorter gaps between two intervals, in seconds, where clips cover all of the gap.
+        Close shorter gaps between two intervals, in seconds, where clips cover all of the gap. By
+        default `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a shorter film or clip.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold is a probability from 0 to 1 (got {threshold:g})")
-    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps)):
+    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps or 0.0)):
         if not 0 <= seconds < math.inf:
             raise UsageError(f"the {name} is a number of seconds, 0 or more (got {seconds:g})")
     if manifest is not None and not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     frames = place_frames(predictions, items, manifest)
-    shortest, gap = to_microseconds([min_length, close_gaps]).tolist()
+    longest_gap = CLOSE_GAPS_S if close_gaps is None else close_gaps
+    shortest, gap = to_microseconds([min_length, longest_gap]).tolist()
     chosen = predictions.threshold if threshold is None else threshold
     by_clip = np.broadcast_to(chosen, len(predictions.ids)).tolist()
     thresholds = dict(zip(predictions.ids, by_clip, strict=True))
@@ -179,7 +183,9 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
-        for start, end in _find_intervals(film, limit, shortest, gap):
+        length = int(film.edges[-1] - film.edges[0])
+        own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
+        for start, end in _find_intervals(film, limit, shortest, own_gap):
             moments.append(_make_moment(axis, start, end, film, frames))
     about = predictions.about
     media = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -153,22 +153,23 @@ def to_text(table: Table) -> str:
 
 
 def to_screen(table: Table) -> str:
-    """The table for a terminal: ours and the paper's numbers, in at most `WIDTH` columns.
+    """One table for a terminal: ours and the paper's numbers, in at most `WIDTH` columns.
 
-    The file that `to_text` makes has guesses, intervals and notes, too.
+    The file that `to_text` makes has all protocols, guesses, intervals and notes, too.
     """
+    blocks = _shown_blocks(table)
+    if len(blocks) > 1 and blocks[0].protocol:
+        blocks = [_merge_scores(blocks)]
     parts, starred = [table.title], False
-    for block in table.blocks:
+    for block in blocks:
         has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
         left_out = ("guess", "count") if has_guesses else ()
-        lines = [line for line in block.lines if line.kind not in left_out]
-        if not any(line.kind == "ours" for line in lines):
-            continue
         rows = []
-        for line in lines:
-            cells = _cells(table, line, intervals=False)
-            starred |= any("*" in cell for cell in cells)
-            rows.append(["  " * _indented(line) + line.name, *cells])
+        for line in block.lines:
+            if line.kind not in left_out:
+                cells = _cells(table, line, intervals=False)
+                starred |= any("*" in cell for cell in cells)
+                rows.append(["  " * _indented(line) + line.name, *cells])
         used = [at for at in range(len(table.columns)) if any(row[at + 1] for row in rows)]
         header = ["", *(table.columns[at] for at in used)]
         shown = [[row[0], *(row[at + 1] for at in used)] for row in rows]
@@ -178,29 +179,81 @@ def to_screen(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _shown_blocks(table: Table) -> list[Block]:
+    """The blocks that a terminal shows: of one protocol, without leaks and on the most clips.
+
+    All blocks where nothing was trained; none where no line is ours.
+    """
+    blocks = [block for block in table.blocks if any(line.kind == "ours" for line in block.lines)]
+    protocols = [block.protocol for block in blocks]
+    if not any(protocols):
+        return blocks
+    chosen = "leak-free" if "leak-free" in protocols else protocols[0]
+    blocks = [block for block in blocks if block.protocol == chosen]
+    return [block for block in blocks if _setting(block) == _setting(blocks[-1])]
+
+
+def _setting(block: Block) -> str:
+    """The title without the score."""
+    setting, _, score = block.title.rpartition(": ")
+    return setting or score
+
+
+def _merge_scores(blocks: Sequence[Block]) -> Block:
+    """Each row once: with the score that the paper prints for it, else the first."""
+    by_name: dict[str, tuple[Block, list[Line]]] = {}
+    for block in blocks:
+        for ours, *published in _rows_of(block):
+            if ours.name not in by_name or (published and len(by_name[ours.name][1]) == 1):
+                by_name[ours.name] = block, [ours, *published]
+    used = {id(block) for block, _ in by_name.values()}
+    lines = []
+    for block, (ours, *published) in by_name.values():
+        score = f", {block.title.rpartition(': ')[2]}" if len(used) > 1 else ""
+        lines += [replace(ours, name=ours.name + score), *published]
+    first = next(block for block in blocks if id(block) in used)
+    return replace(first, title=_setting(first) if len(used) > 1 else first.title, lines=lines)
+
+
+def _rows_of(block: Block) -> list[list[Line]]:
+    """Each line of ours with those that belong to it."""
+    rows: list[list[Line]] = []
+    for line in block.lines:
+        if line.kind == "ours":
+            rows.append([line])
+        elif _indented(line) and rows:
+            rows[-1].append(line)
+    return rows
+
+
 def summary(table: Table) -> str:
-    """The table in a line: how many rows are ours, and how far they are from the paper's."""
-    lines = [line for block in table.blocks for line in block.lines]
-    ours = sum(line.kind == "ours" for line in lines)
-    if not ours:
+    """The shown part of the table in a line: how far our numbers are from the paper's."""
+    blocks = _shown_blocks(table)
+    if not blocks:
         return f"{table.title}: nothing to show"
-    differences = [
-        value.mean if column in table.difference_columns else value.difference
-        for line in lines
-        if line.kind in ("ours", "published")
-        for column, value in line.values.items()
-        if value is not None
-        and (column in table.difference_columns or value.difference is not None)
-    ]
-    known = [difference for difference in differences if difference is not None]
-    if not known:
-        return f"{table.title}: {counted(ours, 'row')}, none with a published number"
-    low, middle, high = (format_signed(value) for value in (min(known), median(known), max(known)))
-    numbers = counted(len(known), "number")
-    return (
-        f"{table.title}: {counted(ours, 'row')}; {numbers} to compare with the paper's, "
-        f"differences (ours minus the paper's) from {low} to {high}, median {middle}"
-    )
+    title, protocol = table.title.partition(":")[0], blocks[0].protocol
+    title += f", {protocol}" if protocol and " and " not in protocol else ""
+    lines = [line for block in blocks for line in block.lines]
+    subjects: dict[str, list[float]] = {}
+    for line in lines:
+        for column, value in line.values.items():
+            if value is None:
+                continue
+            if line.kind == "difference":
+                subjects.setdefault(line.name, []).append(value.mean)
+            elif line.kind == "ours" and column in table.difference_columns:
+                subjects.setdefault("ours minus the paper's", []).append(value.mean)
+            elif line.kind == "published" and value.difference is not None:
+                subjects.setdefault("ours minus the paper's", []).append(value.difference)
+    if not subjects:
+        rows = counted(sum(line.kind == "ours" for line in lines), "row")
+        return f"{title}: {rows}, none with a published number"
+    parts = []
+    for subject, values in subjects.items():
+        middle, low, high = (format_signed(v) for v in (median(values), min(values), max(values)))
+        numbers = counted(len(values), "number")
+        parts.append(f"{subject} by {middle} (median of {numbers}, {low} to {high})")
+    return f"{title}: {'; '.join(parts)}"
 
 
 def to_csv(table: Table) -> str:

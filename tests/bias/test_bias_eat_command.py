@@ -48,6 +48,7 @@ def test_a_battery_with_a_test_that_cannot_be_run(obygaze, images, prompts):
         assert f"{correct.p:.4f}" in line
     assert rows[1].endswith("+1.03*")
     assert "p over all partitions (924)" in rows[2]
+    assert rows[-1] == "next: add -o eat.csv -o eat.svg to keep the table and its figure"
 
 
 def test_json_and_tables_and_a_figure(obygaze, images, prompts, tmp_path):

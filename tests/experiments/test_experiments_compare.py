@@ -237,8 +237,8 @@ def test_notes_say_how_runs_differ(make_run, world, tmp_path):
     assert "different label sets: all in good, others in others" in said
     assert "different protocols: leak-free in good, split in others" in said
     assert compared.left_out == (
-        "good: majority has no counterpart of that name; --model names what to compare",
-        "others: knn has no counterpart of that name; --model names what to compare",
+        "no counterpart of that name in another run: good: majority, others: knn; "
+        "to compare these with each other: --model majority --model knn",
         "EN vs S is a test set of others: logistic, not of good: logistic",
     )
     tested = mean_by_clip(a, "logistic", "EN+HN vs S")

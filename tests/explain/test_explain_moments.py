@@ -84,6 +84,18 @@ def test_gaps_that_no_clip_shows_stay_open():
     assert spans_of(find_moments(frames, items, close_gaps=60)) == [(0, 4), (5, 9)]
 
 
+@pytest.mark.parametrize(("length", "joined"), [(20, False), (30, False), (31, True), (600, True)])
+def test_gaps_that_are_closed_depend_on_the_length(length, joined):
+    """Two frames of a second, three seconds apart: a tenth of a clip of 31 s is more."""
+    items = Items.of([Item("a", film="f", start=0.0, end=float(length))])
+    times = np.arange(length) + 0.5
+    values = [0.9 if second in (8, 12) else 0.1 for second in range(length)]
+    frames = predicted({"a": (times, values)})
+    spans = [(8, 13)] if joined else [(8, 9), (12, 13)]
+    assert spans_of(find_moments(frames, items, min_length=0)) == spans
+    assert spans_of(find_moments(frames, items, min_length=0, close_gaps=5)) == [(8, 13)]
+
+
 def test_each_clip_has_the_threshold_of_its_own_models():
     """Models that were stopped by film f chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])

@@ -14,6 +14,7 @@ import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
+from obygaze_models.explain.moments import CLOSE_GAPS_S, CLOSE_GAPS_SHARE, MIN_LENGTH_S
 
 FRAMES, SIZE, FILM = 16, 12, "tt0097576"
 
@@ -54,6 +55,13 @@ def mobygaze(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleN
 @pytest.fixture(scope="module")
 def sample_moments(mobygaze: SimpleNamespace) -> om.Moments:
     return mobygaze.run.moments()
+
+
+def test_the_help_has_the_librarys_defaults(obygaze):
+    words = " ".join(obygaze("models", "moments", "--help").output.split())
+    assert f"Drop shorter moments, in seconds. [default: {MIN_LENGTH_S:g}]" in words
+    assert f"[default: {CLOSE_GAPS_S:g}, at most a tenth of the film or clip]" in words
+    assert CLOSE_GAPS_SHARE == 0.1
 
 
 def test_planted_moments_are_found(mobygaze, sample_moments):

@@ -468,7 +468,9 @@ def test_a_figure_can_be_made_alone(dataset, tmp_path, obygaze):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("Figure 5")
+    assert lines[0].startswith("Figure 5, released: ")
+    assert lines[1].startswith(f"-> {tmp_path / 'one'} (fig5.txt: ")
+    assert len([line for line in lines if "; released, run " in line]) == 1  # one tree
     assert max(len(line) for line in lines if "->" not in line) <= 100
     assert len(result.stderr.splitlines()) <= 10
     assert (tmp_path / "one/report.html").is_file()
@@ -486,8 +488,7 @@ def test_the_first_line_counts_what_is_beside_the_papers():
     made = Table("t", "Title", columns, [Block("Block", "paper", "f1", lines)])
     first = summary(made)
     assert first == (
-        "Title: 1 row; 2 numbers to compare with the paper's, differences (ours minus the paper's) "
-        "from -0.10 to 0.00, median -0.05"
+        "Title, paper: ours minus the paper's by -0.05 (median of 2 numbers, -0.10 to 0.00)"
     )
     screen = to_screen(made)
     assert re.search(r"net +0\.50 \(0\.10\) +0\.00\*\n", screen)
@@ -500,6 +501,43 @@ def test_the_first_line_counts_what_is_beside_the_papers():
     wide = replace(wide, blocks=[Block("Block", "paper", "f1", [Line("net", "ours", values)])])
     assert max(map(len, to_screen(wide).splitlines())) <= 100
     assert to_screen(wide).count("0.50") == 30
+
+
+def test_the_terminal_shows_one_table_of_one_protocol():
+    """Without leaks, on the most clips, each row with the score that the paper prints for it."""
+
+    def block(title, protocol, score, mean, beside=""):
+        lines = []
+        for name in ("net", "tree"):
+            lines.append(Line(name, "ours", {"a": Value(mean)}))
+            if name == beside:
+                lines.append(Line("published", "published", {"a": Value(0.9, None, mean - 0.9)}))
+        return Block(f"{title}: {score}", protocol, score, lines)
+
+    blocks = [
+        block(title, protocol, score, mean + more, beside)
+        for title, protocol, mean in (
+            ("Released: as released", "released", 0.1),
+            ("Leak-free, on few clips", "leak-free", 0.3),
+            ("Leak-free, on all clips", "leak-free", 0.5),
+        )
+        for score, more, beside in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
+    ]
+    made = Table("t", "Table 9: of made-up numbers", ["a"], blocks)
+    lines = [" ".join(line.split()) for line in to_screen(made).splitlines() if line]
+    assert [line for line in lines if not line.startswith("---")] == [
+        "Table 9: of made-up numbers",
+        "Leak-free, on all clips",
+        "a",
+        "net, F1 weighted 0.50",
+        "published 0.90 -0.40",
+        "tree, F1 positive 0.60",
+        "published 0.90 -0.30",
+    ]
+    assert summary(made) == (
+        "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
+    )
+    assert summary(replace(made, blocks=blocks[:1])).startswith("Table 9, released: ")
 
 
 def test_names_of_extract_are_names_of_stores(dataset, tmp_path, obygaze):
