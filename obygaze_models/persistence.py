@@ -144,6 +144,8 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         return model, header["about"]
     except ObygazeError as problem:
         raise damaged(path, str(problem)) from None
+    except MemoryError:
+        raise
     except Exception as problem:  # whoever edits the files can cause any; none of their code runs
         raise damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
 

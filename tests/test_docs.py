@@ -337,7 +337,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
 def test_scale_with_ray(page: Page) -> None:
     first, _, ray = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")
-    page.run(first.partition("\n## ")[0])
+    page.run(first.partition("\n## A machine ")[0])
     page.run(ray)
     arguments = "--videos scale/films/videos --backbone tiny-xclip -o scale/local"
     page.call(["features", "extract", "scale/manifest", *arguments.split()])

@@ -110,7 +110,7 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
             "annotator": [segment.annotator for segment in segments],
             "start": [format_seconds(segment.start) for segment in segments],
             "end": [format_seconds(segment.end) for segment in segments],
-            "level": [name_of[segment.level] for segment in segments],
+            "level": [escape_formula(name_of[segment.level]) for segment in segments],
             "concepts": [escape_formula(format_concepts(s.concepts)) for s in segments],
             "comment": [escape_formula(segment.comment) for segment in segments],
         },
@@ -138,7 +138,9 @@ def _clips_table(
     for name in manifest.label_names:
         name_of = manifest.label_scheme(name).name_of
         levels, concepts = manifest.labels(name).level_of, manifest.labels(name).concepts_of
-        columns[name] = [name_of[levels[i.id]] if i.id in levels else "" for i in items]
+        columns[name] = [
+            escape_formula(name_of[levels[i.id]]) if i.id in levels else "" for i in items
+        ]
         columns[f"{name}, concepts"] = [
             escape_formula(format_concepts(concepts.get(item.id, ()))) for item in items
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import json
@@ -232,6 +233,14 @@ class RootGroup(LazyGroup):
                 raise
             click.echo(f"Error: {_in_words(error)}", err=True)
             ctx.exit(1)
+        except MemoryError:
+            if ctx.params.get("debug"):
+                raise
+            click.echo(
+                "Error: out of memory; free some, or take a machine or a limit (ulimit) with more",
+                err=True,
+            )
+            ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(130)
@@ -259,13 +268,15 @@ def _commands_called(name: str, context: click.Context) -> str:
 def _in_words(error: OSError) -> str:
     """An error of the operating system in one line."""
     if not error.filename:
-        return error.strerror or str(error)
+        reason = error.strerror or str(error)
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return f"{reason}: free some space and run the same command again" if is_full else reason
     path = Path(os.fsdecode(error.filename))
+    if path.name.endswith(".partial"):  # users do not know the names under which files are written
+        path = path.parent
     if isinstance(error, FileExistsError | NotADirectoryError):
         return f"{path} is a file, not a folder"
     if isinstance(error, PermissionError):
-        # Users do not know the temporary names under which files are written.
-        path = path.parent if path.name.endswith(".partial") else path
         return f"{path}: permission denied"
     return f"{path}: {error.strerror}"
 

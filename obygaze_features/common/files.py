@@ -84,6 +84,12 @@ def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
             raise error(f"{path} is a link, a device or a folder, not a plain file; remove it")
 
 
+def require_readable(path: Path, error: type[ObygazeError]) -> None:
+    """Raise `error` if a path is a device or a pipe, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise error(f"{path} is a device or a pipe, not a file")
+
+
 def sync_file(path: Path) -> None:
     """Make the content of a file survive a loss of power, unless its folder is unfinished."""
     if _is_in_unfinished(path):
@@ -192,11 +198,21 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         sync_file(temporary)
-        refuse_to_overwrite(path, overwrite=overwrite)  # it may exist by now
-        os.replace(temporary, path)
+        if overwrite or not _take_name(temporary, path):
+            os.replace(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _take_name(temporary: Path, path: Path) -> bool:
+    """Give a file a name that nothing has; False where the file system knows no hard links."""
+    try:
+        os.link(temporary, path)
+    except OSError:
+        refuse_to_overwrite(path)  # somebody else took it meanwhile
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -319,6 +335,7 @@ def to_json(value: Any) -> str:
 
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
     """Read a JSON file; a broken one raises `error` with the line that is wrong."""
+    require_readable(path, error)
     try:
         data = path.read_bytes()
     except OSError as problem:

@@ -32,6 +32,8 @@ JOIN_ABORT_S = 5.0
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The start of HTTP/2, which Ray speaks: the other side answers with a settings frame."""
 _SETTINGS = 4
+_SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Despite its name, what makes Ray listen on all addresses, or on loopback, on any system."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -
     """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
 
     A new cluster has these resources and so many bytes of object store; it ends with the block.
+    It listens on this machine's loopback address only, unless Ray was imported before.
     """
+    if address is None:
+        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # which Ray reads when it is imported
     ray = need("ray", extra="ray")
     if address is not None:
         check_address(address)

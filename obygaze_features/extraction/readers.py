@@ -25,9 +25,12 @@ from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
+from obygaze_features.video.decode import refuse_large
 from obygaze_features.video.index import fingerprint
 
 MAX_ASPECT_RATIO = 100
+IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow's names. It goes by the content of a file, and has others read by other programs."""
 """Wider or taller images are refused: resized, they would take this many times the memory."""
 
 MAX_UPLOADS = 2
@@ -263,12 +266,17 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     if not path.is_file():
         raise VideoError(f"{path} is not a file")
     try:
-        with Image.open(path) as image:
+        Image.init()
+        formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
+        with Image.open(path, formats=formats) as image:
             width, height = image.size
+            refuse_large(path, width, height)
             # PIL would keep the lower eight of sixteen bits.
             is_deep = image.mode in ("I", "F") or image.mode.startswith("I;")
             if not is_deep and max(width, height) <= MAX_ASPECT_RATIO * min(width, height):
                 return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    except VideoError:
+        raise
     except Exception as problem:  # each format has its own reader, with its own errors
         reason = first_line(problem).replace(str(path), path.name)
         raise VideoError(f"{path} cannot be read as an image: {reason}") from None

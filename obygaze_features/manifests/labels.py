@@ -166,7 +166,7 @@ class LabelScheme:
                 concepts=tuple(
                     Concept(
                         _text(concept["name"]),
-                        concept.get("visual", True),
+                        _flag(concept.get("visual", True)),
                         _texts(concept, "aliases"),
                         about=_text(concept.get("about", "")),
                         source=_text(concept.get("source", "")),
@@ -229,6 +229,12 @@ def name_key(text: str) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
     return value
 
 

@@ -35,8 +35,8 @@ from obygaze_features.store.shards import MappedFile, map_file
 
 BLOCK_BYTES = 2**20
 """Bytes that are read at a time from a file that is read from end to end."""
-_HEADER_BYTES = 30
-"""Bytes of the header before a file's name."""
+_HEADER_BYTES, _END_BYTES = 30, 22
+"""Bytes of the header before a file's name, and of the end of a zip file without a comment."""
 _ENCRYPTED = 0x1
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
@@ -260,6 +260,9 @@ class ZipArchive:
             raise StoreError(
                 f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
             ) from None
+        last = self._mapped.bytes[-_END_BYTES:].tobytes()
+        if not (last.startswith(b"PK\5\6") and last.endswith(b"\0\0")):
+            raise StoreError(f"{self.where} has a comment or bytes after its end; get it again")
         _check_zip_members(self.where, infos, len(self._mapped.bytes))
         return {info.orig_filename: info for info in infos}
 

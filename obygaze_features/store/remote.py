@@ -236,8 +236,8 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
         return _open_http(headers), url, ""
     if address.startswith(("http://", "https://")):
         url, _, query = address.partition("?")
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             named = parts.hostname and not re.search(r"\s", parts.hostname) and parts.port != 0
         except ValueError:
             named = False

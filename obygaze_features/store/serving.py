@@ -17,7 +17,8 @@ from obygaze_features.errors import StoreError
 BLOCK_BYTES = 2**20
 TIMEOUT_S = 60.0
 """Seconds for which a connection may be silent."""
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 
 
 def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
@@ -27,10 +28,12 @@ def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
 
     class Handler(_Handler):
         root = folder.resolve()
+        is_local = host in ("localhost", "::1") or host.startswith("127.")
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
+        request_queue_size = 128
 
         def handle_error(self, request: object, client_address: object) -> None:
             """Nothing: clients hang up when they like."""
@@ -48,6 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     root: Path
+    is_local: bool
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "obygaze", ""
     timeout = TIMEOUT_S
@@ -55,6 +59,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """A file, or a range of it."""
+        # A page on the Web may have its own host name lead here, and then read what it likes.
+        if self.is_local and not _LOOPBACK.fullmatch(self.headers.get("Host", "localhost")):
+            self._begin(403, 0)
+            return
         path = self._find(unquote(urlsplit(self.path).path))
         try:
             file = path.open("rb") if path else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ SEEK_PACKETS = 200
 """From this many packets on, a seek is faster than reading on."""
 EMPTY_MPEG4_BYTES = 20
 """MPEG-4 packets below this size may stand for a frame that was left out."""
+MAX_PIXELS = 100_000_000
+"""Of a picture, unless OBYGAZE_MAX_PIXELS says another number; 8K film has 33 million."""
 _CHANGED = "is not what its index says; it may have changed meanwhile"
 
 
@@ -95,6 +98,16 @@ def decode_frames(
     return Frames(pictures.rgb, unique, index.times[unique])
 
 
+def refuse_large(path: Path, width: int, height: int) -> None:
+    """Raise on pictures of more than `MAX_PIXELS`: they take many times as much memory."""
+    most = int(os.environ.get("OBYGAZE_MAX_PIXELS") or MAX_PIXELS)
+    if width * height > most:
+        raise VideoError(
+            f"{path} is too large: {width} x {height} pixels, more than {most:,}; set "
+            "OBYGAZE_MAX_PIXELS to allow more"
+        )
+
+
 class Pictures:
     """Decoded frames of a film as upright RGB pictures, filled in any order.
 
@@ -125,6 +138,7 @@ class Pictures:
 
     def put(self, number: int, frame: VideoFrame) -> None:
         """Convert a frame to RGB and rotate it upright."""
+        refuse_large(self.path, frame.width, frame.height)
         plane = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
         lines = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, plane.line_size)
         stored = lines[:, : frame.width * 3].reshape(frame.height, frame.width, 3)

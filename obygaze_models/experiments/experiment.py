@@ -31,6 +31,8 @@ CALLED = "as"
 
 
 _LISTED = re.compile(r"[^\W_].*")
+MAX_NAME_BYTES = 200
+"""Of an estimator's folder; file systems take 255."""
 
 Location = Path | str
 _Name = Annotated[str, Meta(min_length=1)]
@@ -240,10 +242,11 @@ class Experiment:
                     f"two estimators are called {listed!r} in {self.name!r}; give one another "
                     f'name: {{name = "{name}", {CALLED} = "..."}}'
                 )
-            if not _LISTED.fullmatch(listed):
+            is_long = len(folder_name(listed).encode()) > MAX_NAME_BYTES
+            if is_long or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
-                    f"{self.name!r}: {listed!r} cannot name an estimator; begin with a letter or "
-                    "digit"
+                    f"{self.name!r}: {shorten(listed)} cannot name an estimator; begin with a "
+                    f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
                 )
             try:
                 specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
@@ -348,7 +351,7 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
     hints = get_type_hints(Experiment, include_extras=True)
     hints["stores"] = Annotated[_Names, Meta(description='a list, such as ["a.zarr", "b.zarr"]')]

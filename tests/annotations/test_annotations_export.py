@@ -19,7 +19,7 @@ from obygaze_features.annotations import Film, Issue, Segment, Timelines
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import Item, Items, LabelSet, Manifest
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from tests.experiments.test_experiments_elan import check_schema
 
 Run = Callable[..., Result]
@@ -106,6 +106,14 @@ def test_spreadsheet_formulas_are_escaped_and_restored(made: Timelines, tmp_path
     folder = save(tmp_path / "out", files)
     back = Timelines.from_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
     assert (back.segments, back.films) == (made.segments, made.films)
+
+
+def test_a_level_that_spreadsheets_would_compute_is_escaped() -> None:
+    scheme = LabelScheme("mine", (Level("N", "none"), Level("S", '=HYPERLINK("http://x.example")')))
+    timelines = Timelines.of("t", [Segment("f", "ann", 0, 1, "S")], scheme=scheme)
+    text = spreadsheet_files(timelines)["segments.csv"]
+    table = csv.DictReader(io.StringIO(text, newline=""))
+    assert next(table)["level"] == '\'=HYPERLINK("http://x.example")'
 
 
 def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze: Run) -> None:

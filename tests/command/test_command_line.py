@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -140,6 +141,26 @@ def refused() -> None:
 
 
 @root.command()
+def full() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@root.command()
+def half() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", "/disk/.run.0_1_x.partial")
+
+
+@root.command()
+def large() -> None:
+    raise MemoryError
+
+
+@root.command()
+def long() -> None:
+    raise ManifestError("x" * 100_000)
+
+
+@root.command()
 def stop() -> None:
     raise KeyboardInterrupt
 
@@ -150,9 +171,15 @@ def stop() -> None:
         ("mistake", 1, "Error: what, where, what to do\n"),
         ("misuse", 2, "Error: not together\n"),
         ("refused", 1, "Error: /dev/null/file is a file, not a folder\n"),
+        ("full", 1, "Error: No space left on device: free some space and run the same command "
+         "again\n"),
+        ("half", 1, "Error: /disk: No space left on device\n"),
+        ("large", 1, "Error: out of memory; free some, or take a machine or a limit (ulimit) with "
+         "more\n"),
+        ("long", 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
         ("stop", 130, "Interrupted.\n"),
     ],
-)
+)  # fmt: skip
 def test_exit_codes(command: str, code: int, line: str) -> None:
     result = CliRunner().invoke(root, [command])
     assert (result.exit_code, result.stderr) == (code, line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -17,13 +18,16 @@ import pytest
 from obygaze_features.common import files
 from obygaze_features.common.files import (
     disk_errors,
+    new_file,
     new_folder,
     publish_exclusively,
+    read_json,
     sha256_of,
     write_bytes,
+    write_files,
     write_text,
 )
-from obygaze_features.errors import ObygazeError, OutputExists
+from obygaze_features.errors import ObygazeError, OutputExists, StoreError
 
 
 def test_write_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -282,3 +286,38 @@ def test_what_a_killed_run_left_goes_when_it_is_run_again(make: str, tmp_path: P
             raise RuntimeError
         assert first.exists()
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
+    path = tmp_path / "x.zip"
+    with contextlib.ExitStack() as stack:
+        if not overwrite:
+            stack.enter_context(pytest.raises(OutputExists))
+        with new_file(path, overwrite=overwrite) as temporary:
+            temporary.write_text("late")
+            path.write_text("first")
+    assert path.read_text() == ("late" if overwrite else "first")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_describes_a_file_never_stands_beside_another(tmp_path, monkeypatch):
+    table, about = tmp_path / "x.csv", tmp_path / "x.json"
+    write_files({table: "old", about: "of old"})
+
+    def cut(source: Path, target: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(target))
+
+    monkeypatch.setattr(os, "replace", cut)
+    with pytest.raises(OSError, match="Input/output"):
+        write_files({table: "new", about: "of new"}, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
+    os.mkfifo(tmp_path / "x.json")
+    (tmp_path / "y.json").symlink_to("/dev/zero")
+    for name in ("x.json", "y.json"):
+        with pytest.raises(StoreError, match=f"{name} is a device or a pipe"):
+            read_json(tmp_path / name, StoreError)

@@ -54,6 +54,14 @@ def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress)
         assert packed["files"] == len(files(store))
 
 
+@pytest.mark.parametrize("more", [b"\0", b"more" * 20])
+def test_bytes_after_the_end_of_an_archive_are_refused(archive, more):
+    archive.chmod(0o644)
+    archive.write_bytes(archive.read_bytes() + more)
+    with pytest.raises(StoreError, match=r"toy\.zip has a comment or bytes after its end"):
+        open_store(archive)
+
+
 def test_what_is_in_the_store_beside_its_own_files_stays_there(final_store, tmp_path):
     store = shutil.copytree(final_store, tmp_path / "toy.zarr")
     (store / ".DS_Store").write_text("x")

@@ -69,6 +69,8 @@ def test_without_test_negatives_tests_what_it_trains(written):
         ('test_negatives = [["S"]]', "level S is both positive and negative"),
         ('test_negatives = [["EN"], ["EN"]]', "the same test set twice"),
         ("seed = ?", r"is not valid TOML: .* line 8"),
+        (f"levels = {'[' * 5000}{']' * 5000}", "is not valid TOML: .*recursion|nested"),
+        (f'estimators = [{{name = "mlp", as = "{"é" * 150}"}}]', "take at most 200 bytes"),
     ],
 )
 def test_mistakes_are_one_line(written, line, message):

@@ -205,7 +205,7 @@ def test_what_cannot_be_read_is_named(towers, tmp_path):
     np.testing.assert_allclose(first, same, atol=1e-6)
 
 
-def test_pictures_are_seen_upright_and_in_colour(tmp_path):
+def test_pictures_are_seen_upright_and_in_colour(tmp_path, monkeypatch):
     picture = np.zeros((20, 30, 3), np.uint8)
     picture[:, :10] = 255, 0, 0
     turned = Image.fromarray(picture)
@@ -220,6 +220,17 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path):
         suffix = "tif" if mode == "CMYK" else "png"
         Image.fromarray(picture).convert(mode).save(tmp_path / f"{mode}.{suffix}")
         assert read_picture(tmp_path / f"{mode}.{suffix}").shape == (20, 30, 3)
+    # Pillow would give it to another program by what is in it, whatever its name.
+    Image.fromarray(picture).save(tmp_path / "drawing.eps")
+    (tmp_path / "drawing.eps").rename(tmp_path / "drawing.png")
+    with pytest.raises(
+        VideoError, match=r"drawing\.png cannot be read as an image: cannot identify"
+    ):
+        read_picture(tmp_path / "drawing.png")
+    monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "599")
+    with pytest.raises(VideoError, match=r"L\.png is too large: 30 x 20 pixels, more than 599"):
+        read_picture(tmp_path / "L.png")
+    monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
     # A moving picture is its first one.
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,3 +81,32 @@ def test_a_token_is_used_or_asked_for(manifest, films, weights, whole_store, tmp
     right = extract(manifest, films, weights, tmp_path, address, RAY_AUTH_MODE="token")
     assert right.returncode == 0, right.stderr
     assert contents(tmp_path / "stores/tiny.zarr") == contents(whole_store)
+
+
+OWN = """
+import socket, sys
+from obygaze_features.extraction.ray_cluster import connect
+with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20) as cluster:
+    for host in ("127.0.0.1", sys.argv[1]):
+        for _, port in cluster.ports:
+            try:
+                socket.create_connection((host, port), 5).close()
+                sys.stderr.write("reached ")
+            except OSError:
+                sys.stderr.write("refused ")
+"""
+
+
+def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+        outward.connect(("192.0.2.1", 9))  # sends nothing
+        address = outward.getsockname()[0]
+    ended = subprocess.run(
+        [sys.executable, "-c", OWN, address],
+        env=without_token(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.stderr == "reached reached refused refused "
+    assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600

@@ -81,6 +81,7 @@ def test_what_is_not_there_is_one_line(server):
         open_store(f"{server.url}/final.zarr")
     for address in (
         "https://", "http://host:abc/x.zarr", "http://host:99999/x", "http://a b/x.zarr",
+        "http://u:p@[::1/x.zarr",
     ):  # fmt: skip
         with pytest.raises(UsageError, match="names no host"):
             open_store(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -141,3 +142,20 @@ def test_what_cannot_be_served_is_one_line(folder):
         number = taken.getsockname()[1]
         with pytest.raises(StoreError, match=f"at 127.0.0.1:{number}: Address already in use"):
             make_server(folder, "127.0.0.1", number)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:8000", 200), ("127.0.0.1", 200), ("evil.example", 403), ("localhost.evil", 403)],
+)
+def test_a_page_cannot_read_by_a_host_name_of_its_own(port, host, status):
+    with contextlib.closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("GET", "/deep/data", headers={"Host": host})
+        assert connection.getresponse().status == status
+
+
+def test_a_range_of_thousands_of_digits_is_ignored(port):
+    with contextlib.closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("GET", "/deep/data", headers={"Range": f"bytes={'9' * 5000}-"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, DATA)

@@ -89,5 +89,7 @@ def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRo
         else:
             concepts = parse_concepts(unescape_formula(cells.get("concepts", "")))
             comment = unescape_formula(cells.get("comment", ""))
-            segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
+            segment = Segment(
+                film, annotator, start, end, unescape_formula(cells["level"]), concepts, comment
+            )
             yield SourceRow(location, segment)
