@@ -33,7 +33,7 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages and the pictures; bring the notebooks into the site's folder."""
+    """Write the commands' pages and the pictures; copy the notebooks into the site's folder."""
     docs = Path(app.srcdir)
     write_pages(docs / "reference/commands")
     write_pictures(docs / "pictures")
@@ -133,8 +133,8 @@ def find_command(text: str) -> str | None:
     words = text.split()
     if words[:1] != ["obygaze"]:
         return None
-    found = [" ".join(words[:count]) for count in range(2, len(words) + 1)]
-    return next((path for path in reversed(found) if path in command_paths()), None)
+    candidates = (" ".join(words[:count]) for count in range(len(words), 1, -1))
+    return next((path for path in candidates if path in command_paths()), None)
 
 
 @cache
@@ -199,7 +199,7 @@ def foreign_addresses(page: str) -> list[str]:
 def shorten_signature(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, signature: str, returned: str
 ) -> tuple[str, str] | None:
-    """Defaults without a text of their own, such as a function, become three dots."""
+    """Defaults that have no text, such as a function, become three dots."""
     if signature is None:
         return None
     return re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", signature), returned
