@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import escape_formula, format_table
-from obygaze_features.common.text import counted, find_closest_id
+from obygaze_features.common.text import counted, find_closest_id, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
@@ -476,9 +476,10 @@ def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
         # Then all else differs, too, and adds nothing.
         return [
-            f"the model is for {backbone['name']} with weights {backbone['weights_sha256'][:12]}, "
+            f"the model is for {backbone['name']} with weights "
+            f"{shorten_digest(backbone['weights_sha256'])}, "
             f"the store is of {stored_backbone['name']} with weights "
-            f"{stored_backbone['weights_sha256'][:12]}"
+            f"{shorten_digest(stored_backbone['weights_sha256'])}"
         ]
     preprocessing, stored = features["preprocessing"], store.attributes["preprocessing"]
     differences = [

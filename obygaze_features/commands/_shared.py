@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from obygaze_features.common.cli import folder_argument
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ObygazeError
 
 MAX_FAILURES_SHOWN = 20
@@ -69,8 +70,12 @@ def resumable(
 
 
 def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
-    """Print the first failures, by item id, and say where all are listed."""
-    for item_id, reason in list(failures.items())[:MAX_FAILURES_SHOWN]:
-        click.echo(f"  {item_id}: {reason}", err=True)
-    if len(failures) > MAX_FAILURES_SHOWN:
-        click.echo(f"  and {len(failures) - MAX_FAILURES_SHOWN:,} more: {all_in}", err=True)
+    """Print the first failures, a line a reason, and say where all are listed."""
+    by_reason: dict[str, list[str]] = {}
+    for item_id, reason in failures.items():
+        by_reason.setdefault(reason, []).append(item_id)
+    lines = [f"{join_some(ids, 1)}: {reason}" for reason, ids in by_reason.items()]
+    for line in lines[:MAX_FAILURES_SHOWN]:
+        click.echo(f"  {line}", err=True)
+    if rest := sum(map(len, list(by_reason.values())[MAX_FAILURES_SHOWN:])):
+        click.echo(f"  and {rest:,} more: {all_in}", err=True)

@@ -17,7 +17,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_time
+from obygaze_features.common.text import counted, for_shell, format_time, redact_url
 
 
 @click.command()
@@ -99,7 +99,11 @@ def search(
     )
     if output is not None:
         title = text or (f"Like {like}" if like else f"Near {vector}")
-        save_matches(matches, output, title=title, thumbnails=thumbnails, overwrite=overwrite)
+        save_matches(
+            matches, output, title=title, thumbnails=thumbnails, like=like, overwrite=overwrite
+        )
+    for address in stores_:
+        _warn_of_synthetic(address)
     if as_json:
         echo_json([asdict(match) for match in matches])
         return
@@ -171,3 +175,14 @@ def map_(
         overwrite=overwrite,
     )
     click.echo(f"{counted(len(clip_map.ids), 'clip')}, {clip_map.axes} -> {output}")
+    _warn_of_synthetic(store)
+
+
+def _warn_of_synthetic(address: Path | str) -> None:
+    """Say that numbers mean nothing where a store's features are of no trained backbone."""
+    from obygaze_features.store import open_store
+
+    backbone = open_store(address).attributes["backbone"]
+    if synthetic := backbone.get("config", {}).get("synthetic"):
+        text = f"WARNING: the cosines mean nothing: {redact_url(address)} has {synthetic}"
+        click.secho(text, fg="yellow", bold=True, err=True)

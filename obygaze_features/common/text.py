@@ -93,6 +93,17 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
+def shorten_digest(digest: str) -> str:
+    """The first digits of a digest; what stands for an unknown one in full.
+
+    Examples
+    --------
+    >>> shorten_digest("ab" * 32), shorten_digest("unknown:vivit")
+    ('abababababab', 'unknown:vivit')
+    """
+    return digest if digest.startswith("unknown") else digest[:12]
+
+
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """The name that `typed` is a slip of, if any is that close.
 

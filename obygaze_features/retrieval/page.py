@@ -53,14 +53,19 @@ def html_page(title: str, body: str, *, style: str = "", script: str = "") -> st
     )
 
 
-def matches_page(title: str, matches: Sequence[Match], thumbnails: Path | None = None) -> str:
-    """Matches in order, each with its picture if the folder has one."""
+def matches_page(
+    title: str, matches: Sequence[Match], thumbnails: Path | None = None, *, like: str | None = None
+) -> str:
+    """Matches in order, after the clip they are like, each with its picture if there is one."""
     if thumbnails is not None and not thumbnails.is_dir():
         raise UsageError(
             f"{thumbnails} is not a folder; make one with: obygaze features thumbnails"
         )
     cards = [_card(rank, match, thumbnails) for rank, match in enumerate(matches, start=1)]
     pictures = sum("<img" in card for card in cards)
+    if like is not None:
+        words = '<br><span class="soft">what was searched for</span>'
+        cards.insert(0, f"<li>{_picture(like, thumbnails)}<b>{escape(like)}</b>{words}</li>\n")
     if thumbnails is not None and matches and not pictures:
         raise UsageError(f"{thumbnails} has no picture of any match, such as {matches[0].id}.jpg")
     text = (
@@ -71,17 +76,20 @@ def matches_page(title: str, matches: Sequence[Match], thumbnails: Path | None =
     return html_page(title, f"<p>{escape(text)}</p>\n<ol>\n{''.join(cards)}</ol>")
 
 
+def _picture(clip: str, thumbnails: Path | None) -> str:
+    if thumbnails is None or not (path := thumbnails / f"{clip}.jpg").is_file():
+        return ""
+    content = path.read_bytes()
+    if not content.startswith(_JPEG):
+        raise UsageError(f"{path} is not a JPEG picture; make it again")
+    encoded = base64.b64encode(content).decode("ascii")
+    return f'<img alt="" src="data:image/jpeg;base64,{encoded}">'
+
+
 def _card(rank: int, match: Match, thumbnails: Path | None) -> str:
-    picture = ""
-    if thumbnails is not None and (path := thumbnails / f"{match.id}.jpg").is_file():
-        content = path.read_bytes()
-        if not content.startswith(_JPEG):
-            raise UsageError(f"{path} is not a JPEG picture; make it again")
-        encoded = base64.b64encode(content).decode("ascii")
-        picture = f'<img alt="" src="data:image/jpeg;base64,{encoded}">'
     moment = "" if match.time is None else f" at {format_time(match.time)}"
     film = f"{escape(match.film)} · " if match.film else ""
     return (
-        f"<li>{picture}<b>{rank}. {escape(match.id)}</b>{moment}<br>"
-        f'<span class="soft">{film}cosine {match.cosine:.3f}</span></li>\n'
+        f"<li>{_picture(match.id, thumbnails)}<b>{rank}. {escape(match.id)}</b>{moment}<br>"
+        f'<span class="soft">{film}cosine {match.cosine:.4f}</span></li>\n'
     )

@@ -13,7 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
 from obygaze_features.common.tables import escape_formula, format_table
-from obygaze_features.common.text import as_list, counted, find_closest_id, first_line, shorten
+from obygaze_features.common.text import (
+    as_list,
+    counted,
+    find_closest_id,
+    first_line,
+    shorten,
+    shorten_digest,
+)
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
@@ -106,6 +113,7 @@ def save_matches(
     *,
     title: str = "Search",
     thumbnails: Path | str | None = None,
+    like: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write matches as CSV, JSON or an HTML page, by the suffix.
@@ -120,6 +128,8 @@ def save_matches(
         What was searched for, the title of a page.
     thumbnails
         A folder of pictures ``ID.jpg`` for a page, which must then not be shared.
+    like
+        The clip that was searched for, whose picture a page shows, too.
     overwrite
         Replace an existing file.
     """
@@ -132,7 +142,8 @@ def save_matches(
     else:
         from obygaze_features.retrieval.page import matches_page
 
-        content = matches_page(title, matches, None if thumbnails is None else Path(thumbnails))
+        folder = None if thumbnails is None else Path(thumbnails)
+        content = matches_page(title, matches, folder, like=like)
     with new_file(output, overwrite=overwrite) as new:
         new.write_text(content, encoding="utf-8")
 
@@ -169,8 +180,8 @@ def _check_stores(stores: Sequence[Store]) -> None:
         if ours["weights_sha256"] != theirs["weights_sha256"]:
             raise UsageError(
                 f"{store.where} is of another backbone ({theirs['name']}, weights "
-                f"{theirs['weights_sha256'][:16]}) than {first.where} ({ours['name']}, "
-                f"{ours['weights_sha256'][:16]}); search them one by one"
+                f"{shorten_digest(theirs['weights_sha256'])}) than {first.where} ({ours['name']}, "
+                f"{shorten_digest(ours['weights_sha256'])}); search them one by one"
             )
         if store.where in seen:
             raise UsageError(f"{store.where} is given twice; give it once")
@@ -257,7 +268,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
         raise BackboneError(
-            f"{store.where} was made with other weights (sha256 {digest[:16]}) than {spec} has "
-            f"(sha256 {ours[:16]}); {give}"
+            f"{store.where} was made with other weights (sha256 {shorten_digest(digest)}) than "
+            f"{spec} has (sha256 {shorten_digest(ours)}); {give}"
         )
     return network

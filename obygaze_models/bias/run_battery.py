@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, join_some, unknown_name
+from obygaze_features.common.text import counted, join_some, shorten_digest, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, associate_each
 from obygaze_models.bias.battery import AssociationTest, Battery, Published, select
@@ -124,8 +124,9 @@ def run_battery(
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
         raise BiasError(
-            f"{vectors.where} is of {vectors.backbone} (weights {vectors.weights[:12]}), "
-            f"{texts.where} of {texts.backbone} ({texts.weights[:12]}): cosines need one model; "
+            f"{vectors.where} is of {vectors.backbone} (weights "
+            f"{shorten_digest(vectors.weights)}), {texts.where} of {texts.backbone} "
+            f"({shorten_digest(texts.weights)}): cosines need one model; "
             "give two stores of the same weights"
         )
     model = model or battery.model_of(vectors.backbone)

@@ -268,7 +268,5 @@ def _missing_classes(name: str, task: Task, labels: Array, classes: int) -> str:
     counts = [int((labels == code).sum()) for code in range(len(task.classes))]
     if sum(count > 0 for count in counts) >= classes:
         return ""
-    having = " and ".join(
-        f"{count} of {label}" for count, label in zip(counts, task.classes, strict=True)
-    )
-    return f"the {name} has {having}"
+    missing = [label for label, count in zip(task.classes, counts, strict=True) if not count]
+    return f"the {name} has no clip of {' or '.join(missing)}"

@@ -23,7 +23,7 @@ from obygaze_models.warnings import RunWarning, synthetic_warnings
 
 __all__ = ["warnings_of_run"]
 
-#: Of what was skipped so many are named among the warnings; run.json has them all.
+#: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10
 
 
@@ -64,11 +64,14 @@ def _warnings(
     for task, leaks in leaked.items():
         tests = dict.fromkeys(leak.test for leak in leaks)
         warnings += [_leak_warning(test, evaluation.folds[task], leaks) for test in tests]
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for skip in evaluation.skipped:
+        by_reason.setdefault((skip.task, skip.why), []).append(skip.what)
     warnings += [
-        RunWarning("skipped", skip.task, f"{skip.task}, {skip.what}: {skip.why}.")
-        for skip in evaluation.skipped[:SHOWN]
+        RunWarning("skipped", task, f"{task}, {join_some(subjects, 3)}: {why}.")
+        for (task, why), subjects in list(by_reason.items())[:SHOWN]
     ]
-    if (more := len(evaluation.skipped) - SHOWN) > 0:
+    if (more := len(by_reason) - SHOWN) > 0:
         warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
     return warnings
 

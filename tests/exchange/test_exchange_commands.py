@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+import obygaze_features as of
 from obygaze_features.store import open_store, verify
 from tests.store import toys
 from tests.store.serving import serve
@@ -162,6 +163,20 @@ def test_a_folder_without_such_files_makes_no_store(obygaze, manifest, folder, t
     result = obygaze(*ask)
     assert result.exit_code == 1
     assert result.stderr.endswith("is there: no tt1/tt1_0.pth in features\n")
+
+
+def test_rows_that_fail_alike_are_one_line(obygaze, manifest, tmp_path):
+    ids = of.Manifest.load(manifest).ids
+    values = np.ones((len(ids), 3), np.float32)
+    values[[0, 2, 3], 1] = np.nan
+    np.save(tmp_path / "native.npy", values)
+    result = obygaze(
+        "stores", "import", "npy", tmp_path / "native.npy", "--manifest", manifest, "--in-order",
+        "-o", tmp_path / "s.zarr",
+    )  # fmt: skip
+    assert result.exit_code == 3
+    assert result.stderr == f"  {ids[0]} and 2 more: native has NaN or infinity\n"
+    assert "4 rows: 1 done, 3 failed" in result.stdout
 
 
 def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):

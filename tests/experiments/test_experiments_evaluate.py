@@ -56,7 +56,7 @@ def test_a_concept_without_positives_in_a_fold_is_named_and_skipped():
     known = replace(KNOWN, concepts=concepts)
     evaluation = run(known, ConceptTask("Look", "b"), ConceptTask("Body", "b"))
     assert [(one.task, one.fit, one.why) for one in evaluation.skipped] == [
-        ("Body vs all without", 0, "the validation set has 6 of no Body and 0 of Body")
+        ("Body vs all without", 0, "the validation set has no clip of Body")
     ]
     assert [(one.task, one.fold.index) for one in evaluation.predictions] == [
         ("Look vs all without", 0),

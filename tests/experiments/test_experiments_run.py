@@ -295,7 +295,7 @@ def test_a_class_that_no_test_clip_has_is_one_clear_line(world, experiment, tmp_
     kept = labels.where(lambda one: fold_of[one] != 9 or level_of[one] != "S")
     manifest.with_parts(labels=[kept]).save(tmp_path / "manifest")
     with pytest.raises(
-        ExperimentError, match=r"nothing can be learnt: .* has 5 of EN and 0 of S; label more"
+        ExperimentError, match=r"nothing can be learnt: .* has no clip of S; label more"
     ):
         run_experiment(replace(experiment, manifest=tmp_path / "manifest"), tmp_path / "run")
 

@@ -14,6 +14,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.retrieval.page import matches_page
 from obygaze_features.store.nearest import Match
+from tests.retrieval.conftest import TOY, make_search_store
 
 JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
 
@@ -77,12 +78,28 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, made, thumbnails, tmp_pa
     assert result.exit_code == 0, result.output
     page = Page(output.read_text())
     pictures = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
-    shown = {match.id for match in of.search(made.path, like="tt1-003", top=40)} & {*made.ids[:20]}
+    matches = of.search(made.path, like="tt1-003", top=40)
+    shown = {"tt1-003", *(match.id for match in matches)} & {*made.ids[:20]}
     assert pictures == [f"data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"] * len(shown)
     assert "Share <neither> of these." in page.text
+    first, nearest = re.findall("<li>.*?</li>", output.read_text(), re.S)[:2]
+    assert "tt1-003" in first
+    assert "<img" in first
+    assert f"cosine {matches[0].cosine:.4f}" in nearest
     policy = next(a["content"] for _, a in page.elements if "http-equiv" in a)
     assert "default-src 'none'" in policy
     assert not re.findall(r"https?://|url\(", output.read_text())
+
+
+@pytest.mark.parametrize("command", ["search", "map"])
+def test_random_weights_are_said_once(obygaze, tmp_path, command):
+    note = "random weights, trained on nothing"
+    backbone = {**TOY, "config": {"synthetic": note}}
+    path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
+    ask = {"search": ["--like", "tt1-003"], "map": ["-o", tmp_path / "map.html"]}[command]
+    result = obygaze("stores", command, path, *ask)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
 
 
 def test_page_escapes_what_it_shows():
