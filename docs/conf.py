@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "docs.docstrings",
     "docs.extension",
 ]
 exclude_patterns = ["_build", "**/README.md", "**/.ipynb_checkpoints"]
@@ -43,6 +44,7 @@ autodoc_class_signature = "mixed"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+napoleon_use_param = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88

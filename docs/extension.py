@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
@@ -17,12 +17,14 @@ from sphinx.util.docutils import SphinxDirective
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
+from docs.docstrings import PACKAGES
 from docs.pictures import write_pictures
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
 INCLUDED = {
     "CONTRIBUTING.md": "contributing",
+    "README.md": "index",
     "manifests/README.md": "reference/manifest",
     "stores/README.md": "reference/store",
 }
@@ -30,7 +32,7 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages and the pictures; bring the notebooks into the site's folder."""
+    """Write the commands' pages and the pictures; copy the notebooks into the site's folder."""
     docs = Path(app.srcdir)
     write_pages(docs / "reference/commands")
     write_pictures(docs / "pictures")
@@ -40,16 +42,28 @@ def write_sources(app: Sphinx) -> None:
         shutil.copy2(path, notebooks / path.name)
 
 
-def redirect_links(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Make links to the repository's files lead to pages of the site, or be plain text.
+def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Put in the files that a page includes, and make all links lead to pages of the site."""
 
-    A page that includes such a file is that file.
+    def include(match: re.Match[str]) -> str:
+        file = os.path.normpath(Path("docs", docname).parent / match[1])
+        app.env.note_dependency(str(ROOT / file), docname=docname)
+        return redirect_links((ROOT / file).read_text(encoding="utf-8"), file, docname)
+
+    own = redirect_links(content[0], f"docs/{docname}.md", docname)
+    content[0] = re.sub(r"```\{include\} (\S+)\n```\n", include, own)
+
+
+def redirect_links(text: str, base: str, docname: str) -> str:
+    """Lead links to the repository's files to their pages; those that have none become text.
+
+    Examples
+    --------
+    >>> redirect_links("[Store](../../stores/README.md#arrays)", "docs/how-to/a.md", "how-to/a")
+    '[Store](../reference/store.md#arrays)'
+    >>> redirect_links("[tests](tests/golden/README.md)", "CONTRIBUTING.md", "contributing")
+    'tests'
     """
-    base, text = f"docs/{docname}.md", content[0]
-    for file, page in INCLUDED.items():
-        if page == docname:
-            app.env.note_dependency(str(ROOT / file), docname=docname)
-            base, text = file, (ROOT / file).read_text(encoding="utf-8")
 
     def redirect(match: re.Match[str]) -> str:
         label, link, fragment = match.groups()
@@ -59,36 +73,7 @@ def redirect_links(app: Sphinx, docname: str, content: list[str]) -> None:
             return label
         return f"[{label}]({os.path.relpath(page, f'docs/{docname}/..')}{fragment or ''})"
 
-    content[0] = LINK.sub(redirect, text)
-
-
-def public_names() -> dict[str, str]:
-    """The names of `__all__`, and the classes and functions themselves, as the site has them."""
-    names = {}
-    for short, package in (("of", "obygaze_features"), ("om", "obygaze_models")):
-        module = import_module(package)
-        for name in module.__all__:
-            value = getattr(module, name)
-            public = f"{package}.{name}"
-            names[f"{short}.{name}"] = names[name] = public
-            names[f"{value.__module__}.{value.__qualname__}"] = public
-    return names
-
-
-def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    """A name of code that is public under a shorter one."""
-    if node.get("refdomain") != "py":
-        return None
-    target, _, member = node["reftarget"].partition("()")[0].partition(":")
-    names = app.config.obygaze_names
-    public = names.get(target)
-    if public is None:
-        owner, _, member = target.rpartition(".")
-        if owner not in names:
-            return None
-        public = f"{names[owner]}.{member}"
-    python = env.get_domain("py")
-    return python.resolve_xref(env, node["refdoc"], app.builder, "obj", public, node, contnode)
+    return LINK.sub(redirect, text)
 
 
 def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
@@ -132,31 +117,43 @@ def find_command(text: str) -> str | None:
     words = text.split()
     if words[:1] != ["obygaze"]:
         return None
-    paths = {context.command_path for context in contexts()}
-    found = [" ".join(words[:count]) for count in range(2, len(words) + 1)]
-    return next((path for path in reversed(found) if path in paths), None)
+    candidates = (" ".join(words[:count]) for count in range(len(words), 1, -1))
+    return next((path for path in candidates if path in command_paths()), None)
+
+
+@cache
+def command_paths() -> frozenset[str]:
+    """All commands, as they are typed."""
+    return frozenset(context.command_path for context in contexts())
+
+
+def describe_scheme() -> str:
+    """Levels, sub-constructs and concepts, as the label scheme has them, in Markdown."""
+    scheme = of.obygaze_scheme()
+    lines = ["### Levels", ""]
+    for level in scheme.levels:
+        lines += [f"{level.name} ({level.code})", f": {level.about}", ""]
+    lines += ["### Sub-constructs of objectification", ""]
+    for name, about in scheme.sub_constructs.items():
+        lines += [name, f": {about}", ""]
+    titles = {True: "Concepts of the paper, which can be seen", False: "Further concepts"}
+    for concept in sorted(scheme.concepts, key=lambda concept: not concept.visual):
+        lines += [f"### {titles.pop(concept.visual)}", ""] if concept.visual in titles else []
+        sentences = [
+            ": ".join(filter(None, [concept.about, "; ".join(concept.instances)])),
+            concept.examples and f"For example: {'; '.join(concept.examples)}",
+            concept.further and f"MObyGaze adds: {'; '.join(concept.further)}",
+        ]
+        lines += [concept.name, f": {'. '.join(filter(None, sentences))}.", ""]
+    return "\n".join(lines)
 
 
 class Thesaurus(SphinxDirective):
-    """Levels, sub-constructs and concepts, as the label scheme has them."""
+    """The label scheme, in a page."""
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        scheme = of.obygaze_scheme()
-        lines = ["### Levels", ""]
-        for level in scheme.levels:
-            lines += [f"{level.name} ({level.code})", f": {level.about}", ""]
-        lines += ["### Sub-constructs of objectification", ""]
-        for name, about in scheme.sub_constructs.items():
-            lines += [name, f": {about}", ""]
-        lines += ["### Concepts", ""]
-        for concept in scheme.concepts:
-            parts = [concept.about, "; ".join(concept.instances)]
-            text = ": ".join(part for part in parts if part)
-            examples = f" For example {'; '.join(concept.examples)}." if concept.examples else ""
-            further = f" MObyGaze adds {'; '.join(concept.further)}." if concept.further else ""
-            lines += [concept.name, f": {text}.{examples}{further}", ""]
-        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+        return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
 def check_site(app: Sphinx, exception: Exception | None) -> None:
@@ -169,7 +166,7 @@ def check_site(app: Sphinx, exception: Exception | None) -> None:
         for address in foreign_addresses(path.read_text(encoding="utf-8"))
     ]
     documented = app.env.get_domain("py").objects
-    names = set(app.config.obygaze_names.values())
+    names = {f"{package}.{name}" for package in PACKAGES for name in import_module(package).__all__}
     problems += [f"{name} is public and on no page" for name in names if name not in documented]
     if problems:
         raise ExtensionError("\n".join(sorted(problems)))
@@ -183,21 +180,13 @@ def foreign_addresses(page: str) -> list[str]:
     return re.findall(loaded, page, re.IGNORECASE)
 
 
-def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
-    """Leave out what scikit-learn adds to every class, the same for all."""
-    return skip or re.fullmatch(r"set_\w+_request", name) is not None
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
-    app.connect("autodoc-skip-member", skip_member)
-    app.add_config_value("obygaze_names", public_names(), "")
     app.add_directive("thesaurus", Thesaurus)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", check_site)
-    app.connect("source-read", redirect_links)
-    app.connect("missing-reference", resolve_name)
+    app.connect("source-read", include_files)
     app.connect("doctree-resolved", link_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

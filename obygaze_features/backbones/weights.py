@@ -176,9 +176,24 @@ def write_random_weights(
     """
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
-        write(new, seed)
+        with _full_disks_named(folder):
+            write(new, seed)
         for path in new.iterdir():
             path.chmod(new.stat().st_mode & 0o666)  # safetensors: readable by the owner alone
+
+
+@contextlib.contextmanager
+def _full_disks_named(folder: Path) -> Iterator[None]:
+    """Turn what safetensors raises where it cannot write into one line."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as problem:
+        reason = first_line(problem)
+        raise BackboneError(
+            f"cannot write {folder}: {reason}; free some space and run the same command again"
+        ) from None
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:

@@ -104,8 +104,7 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
     opened = open_store(store)
     already = opened.is_final
-    if not already:
-        opened.finalise(compress=compress, allow_incomplete=allow_incomplete)
+    opened.finalise(compress=compress, allow_incomplete=allow_incomplete)
     files = [path for path in [store, *store.rglob("*")] if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     rows, done = len(opened), opened.info()["rows"]["done"]

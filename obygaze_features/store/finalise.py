@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
+    clear_unfinished,
     disk_errors,
     new_folder,
     require_plain_file,
@@ -58,6 +59,7 @@ def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool
     """
     store = open_store(path)
     if store.is_final:
+        clear_unfinished(store.path)  # such as the open store, if the exchange was killed
         return store
     to_do = len(store.missing_rows())
     if to_do and not allow_incomplete:

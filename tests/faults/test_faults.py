@@ -28,7 +28,7 @@ from tests.store import toys
 
 SOURCE = Path(__file__).with_name("failing.c")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}
-MOST_POINTS = 40
+MOST_POINTS = 30
 """Of a command and a mode; where it has more system calls, they are spread over all of them."""
 DAMAGED = "native/c/0/0"
 

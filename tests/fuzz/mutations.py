@@ -132,10 +132,10 @@ def change_value(value: Any, dice: random.Random) -> Any:
     elif way == 3:
         parent[key] = str(parent[key])
     elif way == 4:
-        other = value
+        donor = value
         for step in dice.choice(paths):
-            other = other[step]
-        parent[key] = json.loads(json.dumps(other))
+            donor = donor[step]
+        parent[key] = json.loads(json.dumps(donor))
     else:
         parent[key] = dice.choice(VALUES)
     return value

@@ -28,7 +28,7 @@ from tests.fuzz.mutations import mutate
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
 SHARE = 25
-"""`make test` makes one of so many inputs."""
+"""`make test` makes one in this many inputs."""
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -106,9 +106,10 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
         yield f"traceback: {type(error).__name__}: {error!s:.80} ({at})"
     elif result.exit_code not in (0, 1, 2, 3):
         yield f"exit code {result.exit_code}"
-    said = result.stderr.partition("Error: ")[2].rstrip("\n")
-    if "\n" in said or len(said) > 2000:
-        yield f"an error of {len(said.splitlines())} lines, {len(said)} characters: {said:.150}"
+    message = result.stderr.partition("Error: ")[2].rstrip("\n")
+    if "\n" in message or len(message) > 2000:
+        lines = len(message.splitlines())
+        yield f"an error of {lines} lines, {len(message)} characters: {message:.150}"
     if error is None and result.exit_code == 1 and not result.output:
         yield "exit code 1 without a word"
     if used and used[0] > MAX_BYTES:
@@ -128,12 +129,12 @@ def fuzz(
         files = mutate({path: original[path] for path in sorted(changed)}, dice)
         files |= {path: original[path] for path in original.keys() - changed}
         kind.seal(files)
-        place = folder / f"{number}"
-        write_files(place / name, files)
+        trial = folder / f"{number}"
+        write_files(trial / name, files)
         for row, command in enumerate(kind.commands):
-            out = place / f"out{row}"
+            out = trial / f"out{row}"
             out.mkdir()
-            x = place / name
+            x = trial / name
             if kind_name == "experiment":  # its paths are relative to it
                 x = data / f"fuzzed-{number}.toml"
                 write_files(x, files)
@@ -142,7 +143,7 @@ def fuzz(
                 f"{kind_name} {number}: {line}: {problem}"
                 for problem in problems_of(line, outcomes)
             ]
-        shutil.rmtree(place)
+        shutil.rmtree(trial)
     return outcomes, failures
 
 
@@ -157,8 +158,8 @@ def test_a_share_of_the_inputs_ends_in_a_line(kind, data, tmp_path):
 def test_all_inputs_end_in_a_line(kind, data, tmp_path, capsys):
     numbers = range(KINDS[kind].inputs)
     if only := os.environ.get("FUZZ"):
-        wanted, _, number = only.rpartition(" ")
-        numbers = range(int(number), int(number) + 1) if wanted == kind else range(0)
+        name, _, number = only.rpartition(" ")
+        numbers = range(int(number), int(number) + 1) if name == kind else range(0)
     outcomes, failures = fuzz(kind, numbers, data, tmp_path)
     with capsys.disabled():
         sys.stdout.write(

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
+from obygaze_features.common.files import SUFFIX, prefix
 from obygaze_features.errors import StoreError
 from obygaze_features.store import (
     ArraySpec,
@@ -230,3 +232,14 @@ def test_equal_stores_become_equal_final_stores(path, tmp_path):
     finalise(path)
     finalise(other)
     assert toys.contents(path) == toys.contents(other)
+
+
+def test_what_a_killed_one_left_is_removed_by_the_next(path):
+    finalise(path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    name = prefix(path).replace(f"_{os.getpid()}_", f"_{ended.pid}_")
+    left = path.with_name(f"{name}a1{SUFFIX}")
+    left.mkdir()
+    finalise(path)
+    assert [folder.name for folder in path.parent.iterdir()] == [path.name]

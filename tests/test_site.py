@@ -1,0 +1,106 @@
+"""What the documentation site adds to Sphinx; ``make docs`` builds the site itself, in the gate."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import obygaze_features as of
+import obygaze_models as om
+from docs.commands import anchor, contexts, format_text, write_pages
+from docs.docstrings import complete_docstring, shorten_signature
+from docs.extension import describe_scheme, find_command, foreign_addresses
+from docs.pictures import SHOTS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_command_and_option_is_on_a_page(tmp_path: Path) -> None:
+    (tmp_path / "gone.md").touch()
+    write_pages(tmp_path)
+    pages = {path.stem: path.read_text() for path in tmp_path.glob("*.md")}
+    assert "gone" not in pages
+    for context in contexts():
+        _, *words = context.command_path.split()
+        if not words:
+            continue
+        target = f"({anchor(context.command_path)})="
+        assert pages[words[0]].count(target) == 1
+        text = pages[words[0]].partition(target)[2].partition("\n(obygaze-")[0]
+        for option in context.command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert all(name in text for name in option.opts), context.command_path
+
+
+def test_examples_of_commands_are_blocks() -> None:
+    text = format_text("Read *it*.\n\n\b\nExamples:\n  obygaze a\n  obygaze b \\\n      --c\n")
+    assert text == (
+        "Read \\*it\\*.\n\n**Examples**\n\n```sh\nobygaze a\nobygaze b \\\n    --c\n```"
+    )
+
+
+def test_commands_in_the_text_are_found() -> None:
+    assert find_command("obygaze models run a.toml -o b") == "obygaze models run"
+    assert find_command("obygaze nonsense") is None
+    assert find_command("of.Manifest") is None
+
+
+@pytest.mark.parametrize("package", [of, om])
+def test_every_public_name_is_in_the_reference(package) -> None:
+    documented = set()
+    for path in (ROOT / "docs/reference/api").glob("*.md"):
+        module = ""
+        for name in re.findall(r"[.][.] (?:currentmodule|auto[a-z]+):: (\S+)", path.read_text()):
+            if name in ("obygaze_features", "obygaze_models"):
+                module = name
+            elif module == package.__name__:
+                documented.add(name)
+    assert set(package.__all__) <= documented
+
+
+def test_what_comes_from_other_hosts_is_found() -> None:
+    page = """<a href="https://example.org">a</a><img src="../a.png"><script src="b.js"></script>
+    <link rel="stylesheet" href="https://fonts.example/x.css"><img alt="" src='//cdn.example/i'>"""
+    assert foreign_addresses(page) == ["https://fonts.example/x.css", "//cdn.example/i"]
+
+
+def test_the_glossary_has_the_thesaurus() -> None:
+    text, scheme = describe_scheme(), of.obygaze_scheme()
+    names = [*scheme.sub_constructs, *(concept.name for concept in scheme.concepts)]
+    assert len(scheme.sub_constructs) == 5
+    assert all(f"\n{name}\n: " in text for name in names)
+    paper = [concept for concept in scheme.concepts if concept.visual]
+    assert [len(concept.instances) for concept in paper] == [3, 2, 4, 6, 4, 1, 1, 1]
+    assert all(instance in text for concept in paper for instance in concept.instances)
+
+
+def test_pictures_number_what_a_report_has() -> None:
+    folder = ROOT / "obygaze_models/report/templates"
+    report = "".join(path.read_text() for path in folder.rglob("*.*"))
+    for _, _, _, _, targets in SHOTS.values():
+        for target in targets:
+            kind, name = re.search(r"([#.])([\w-]+)|$", target).groups()
+            attribute = {"#": "id", ".": "class", None: ""}[kind]
+            assert re.search(rf'{attribute}="{name}"' if kind else f"<{target}", report), target
+
+
+def test_methods_get_the_parameters_of_what_they_call() -> None:
+    lines = (of.Manifest.from_csv.__doc__ or "").splitlines()
+    complete_docstring(None, "method", "from_csv", of.Manifest.from_csv, None, lines)
+    text = "\n".join(lines)
+    assert text.startswith("Import any table of clips and labels.\n\nParameters\n")
+    assert "\ncolumns\n    Meaning -> column" in text
+    lines = (of.Store.export.__doc__ or "").splitlines()
+    complete_docstring(None, "method", "export", of.Store.export, None, lines)
+
+    assert "output" in lines
+    assert "store" not in lines
+
+
+def test_signatures_have_no_addresses() -> None:
+    text = "(a: int = <factory>, log=<function <lambda> at 0x7f>)"
+    shortened = shorten_signature(None, "", "", None, None, text, "")
+    assert shortened == ("(a: int = ..., log=...)", "")
