@@ -126,8 +126,8 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
     alone = all(len(names) == 1 for names in annotators.values())
     if alone and len(set().union(*annotators.values())) > 1:
         problem = (
-            f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each file "
-            "after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
+            f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each "
+            "file after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
         )
         yield Issue("films", "", "", problem, KEPT)
 
