@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "docs.docstrings",
     "docs.extension",
 ]
 exclude_patterns = ["_build", "**/README.md", "**/.ipynb_checkpoints"]
