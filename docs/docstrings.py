@@ -37,9 +37,11 @@ def find_called(path: str, package: str) -> Any:
     for full in (path, f"{package}.{path}"):
         with suppress(ImportError, AttributeError, ValueError):
             module, _, name = full.rpartition(".")
-            found = getattr(import_module(module), name, None) or import_module(full)
+            target = getattr(import_module(module), name, None) or import_module(full)
             importers = ("import_manifest", "import_timelines")
-            return next((getattr(found, name) for name in importers if hasattr(found, name)), found)
+            return next(
+                (getattr(target, name) for name in importers if hasattr(target, name)), target
+            )
     return None
 
 
