@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "docs.docstrings",
     "docs.extension",
 ]
 exclude_patterns = ["_build", "**/README.md", "**/.ipynb_checkpoints"]
@@ -25,7 +26,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 # Pages
 myst_enable_extensions = ["deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
-nb_execution_mode = "cache"
+nb_execution_mode = "auto"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True

@@ -8,7 +8,6 @@ import shutil
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
@@ -18,10 +17,10 @@ from sphinx.util.docutils import SphinxDirective
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
+from docs.docstrings import PACKAGES
 from docs.pictures import write_pictures
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("obygaze_features", "obygaze_models")
 #: Files elsewhere in the repository that are pages of the site.
 INCLUDED = {
     "CONTRIBUTING.md": "contributing",
@@ -33,7 +32,7 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages and the pictures; bring the notebooks into the site's folder."""
+    """Write the commands' pages and the pictures; copy the notebooks into the site's folder."""
     docs = Path(app.srcdir)
     write_pages(docs / "reference/commands")
     write_pictures(docs / "pictures")
@@ -77,21 +76,6 @@ def redirect_links(text: str, base: str, docname: str) -> str:
     return LINK.sub(redirect, text)
 
 
-def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    """A class or function by its name alone, or by the module that it is written in."""
-    python, (owner, _, name) = env.get_domain("py"), node["reftarget"].rpartition(".")
-    if node.get("refdomain") != "py" or (owner and not owner.startswith(PACKAGES)):
-        return None
-    full = [
-        entry
-        for entry, value in python.objects.items()
-        if entry.endswith(f".{name}") and value.objtype in ("class", "exception", "function")
-    ]
-    if len(full) != 1:
-        return None
-    return python.resolve_xref(env, node["refdoc"], app.builder, "obj", full[0], node, contnode)
-
-
 def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
     """Turn `obygaze ...` and `of.Name` in the text into links."""
     standard, python = app.env.get_domain("std"), app.env.get_domain("py")
@@ -133,8 +117,8 @@ def find_command(text: str) -> str | None:
     words = text.split()
     if words[:1] != ["obygaze"]:
         return None
-    found = [" ".join(words[:count]) for count in range(2, len(words) + 1)]
-    return next((path for path in reversed(found) if path in command_paths()), None)
+    candidates = (" ".join(words[:count]) for count in range(len(words), 1, -1))
+    return next((path for path in candidates if path in command_paths()), None)
 
 
 @cache
@@ -196,30 +180,13 @@ def foreign_addresses(page: str) -> list[str]:
     return re.findall(loaded, page, re.IGNORECASE)
 
 
-def shorten_signature(
-    app: Sphinx, kind: str, name: str, value: Any, options: Any, signature: str, returned: str
-) -> tuple[str, str] | None:
-    """Defaults without a text of their own, such as a function, become three dots."""
-    if signature is None:
-        return None
-    return re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", signature), returned
-
-
-def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
-    """Leave out what scikit-learn adds to every class, the same for all."""
-    return skip or re.fullmatch(r"set_\w+_request", name) is not None
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
-    app.connect("autodoc-skip-member", skip_member)
-    app.connect("autodoc-process-signature", shorten_signature)
     app.add_directive("thesaurus", Thesaurus)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", check_site)
     app.connect("source-read", include_files)
-    app.connect("missing-reference", resolve_name)
     app.connect("doctree-resolved", link_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

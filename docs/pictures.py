@@ -1,6 +1,6 @@
 """The site's pictures: made-up annotations and features, through the commands, to what they draw.
 
-``python -m docs.pictures`` makes ``docs/report.png`` anew, the picture in README.
+``python -m docs.pictures`` makes ``docs/report.png``, the picture in README.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class ObygazeError(Exception):
-    """A mistake that one line can explain."""
+    """An error that one line explains: what is wrong, where, and what to do."""
 
     exit_code = 1
 

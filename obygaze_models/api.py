@@ -25,7 +25,7 @@ def compare(*runs: AnyRun, models: Sequence[str] = ()) -> Comparisons:
         Runs or their folders. Of several, each model is compared with that of the same name in
         the others; of one, its models with one another.
     models
-        Only these, of all runs, each with each.
+        Compare only these models, each with each other.
     """
     from obygaze_models.experiments.compare import compare_runs
 

@@ -143,8 +143,8 @@ def held_out_elan(
     predictions
         Those of clips without a start and an end are left out.
     annotations
-        A folder with the annotators' ``.eaf`` files, named by film, title or media file: each is
-        copied, and gets the models' tiers.
+        A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
+        a folder for each annotator. Each is copied, and gets the models' tiers.
     """
     films: dict[tuple[str, str], dict[tuple[str, str], list[Annotation]]] = {}
     titles: dict[str, str] = {}
@@ -167,7 +167,7 @@ def held_out_elan(
             "none of the run's clips has a start and an end in its film, so ELAN has no place for "
             "them; --csv writes them for spreadsheets"
         )
-    files_of = _files_by_name(annotations)
+    files_of = _files_by_film(annotations)
     files: dict[str, str] = {}
     alone: list[str] = []
     stems = unique_names((film or media_stem(media) or NO_FILM for film, media in films), ".eaf")
@@ -175,12 +175,14 @@ def held_out_elan(
         tiers = [Tier(f"{model}: {test}", KIND, notes) for (model, test), notes in tiers_of.items()]
         names = (film, media_stem(media), titles[film], without_year(titles[film]))
         keys = [safe_id(name).casefold() for name in names if name]
-        path = next((files_of[key] for key in keys if key in files_of), None)
-        if path is None:
+        paths = next((files_of[key] for key in keys if key in files_of), [])
+        if annotations is None or not paths:
             alone.append(titles[film] or film)
             files[stem] = to_eaf(Document(tiers, media))
-        else:
-            files[path.name] = add_tiers(path, tiers, ExperimentError)
+            continue
+        for path in paths:
+            name = path.relative_to(annotations).as_posix()
+            files[name] = add_tiers(path, tiers, ExperimentError)
     return files, alone
 
 
@@ -235,13 +237,14 @@ def describe_held_out(predictions: Sequence[HeldOut], limit: int) -> Iterator[st
             yield f"and {counted(more, 'more row')}; -o writes all to a file"
 
 
-def _files_by_name(folder: Path | None) -> dict[str, Path]:
-    if folder is None:
-        return {}
-    paths = sorted(folder.glob("*.eaf"))
-    if not paths:
+def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
+    """The ``.eaf`` files in a folder and in its folders, which may be one an annotator."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.eaf")) if folder else ():
+        files.setdefault(safe_id(path.stem).casefold(), []).append(path)
+    if folder and not files:
         raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
-    return {safe_id(path.stem).casefold(): path for path in paths}
+    return files
 
 
 def _order(clip: Clip) -> tuple[Any, ...]:

@@ -243,7 +243,7 @@ class LeakFree(_BalancedByFolds):
     """
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         folds, last = self._column(y), self._last_of_three()
         return [
             self._draw(
@@ -275,7 +275,7 @@ class ManifestSplit(_BalancedByFolds):
     """
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
         complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
@@ -335,7 +335,7 @@ class PaperSplit(_ByFolds):
     """
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         folds, last = self._column(y), self._last_of_three()
         pool = last - 1
         training = _rows((folds >= 0) & (folds < pool), y)
@@ -375,7 +375,7 @@ class OfficialSplit(_ByFolds):
     """
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
@@ -452,7 +452,7 @@ class LeaveFilmOut(_Balanced):
         ]
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         films, eligible = self._films(y, groups)
         pairs = [(test, stop) for test in eligible for stop in eligible if stop != test]
         return [
@@ -531,7 +531,7 @@ class Released(_Splitter):
         return cls(ids, runs, {"test": released_test_ids(manifest, split)})
 
     def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """See `obygaze_models.protocols`."""
+        """The folds of an experiment: the training, validation and test rows of each fit."""
         if len(self.ids) != len(y):
             raise ExperimentError(
                 f"Released: ids has {len(self.ids)} entries, and there are {len(y)} clips; give "

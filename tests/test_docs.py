@@ -127,6 +127,10 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
     return page
 
 
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
 def test_five_minutes(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"

@@ -11,6 +11,7 @@ import pytest
 import obygaze_features as of
 import obygaze_models as om
 from docs.commands import anchor, contexts, format_text, write_pages
+from docs.docstrings import complete_docstring, shorten_signature
 from docs.extension import describe_scheme, find_command, foreign_addresses
 from docs.pictures import SHOTS
 
@@ -84,3 +85,22 @@ def test_pictures_number_what_a_report_has() -> None:
             kind, name = re.search(r"([#.])([\w-]+)|$", target).groups()
             attribute = {"#": "id", ".": "class", None: ""}[kind]
             assert re.search(rf'{attribute}="{name}"' if kind else f"<{target}", report), target
+
+
+def test_methods_get_the_parameters_of_what_they_call() -> None:
+    lines = (of.Manifest.from_csv.__doc__ or "").splitlines()
+    complete_docstring(None, "method", "from_csv", of.Manifest.from_csv, None, lines)
+    text = "\n".join(lines)
+    assert text.startswith("Import any table of clips and labels.\n\nParameters\n")
+    assert "\ncolumns\n    Meaning -> column" in text
+    lines = (of.Store.export.__doc__ or "").splitlines()
+    complete_docstring(None, "method", "export", of.Store.export, None, lines)
+
+    assert "output" in lines
+    assert "store" not in lines
+
+
+def test_signatures_have_no_addresses() -> None:
+    text = "(a: int = <factory>, log=<function <lambda> at 0x7f>)"
+    shortened = shorten_signature(None, "", "", None, None, text, "")
+    assert shortened == ("(a: int = ..., log=...)", "")

@@ -33,7 +33,10 @@ def agreement_figure(report: AgreementReport) -> Figure:
     The first two of the report, where it compares more.
     """
     if not report.overall:
-        raise AnnotationError(f"{report.manifest}: no two label sets have a film in common")
+        raise AnnotationError(
+            f"{report.manifest}: no two annotators have a film in common; if they do, the film has "
+            "two names: name each ELAN file after its film and import again"
+        )
     agreement = report.overall[0]
     names = agreement.first, agreement.second
     films = [pair for pair in report.pairs if (pair.a, pair.b) == names]
@@ -51,7 +54,12 @@ def agreement_figure(report: AgreementReport) -> Figure:
         grid = figure.add_gridspec(2, 2, height_ratios=rows, width_ratios=[1.25, 1])
         concepts = agreement.concepts_by_kappa()
         kappa_axes = figure.add_subplot(grid[0, 0])
-        _dots(kappa_axes, [c.concept for c in concepts], [c.kappa for c in concepts], "kappa")
+        kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
+        _dots(kappa_axes, [c.concept for c in concepts], kappas, "kappa")
+        for row, concept in enumerate(concepts):
+            if alone := agreement.only_by(concept):
+                text = f"marked by {plain(alone)} alone"
+                kappa_axes.text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
         kappa_axes.set_title("Agreement by concept", loc="left", fontsize=10)
         _ends(kappa_axes, "Cohen’s kappa:  0 by chance", "1 always the same")
         _shares(figure.add_subplot(grid[0, 1], sharey=kappa_axes), agreement)
@@ -95,12 +103,13 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
     for row, concept in enumerate(concepts):
         shares = 100 * concept.share_first, 100 * concept.share_second
         axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
-        for name, share, fill in zip(
-            (agreement.first, agreement.second), shares, (INK, PAPER), strict=True
+        # The open dot is the larger one, so that both are seen where they meet.
+        for name, share, fill, size in zip(
+            (agreement.second, agreement.first), shares[::-1], (PAPER, INK), (9, 5), strict=True
         ):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             label = plain(name) if row == 0 else None
-            [dot] = axes.plot(share, -row, "o", markersize=6, label=label, **style)
+            [dot] = axes.plot(share, -row, "o", markersize=size, label=label, **style)
             dot.set_gid(tip(f"{name}: {concept.concept} in {share:.1f}% of clips"))
     axes.tick_params(labelleft=False)
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.manifests.label_agreement import (
+    ConceptAgreement,
     LabelSetAgreement,
     sure_task,
 )
@@ -112,6 +113,10 @@ def _summary(report: AgreementReport) -> str:
             f"; means: gamma {means['gamma']} (closed {means['closed_gamma']}), kappa "
             f"{means['kappa']}"
         )
+        for agreement in report.overall[:MAX_PAIRS_SHOWN]:
+            lines += describe_pair(agreement, report.scheme)
+        if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
+            lines.append(f"and {more:,} more pairs of label sets; --json has all")
         alphas = ", ".join(
             f"{means[name]} {word}"
             for name, word in zip(MEASURES[1:], ("nominal", "ordinal", "by distances"), strict=True)
@@ -126,10 +131,6 @@ def _summary(report: AgreementReport) -> str:
                 "films, clips and",
                 "threshold only; the paper does not say how it draws random sequences)",
             ]
-        for agreement in report.overall[:MAX_PAIRS_SHOWN]:
-            lines += describe_pair(agreement, report.scheme)
-        if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
-            lines.append(f"and {more:,} more pairs of label sets; --json has all")
     is_paper = report.distances.name == "paper"
     matrix = "the paper's matrix" if is_paper else "even steps between levels"
     lines += [
@@ -145,14 +146,23 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
     rows = [
         [
             concept.concept,
-            "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}",
-            f"{concept.share_first:.1%}",
-            f"{concept.share_second:.1%}",
+            _kappa_cell(concept, agreement),
+            *(
+                f"{round(share * agreement.clips):,} ({share:.1%})"
+                for share in (concept.share_first, concept.share_second)
+            ),
         ]
         for concept in agreement.concepts_by_kappa()
     ]
     table = align(["concept", "kappa", agreement.first, agreement.second], rows)
-    return f"agreement by concept, and the share of clips that each gives it\n\n{table}"
+    return f"agreement by concept, and the clips that each annotator gives it\n\n{table}"
+
+
+def _kappa_cell(concept: ConceptAgreement, agreement: LabelSetAgreement) -> str:
+    """Kappa; or who alone marks the concept, where kappa is 0 whatever the clips."""
+    if alone := agreement.only_by(concept):
+        return f"only {alone}"
+    return "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
 
 
 def _films_table(report: AgreementReport, names: _Names) -> str:

@@ -160,13 +160,16 @@ def read_films(path: Path | None) -> dict[str, Film]:
 
 def _checked(segment: Segment, scheme: LabelScheme) -> Segment:
     """The segment with its level's code and concepts as written; raises if it is not one."""
+    start, end = format_time(segment.start), format_time(segment.end)
+    if not segment.level:
+        names = join_some([level.name for level in scheme.levels], 5)
+        raise AnnotationError(f"has no level, at {start}; choose one of {names}")
     level = scheme.level(segment.level)
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             raise AnnotationError(f"names no {noun}")
         if problem := id_problem(name):
             raise AnnotationError(f"{noun}: {problem}")
-    start, end = format_time(segment.start), format_time(segment.end)
     if segment.start == segment.end:
         raise AnnotationError(f"ends where it starts ({start})")
     if segment.end < segment.start:

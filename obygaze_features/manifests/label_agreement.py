@@ -72,6 +72,12 @@ class LabelSetAgreement:
         second = sum(clips for (_, b), clips in self.confusion.items() if b == level)
         return first, second, self.confusion.get((level, level), 0)
 
+    def only_by(self, concept: ConceptAgreement) -> str:
+        """The label set that alone has a concept; empty where both or neither do."""
+        if bool(concept.share_first) == bool(concept.share_second):
+            return ""
+        return self.first if concept.share_first else self.second
+
     def concepts_by_kappa(self) -> list[ConceptAgreement]:
         """The best agreed on first, those without kappa last."""
         return sorted(

@@ -68,16 +68,16 @@ def import_features(
     path
         The store, ``NAME.zarr``; an import that was interrupted there is resumed.
     kind
-        ``npy``, ``pth``, ``safetensors``, ``parquet`` or ``hdf5``; by default what the name says.
+        ``npy``, ``pth``, ``safetensors``, ``parquet`` or ``hdf5``; by default from the file's name.
     ids
-        Whose each row is, for files that do not say: the ids, or a file with them. For Parquet the
+        The item of each row, for files that do not say: ids, or a file with them. For Parquet the
         name of the column of ids.
     in_order
         Row i is item i of the manifest.
     recipe
         A TOML or JSON file that says how the features were made.
     backbone, preprocessing, precision
-        The same in a few words. What nobody says is recorded as unknown.
+        The same in a few words. What is missing is recorded as unknown.
     retry_failed
         Read rows again that failed in an earlier run.
     """

@@ -97,7 +97,7 @@ def _f1(*, precision: float, recall: float) -> float:
 
 
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """How common the classes are in a clip's film: a guess that sees no clip at all.
+    """A guess that sees no clip, only how common the classes are in the clip's film.
 
     Parameters
     ----------

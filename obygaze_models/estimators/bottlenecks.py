@@ -188,7 +188,7 @@ class ConceptBottleneck(_Bottleneck):
             For the bank; see `ConceptBank.fit`.
         labelled
             Whether each clip has a label. Those without teach only the concepts, and their y is
-            not looked at. By default all have.
+            ignored. By default all have.
         X_val, y_val, concepts_val, labelled_val
             The same of the clips that choose the bank's C.
         groups
@@ -250,10 +250,10 @@ class ConceptBottleneck(_Bottleneck):
 
 
 class HybridBottleneck(_Bottleneck):
-    """A linear bottleneck, then a linear rule on the features for what it leaves over.
+    """A linear bottleneck, then a linear model on the features for what the bottleneck misses.
 
-    The bottleneck is fitted first and then stays. A residual that does as well without the
-    concepts is not explained by them; so ``accuracy_`` says how it does then.
+    The bottleneck is fitted first and does not change. A residual that predicts as well without
+    the concepts is not explained by them; ``accuracy_`` says how well it does alone.
 
     Parameters
     ----------

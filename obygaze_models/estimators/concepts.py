@@ -149,7 +149,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X
             Features [N, D].
         y
-            The concepts, if `concepts` is not given; else it is not looked at.
+            The concepts, if `concepts` is not given; else ignored.
         concepts
             For each clip and concept 1 (shown), 0 (not shown) or -1 (unknown, or no part): [N, K].
         concept_names
@@ -368,7 +368,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Directions that mean nothing: what a bottleneck scores by its width alone.
+    """Random directions: how a bottleneck scores by its width alone.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ class NotConverged(ConvergenceWarning):  # type: ignore[misc]
 class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's logistic regression, by the solver that the released code uses.
 
-    Two classes and a penalty that is all l2 or all l1: liblinear, which also shrinks the
-    intercept. Else lbfgs (l2) or saga. A fit that does not converge warns.
+    For two classes and a penalty that is all l2 or all l1 the solver is liblinear, which also
+    shrinks the intercept; otherwise lbfgs (l2) or saga. A fit that does not converge warns.
 
     Parameters
     ----------

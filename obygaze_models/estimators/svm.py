@@ -172,7 +172,7 @@ def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
 
 
 class LinearSVMProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear SVM; with more than two classes one against the rest.
+    """A linear SVM; for more than two classes, one class against the rest.
 
     Clips have no weights of their own: `fit` takes no ``sample_weight``.
 

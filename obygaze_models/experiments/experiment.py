@@ -85,8 +85,7 @@ class Experiment:
         labelled clips over ten folds, and `released` takes the authors' file for the task.
         `leave-film-out` takes the clips that it has, and not its folds; `official` needs one.
     positives, train_negatives
-        The levels that are told apart in training and validation; here and below by their codes
-        or names.
+        The levels to tell apart in training and validation, by code or name.
     test_negatives
         The negatives of each test set, against the same positives. Empty: as in training.
     levels
@@ -119,8 +118,8 @@ class Experiment:
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     seeds
-        Do all runs once with each of these for the draws and the estimators; the folds stay those
-        of `seed`. Empty: with `seed` alone.
+        Repeat all fits with each of these seeds for the draws and the estimators; the folds stay
+        those of `seed`. Empty: `seed` alone.
     """
 
     name: Annotated[_Name, Meta(description="a text")]
@@ -273,7 +272,7 @@ class Experiment:
 
     @property
     def goal(self) -> str:
-        """What is learned and tested, for people."""
+        """What is learned and tested, as text."""
         if self.concepts:
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
             return f"{names} (against {NEGATIVES[self.negatives]})"

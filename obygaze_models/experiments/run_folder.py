@@ -157,11 +157,11 @@ class Run:
         return self._results.said
 
     def clips(self) -> dict[str, Clip]:
-        """The annotated clips by id, those that took no part too."""
+        """The annotated clips by id, also those that took no part."""
         return self._results.clips
 
     def explanations(self) -> list[Explained]:
-        """What the models with concepts made of each test clip."""
+        """The concepts that models measured in each test clip, and their reasons."""
         return self._results.explained
 
     def models(self) -> list[dict[str, Any]]:

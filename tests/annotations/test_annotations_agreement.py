@@ -346,7 +346,9 @@ def test_concepts_and_who_marks_more_in_text_json_and_csv(
     assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == expected
     text = obygaze("annotations", "agreement", tmp_path / "m", "-o", tmp_path / "out").output
     lines = [line.split() for line in text.splitlines()]
-    assert ["Look", "0.41", "30.0%", "10.0%"] in lines
+    assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
+    assert ["Voice", "only", "bea", "0", "(0.0%)", "1", "(10.0%)"] in lines
+    assert text.index("ann and bea: the same level") < text.index("alpha")  # sentences first
     order = [line[0] for line in lines if line[:1] and line[0] in expected]
     assert order == ["Body", "Look", "Voice"]  # the best agreed on first
     assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text

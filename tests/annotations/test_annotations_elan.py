@@ -75,6 +75,45 @@ def test_pympis_file_is_read(tmp_path: Path) -> None:
 KNOWN = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
 
+def write_tiers(folder: Path, files: dict[str, list[str]]) -> Path:
+    """ELAN's files with a segment in each tier."""
+    for path, tiers in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        document = Document([Tier(name, "x", [Annotation(0, 1000, "Sure")]) for name in tiers])
+        (folder / path).write_text(to_eaf(document))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        # A tier's own name, in a folder of any name.
+        ({"Noir/Gilda.eaf": ["Jane", "Omar"]}, {"Gilda": ["Jane", "Omar"]}),
+        ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, {"Gilda": ["Jane", "Omar"]}),
+        # Names of tiers that are nobody's.
+        ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, {"Gilda": ["Jane", "Omar"]}),
+        ({"Jane/Gilda.eaf": ["annotator1"]}, {"Gilda": ["Jane"]}),
+    ],
+)
+def test_tiers_of_two_people_in_folders(tmp_path: Path, files, expected) -> None:
+    result = Timelines.from_elan(write_tiers(tmp_path, files))
+    assert {film: sorted(of) for film, of in result.by_film.items()} == expected
+    assert result.issues == ()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"Gilda Jane.eaf": ["Jane"], "Gilda Omar.eaf": ["Omar"]},
+        {"Gilda/Jane.eaf": ["Jane"], "Gilda/Omar.eaf": ["Omar"]},
+    ],
+)
+def test_files_named_after_annotators_are_remarked(tmp_path: Path, files) -> None:
+    [issue] = Timelines.from_elan(write_tiers(tmp_path, files)).issues
+    assert "no film has two annotators" in issue.problem
+    assert "anna/Juno.eaf" in issue.problem
+
+
 def test_annotators_are_named_by_tier_or_folder(tmp_path: Path, obygaze: Run) -> None:
     (tmp_path / "in/Cleo").mkdir(parents=True)
     plain = Document([Tier("default", "x", [Annotation(0, 1000, "Sure")])])
@@ -127,7 +166,8 @@ def test_elan_round_trip(tmp_path: Path, made: Timelines) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     back = Timelines.from_elan(tmp_path)
     assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
-    assert all("overlaps" in issue.problem for issue in back.issues)
+    expected = ("overlaps", "no film has two annotators")
+    assert all(issue.problem.startswith(expected) for issue in back.issues)
 
 
 def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
         ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is not a time"),
         ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
         ("f,a,2,2,S", "ends where it starts (0:00:02)"),
-        ("f,a,1,2,", "unknown label ''"),
+        ("f,a,1,2,", "has no level, at 0:00:01; choose one of Easy Negative"),
         (",a,1,2,S", "names no film"),
         (f"f,{'x' * 200},1,2,S", "is longer than 128 characters"),
     ],

@@ -34,7 +34,7 @@ def test_from_tables_to_timelines_and_back(
         elif language == "console":
             page.console(block)
         elif language == "python":
-            page.python(block)
+            page.python(block, {})
     assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in page.printed
     one, *others = (Timelines.load(Path("timelines", name)) for name in ("mine", "again", "third"))
     assert all((second.segments, second.films) == (one.segments, one.films) for second in others)

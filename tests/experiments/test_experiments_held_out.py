@@ -201,6 +201,20 @@ def test_annotators_and_models_stand_in_one_eaf(
     assert "holds a model's predictions, and no annotations" in alone.output
 
 
+def test_both_annotators_files_of_a_film_get_the_model(run: Run, tmp_path: Path) -> None:
+    for annotator in ("ann", "ben"):
+        timelines = Timelines.of("t", [Segment("Titanic", annotator, 1.5, 20.25, "S")])
+        (tmp_path / annotator).mkdir()
+        (tmp_path / annotator / "Titanic.eaf").write_text(elan_files(timelines)["Titanic.eaf"])
+    files, _ = held_out_elan(held_out(run, model="mlp"), tmp_path)
+    for annotator in ("ann", "ben"):
+        path = tmp_path / "copy.eaf"
+        path.write_text(files[f"{annotator}/Titanic.eaf"])
+        tiers = Eaf(str(path)).get_tier_names()
+        assert annotator in tiers
+        assert any(tier.startswith("mlp: ") for tier in tiers)
+
+
 def test_options_that_do_not_fit_are_refused(
     run: Run, tmp_path: Path, obygaze: Callable[..., Result]
 ) -> None:

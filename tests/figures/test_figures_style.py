@@ -14,23 +14,20 @@ from sklearn.tree import DecisionTreeClassifier
 from obygaze_features.common.figures import DARK, INK, LIGHT, SERIES, ink_on, level_colours
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import error_factors as factors_of
+from obygaze_models.figure_bars import Share, count_visits, stacked_shares, tree_outline
+from obygaze_models.figure_factors import error_factors
 from obygaze_models.figures import (
     Dot,
     Line,
     Panel,
     Point,
     Series,
-    Share,
-    count_visits,
     dot_plot,
-    error_factors,
     grouped_dots,
     inline_svg,
     level_series,
     panel_plot,
     save_figure,
-    stacked_shares,
-    tree_outline,
 )
 
 CONCEPTS = [

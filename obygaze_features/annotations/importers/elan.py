@@ -1,7 +1,8 @@
 """ELAN's own files as timelines.
 
 A tier is one annotator's: whom it names as its annotator, or else its participant, or else its
-own name. An annotation says a level, and behind a colon concepts: ``Sure: Body, Look``. Dependent
+own name, or, where files in several folders use that name for a tier, the file's folder. An
+annotation says a level, and behind a colon concepts: ``Sure: Body, Look``. Dependent
 tiers whose names have the word level, concepts or comment say these instead.
 """
 
@@ -15,7 +16,7 @@ from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.issues import KEPT, LEFT_OUT, Issue
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import MAX_TIME_S, safe_id
 from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
@@ -25,6 +26,8 @@ SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
 #: The kinds that the zoo writes: a model's predictions are nobody's annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
+#: What ELAN and our template call a tier that nobody has named.
+UNNAMED_TIERS = ("annotator1", "default")
 _FIELD_OF_WORD = {
     "level": "level",
     "levels": "level",
@@ -58,19 +61,24 @@ def import_timelines(
     details: dict[str, Film] = {}
     scheme = obygaze_scheme()
     errors: list[AnnotationError] = []
-    for path, annotator in files.items():
+    documents: dict[Path, Document] = {}
+    for path in files:
         try:
             document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
             rows.append(Issue(path.name, "", "", str(error), LEFT_OUT))
             continue
+        documents[path] = document
         name = film or _film_name(document, path.stem)
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
             rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
         rows += [Issue(path.name, name, "", problem, KEPT) for problem in ignored]
-        rows += _rows(document, name, path.name, scheme, annotator)
+    shared = _shared_tier_names(documents, files)
+    for path, document in documents.items():
+        name = film or _film_name(document, path.stem)
+        rows += _rows(document, name, path.name, scheme, files[path], shared)
     if len(errors) == len(files):
         raise errors[0]
     for name, given in (films or {}).items():
@@ -78,6 +86,7 @@ def import_timelines(
     first, *others = (path.name for path in files)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
     name = "elan" if others else safe_id(Path(first).stem)
+    rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
     return build_timelines(name, rows, details, source=source)
 
 
@@ -100,6 +109,29 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             )
 
 
+def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path, str]) -> set[str]:
+    """Names of tiers that are no annotator's: unnamed ones, and those in several folders."""
+    folders_of: dict[str, set[str]] = {}
+    for path, document in documents.items():
+        for tier in document.tiers:
+            folders_of.setdefault(tier.name, set()).add(folders[path])
+    return {*UNNAMED_TIERS, *(name for name, used in folders_of.items() if len(used) > 1)}
+
+
+def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
+    """An issue if several annotators have no film in common: files may be named after people."""
+    annotators: dict[str, set[str]] = {}
+    for segment in segments:
+        annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))
+    alone = all(len(names) == 1 for names in annotators.values())
+    if alone and len(set().union(*annotators.values())) > 1:
+        problem = (
+            f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each "
+            "file after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
+        )
+        yield Issue("films", "", "", problem, KEPT)
+
+
 def field_of(tier: str) -> str | None:
     """Which field of a segment a dependent tier holds, by a word in its name.
 
@@ -113,9 +145,9 @@ def field_of(tier: str) -> str | None:
 
 
 def _rows(
-    document: Document, film: str, file: str, scheme: LabelScheme, annotator: str = ""
+    document: Document, film: str, file: str, scheme: LabelScheme, folder: str, shared: set[str]
 ) -> Iterator[SourceRow | Issue]:
-    """The rows of a document; `annotator` made the tiers that name nobody."""
+    """The rows of a document; tiers of a `shared` name are by the annotator whom `folder` names."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
     if document.tiers and not of_people:
@@ -124,7 +156,8 @@ def _rows(
     for tier in of_people:
         if tier.kind == CLIP_KIND or not tier.annotations:
             continue
-        who = tier.annotator or tier.participant or annotator or tier.name
+        named_after = folder if folder and tier.name in shared else tier.name
+        who = tier.annotator or tier.participant or named_after
         segments = [_segment(note, film, who, exact, scheme) for note in tier.annotations]
         if any(scheme.has_level(segment.level) for segment in segments):
             for note, segment in zip(tier.annotations, segments, strict=True):

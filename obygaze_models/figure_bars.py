@@ -1,0 +1,208 @@
+"""Bars in parts: shares of levels a row, and the first questions of a decision tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.figures import INK, PAPER, SOFT, figure_style, ink_on, tip
+from obygaze_features.common.text import counted
+from obygaze_models.figure_layout import (
+    MARGIN,
+    SMALL,
+    TEXT,
+    WIDTH,
+    Series,
+    Sheet,
+    name_width,
+    text_width,
+    wrap,
+)
+from obygaze_models.figure_marks import format_number, scale_x, write_centred
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from obygaze_models.estimators.trees import TreeArrays
+
+__all__ = ["Share", "count_visits", "stacked_shares", "tree_outline"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A row: its parts, from 0 to 1, and how many clips they are of; an `overall` row is bold."""
+
+    label: str
+    parts: Sequence[float]
+    count: int
+    overall: bool = False
+
+
+def stacked_shares(
+    rows: Sequence[Share],
+    parts: Sequence[Series],
+    *,
+    title: str,
+    axis: str,
+    description: str,
+    count: str = "clips",
+) -> Figure:
+    """Draw each row as a bar of its parts; `count` names the numbers behind the bars."""
+    numbers = max(
+        [text_width(count, SMALL), *(text_width(f"{r.count:,}", TEXT, bold=True) for r in rows)]
+    )
+    names = name_width([row.label for row in rows], bold=True)
+    sheet = Sheet(title, description)
+    sheet.legend(parts)
+    heights = [33.0 if row.overall else 24.0 for row in rows]
+    axes = sheet.axes(14 + sum(heights), names + 10, WIDTH - numbers - 10, axis)
+    scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
+    sheet.text(axes, WIDTH, 6, count, size=SMALL, color=SOFT, ha="right")
+    y = 14.0
+    for row, height in zip(rows, heights, strict=True):
+        weight = "bold" if row.overall else "normal"
+        sheet.label(axes, y + 10, row.label, names, names + 10, weight=weight)
+        _draw_stack(axes, row.parts, parts, y + 10, 18, row.label)
+        sheet.text(axes, WIDTH, y + 10, f"{row.count:,}", weight=weight, ha="right")
+        y += height
+    return sheet.figure
+
+
+def tree_outline(
+    head: TreeArrays,
+    concepts: Sequence[str],
+    classes: Sequence[Series],
+    *,
+    title: str,
+    description: str,
+    depth: int = 4,
+    counts: NDArray[Any] | None = None,
+    count: str = "clips",
+) -> Figure:
+    """Draw the first levels of a decision tree: a row a node, with the classes of its clips.
+
+    Parameters
+    ----------
+    head
+        The tree; a node's shares of classes are those of its training clips.
+    concepts
+        The names of its columns.
+    classes
+        The names and colours of its classes.
+    title, description
+        The figure's title, and what is seen, for those who cannot see it.
+    depth
+        How many levels, the root included.
+    counts
+        How many clips came to each node, from `count_visits`.
+    count
+        What these are, such as "test clips".
+    """
+    bar, row, indent = 100.0, 23.0, 11.0
+    numbers = WIDTH - bar - 10
+    room = numbers - (max(34.0, text_width(count, SMALL)) + 8 if counts is not None else 0)
+    nodes = _tree_rows(head, concepts, depth)
+    sheet = Sheet(title, description)
+    sheet.legend(classes)
+    heights = [row + (8 if node.below else 0) for node in nodes]
+    axes = sheet.axes(14 + sum(heights), WIDTH - bar, WIDTH)
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    sheet.text(axes, WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
+    if counts is not None:
+        sheet.text(axes, numbers, 6, count, size=SMALL, color=SOFT, ha="right")
+    y, middles = 14.0, list[float]()
+    for node, height in zip(nodes, heights, strict=True):
+        middle, x = y + height / 2, indent * node.depth
+        middles.append(middle)
+        if node.depth:
+            above = middles[node.parent] + 7
+            sheet.line([x - 10, x - 10, x - 3], [above, middle, middle], axes)
+        # A long name is cut, never the number.
+        (name,) = wrap(node.concept, room - x - text_width(node.limit, TEXT), TEXT, lines=1)
+        sheet.text(axes, x, middle - (5 if node.below else 0), name + node.limit)
+        if node.below:
+            more = f"… and {counted(node.below, 'more question')}"
+            sheet.text(axes, x, middle + 6, more, size=SMALL, color=SOFT)
+        if counts is not None:
+            sheet.text(axes, numbers, middle, f"{int(counts[node.node]):,}", ha="right")
+        shares = [float(share) for share in head.value[node.node]]
+        _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
+        y += height
+    return sheet.figure
+
+
+def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
+    """How many clips, by their concept scores [N, concepts], come to each node."""
+    counts = np.bincount(head.apply(values), minlength=len(head.left))
+    for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
+        counts[node] = counts[head.left[node]] + counts[head.right[node]]
+    return counts
+
+
+def _draw_stack(
+    axes: Axes, values: Sequence[float], parts: Sequence[Series], y: float, height: float, name: str
+) -> None:
+    """A bar in parts, each with its share where it is wide enough for it."""
+    before = 0.0
+    low, high = axes.get_xlim()
+    width = axes.get_position().width * (WIDTH + 2 * MARGIN)
+    for value, part in zip(values, parts, strict=True):
+        text = format_number(value, percent=True)
+        with figure_style():
+            axes.barh(
+                y, value, height=height, left=before, zorder=3, clip_on=False,
+                gid=tip(f"{name}, {part.label}: {text}"), **part.fill,
+            )  # fmt: skip
+        if before:
+            axes.plot(
+                [before] * 2, [y - height / 2, y + height / 2], color=PAPER, linewidth=1.1,
+                zorder=4, clip_on=False,
+            )  # fmt: skip
+        if value * width / (high - low) >= text_width(text, SMALL) + 4:
+            ink, background = (INK, PAPER) if part.hatched else (ink_on(part.colour), None)
+            write_centred(axes, before + value / 2, y, text, ink, SMALL, background=background)
+        before += value
+
+
+@dataclass(frozen=True)
+class _TreeRow:
+    """A node, its parent's row, its condition (a concept and a limit), and questions cut below."""
+
+    node: int
+    depth: int
+    parent: int
+    concept: str
+    limit: str
+    below: int
+
+
+def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
+    """The nodes of the first levels, each after its parent, "not above" first."""
+    below = np.zeros(len(head.left), dtype=np.int64)
+    for node in reversed(np.flatnonzero(head.left != -1)):
+        below[node] = 1 + below[head.left[node]] + below[head.right[node]]
+    rows: list[_TreeRow] = []
+    waiting = [_TreeRow(0, 0, -1, "all clips", "", int(below[0]))]
+    while waiting:
+        row = waiting.pop()
+        cut = row.depth + 1 == depth
+        rows.append(row if cut else replace(row, below=0))
+        if cut or not row.below:
+            continue
+        concept = concepts[int(head.feature[row.node])]
+        limit = f"{float(head.threshold[row.node]):.3g}".replace("-", "−")
+        for sign, children in ((">", head.right), ("≤", head.left)):
+            child = int(children[row.node])
+            waiting.append(
+                _TreeRow(
+                    child, row.depth + 1, len(rows) - 1, concept, f" {sign} {limit}",
+                    int(below[child]),
+                )
+            )  # fmt: skip
+    return rows
