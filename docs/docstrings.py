@@ -48,10 +48,11 @@ def find_called(path: str, package: str) -> Any:
 def shorten_signature(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, text: str, returned: str
 ) -> tuple[str, str] | None:
-    """Defaults that have no text, such as a function, become three dots."""
+    """Defaults that have no text, such as a function, become three dots; private fields go."""
     if text is None:
         return None
-    return re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", text), returned
+    text = re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", text)
+    return re.sub(r", _[^=]*= [.]{3}(?=[)]$)", "", text), returned
 
 
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:

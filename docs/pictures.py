@@ -46,7 +46,7 @@ SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
     ),
     "report-explorer": (
-        1080, 1500, "#film=film2", "header, nav, main > section:not(.explorer)",
+        1080, 1500, "#film=film2&model=pcbm-logistic", "header, nav, main > section:not(.explorer)",
         ["#choose", "#strips", "#save-table", "#clips-table"],
     ),
 }  # fmt: skip

@@ -101,6 +101,6 @@ def test_methods_get_the_parameters_of_what_they_call() -> None:
 
 
 def test_signatures_have_no_addresses() -> None:
-    text = "(a: int = <factory>, log=<function <lambda> at 0x7f>)"
+    text = "(a: int = <factory>, log=<function <lambda> at 0x7f>, _b: dict[str, int] = <factory>)"
     shortened = shorten_signature(None, "", "", None, None, text, "")
     assert shortened == ("(a: int = ..., log=...)", "")
