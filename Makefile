@@ -61,7 +61,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)
-	@$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 picture: $(READY)

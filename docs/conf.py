@@ -26,7 +26,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 # Pages
 myst_enable_extensions = ["deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
-nb_execution_mode = "cache"
+nb_execution_mode = "auto"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True

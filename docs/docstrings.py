@@ -37,19 +37,22 @@ def find_called(path: str, package: str) -> Any:
     for full in (path, f"{package}.{path}"):
         with suppress(ImportError, AttributeError, ValueError):
             module, _, name = full.rpartition(".")
-            found = getattr(import_module(module), name, None) or import_module(full)
+            target = getattr(import_module(module), name, None) or import_module(full)
             importers = ("import_manifest", "import_timelines")
-            return next((getattr(found, name) for name in importers if hasattr(found, name)), found)
+            return next(
+                (getattr(target, name) for name in importers if hasattr(target, name)), target
+            )
     return None
 
 
 def shorten_signature(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, text: str, returned: str
 ) -> tuple[str, str] | None:
-    """Defaults that have no text, such as a function, become three dots."""
+    """Defaults that have no text, such as a function, become three dots; private fields go."""
     if text is None:
         return None
-    return re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", text), returned
+    text = re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", text)
+    return re.sub(r", _[^=]*= [.]{3}(?=[)]$)", "", text), returned
 
 
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:

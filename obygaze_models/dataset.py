@@ -187,7 +187,7 @@ def load_dataset(
     >>> data.X.shape, data.classes  # doctest: +SKIP
     ((1622, 512), ('EN+HN', 'S'))
     """
-    from obygaze_models.tasks import make_task
+    from obygaze_models.tasks import levels_of, make_task
 
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)
@@ -195,7 +195,8 @@ def load_dataset(
     task = make_task(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
     )
-    wanted = task.levels if task else set(manifest.labels(labels).levels)
+    truth = manifest.labels(labels)
+    wanted = levels_of([task], truth) if task else set(truth.levels)
     data, _ = join_clips(
         manifest,
         opened,

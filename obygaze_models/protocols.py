@@ -491,7 +491,9 @@ class LeaveFilmOut(_Balanced):
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs at least two films with {self.min_clips} clips of each "
-                f"class, and {len(eligible)} of {len(set(films.tolist()))} have them"
+                f"class, and {len(eligible)} of {len(set(films.tolist()))} have them; pass a "
+                "smaller min_clips, or in an experiment use a split by film (obygaze manifests "
+                "split MANIFEST --by-film)"
             )
         return films, eligible
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +25,7 @@ __all__ = [
     "LevelsTask",
     "Task",
     "concept_targets",
+    "levels_of",
     "make_task",
     "measure_of",
     "official_measure",
@@ -38,6 +39,7 @@ Array = NDArray[Any]
 
 EASY, CARRIERS = "EN", ("HN", "S")
 """The paper's levels: clips without any concept, and those that concepts are learned from."""
+PAPER_LEVELS = frozenset({EASY, *CARRIERS, "NS"})
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
@@ -125,7 +127,8 @@ class ConceptTask:
     """Clips that show a concept against clips that do not.
 
     Positives are HN and S clips with the concept. Negatives are one of the paper's three sets:
-    ``a`` EN clips only, ``b`` those and HN and S clips without it, ``c`` the latter only.
+    ``a`` EN clips only, ``b`` those and HN and S clips without it, ``c`` the latter only. Where
+    the levels are not the paper's, all clips take part, and only ``b`` has a meaning.
     """
 
     concept: str
@@ -204,6 +207,24 @@ def task_from(fields: Mapping[str, Any]) -> Task:
     raise ExperimentError(f"no task has the fields {', '.join(fields)}")
 
 
+def levels_of(tasks: Iterable[Task], labels: LabelSet) -> set[str]:
+    """The levels whose clips take part in any of the tasks."""
+    own = not PAPER_LEVELS.issuperset(labels.levels)
+    levels: set[str] = set()
+    for task in tasks:
+        if own and isinstance(task, ConceptTask):
+            if task.negatives != "b":
+                raise ExperimentError(
+                    f'negatives = "{task.negatives}" takes ObyGaze\'s levels, which the label set '
+                    f'{labels.name} does not have; write negatives = "b" (all clips without '
+                    f"{task.concept})"
+                )
+            levels |= set(labels.levels)
+        else:
+            levels |= task.levels
+    return levels
+
+
 def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
     code_of = {level: code for code, group in enumerate(groups) for level in group}
     return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
@@ -212,7 +233,8 @@ def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
 def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: str) -> NDArray[Any]:
     """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
 
-    Not Sure clips take no part, nor does an Easy Negative that is marked with the concept.
+    Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
+    the levels are not the paper's, each clip shows the concept or is a negative of it.
     """
     if negatives not in NEGATIVES:
         raise ExperimentError(
@@ -220,6 +242,8 @@ def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: st
             + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         )
     has_concept = np.asarray(concepts, dtype=bool)
+    if not PAPER_LEVELS.issuperset(levels):
+        return has_concept.astype(np.int8)
     easy = (np.array(levels) == "EN")[:, None]
     annotated = np.isin(levels, ("HN", "S"))[:, None]
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]

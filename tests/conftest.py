@@ -35,7 +35,7 @@ CPU_LIMITS = {
     "estimators": 260, "exchange": 80, "experiments": 200, "explain": 45, "extraction": 190,
     "faults": 5, "figures": 20, "fuzz": 40, "golden": 45, "language": 30, "manifests": 35,
     "report": 160, "reproduce": 50,
-    "retrieval": 40, "saliency": 25, "store": 160, "test_docs.py": 140,
+    "retrieval": 40, "saliency": 25, "store": 160, "test_docs.py": 110,
     "test_front_door.py": 30, "test_notebooks.py": 60, "test_site.py": 10, "video": 60,
     "docstrings": 10,
 }  # fmt: skip

@@ -55,8 +55,8 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
         if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
             raise  # what the module itself imports
         raise error(
-            f"{path} cannot be imported ({first_line(problem)}). Install its package, or set "
-            "PYTHONPATH"
+            f"{path} cannot be imported ({first_line(problem)}). Install its package, or "
+            "name its folder before the command: PYTHONPATH=FOLDER obygaze ..."
         ) from None
     try:
         return attrgetter(name)(holder)

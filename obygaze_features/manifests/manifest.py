@@ -189,6 +189,8 @@ class Manifest:
     ) -> Manifest:
         """A manifest that also has these."""
         parts = dict(self._parts)
+        for label_set in labels:
+            self._check_codes(label_set)
         for kind, values in (("labels", labels), ("splits", splits), ("runs", runs)):
             parts.update({(kind, value.name): value for value in values})
         first = next((value.name for value in labels), None)
@@ -203,6 +205,8 @@ class Manifest:
         self._add("splits", split, overwrite=overwrite)
 
     def _add(self, kind: str, part: LabelSet | Split, *, overwrite: bool) -> None:
+        if isinstance(part, LabelSet):
+            self._check_codes(part)
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(kind) and not overwrite:
@@ -380,6 +384,20 @@ class Manifest:
         folder = self.folder or Path(self.name)
         return scheme_in(about, folder / "labels" / f"{name}.json", self.scheme)
 
+    def _check_codes(self, labels: LabelSet) -> None:
+        """Refuse labels that could be saved, and not be read or found by code."""
+        scheme = self._scheme_of(labels.name, labels.about)
+        concepts = {name for names in labels.concepts for name in names}
+        for values, names, noun in (
+            (set(labels.levels), scheme.codes, "level"),
+            (concepts, scheme.concept_names, "concept"),
+        ):
+            if unknown := sorted(values.difference(names)):
+                raise ManifestError(
+                    f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
+                    f"({', '.join(names) or 'none'}); scheme.{noun}(text) converts other spellings"
+                )
+
     def _names(self, kind: str) -> list[str]:
         in_memory = [name for part_kind, name in self._parts if part_kind == kind]
         files = [] if self.folder is None else [p.stem for p in (self.folder / kind).glob("*.csv")]
@@ -390,8 +408,11 @@ class Manifest:
         if part is None:
             if name not in self._names(kind) or self.folder is None:
                 names = ", ".join(self._names(kind)) or "none"
+                command = {"splits": "split", "labels": "label"}.get(kind)
+                remedy = f" (to make some: obygaze manifests {command} --help)" if command else ""
                 raise UsageError(
-                    f"the manifest {self.name!r} has no {kind} called {name!r}; it has {names}"
+                    f"the manifest {self.name!r} has no {kind} called {name!r}; it has "
+                    f"{names}{remedy}"
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=REQUIRED_COLUMNS[kind])

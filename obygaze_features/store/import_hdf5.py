@@ -7,6 +7,7 @@ file claims is checked before anything is read.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ class _Hdf5Rows:
             written = self.dataset.id.get_storage_size() > 0
         else:
             first = (row // chunks[0] * chunks[0], *(0 for _ in self.shape[1:]))
-            written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
+            written = _try_to_read(lambda: self.dataset.id.get_chunk_info_by_coord(first))
+            written = written.byte_offset is not None
         if not written:  # HDF5 reads it as zeros
             raise StoreError("nothing was ever written there")
         return _read(self.dataset, row)
@@ -149,8 +151,12 @@ def _read_texts(file: Any, name: str, *, axes: int = 1) -> list[str]:
 
 
 def _read(dataset: Any, selection: Any) -> Any:
+    return _try_to_read(lambda: dataset[selection])
+
+
+def _try_to_read(read: Callable[[], Any]) -> Any:
     try:
-        return dataset[selection]
+        return read()
     except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
         words = " ".join(str(problem).split())
         raise StoreError(f"it cannot be read ({words:.100})") from None

@@ -177,6 +177,11 @@ class Experiment:
             value = getattr(self, field.name)
             if isinstance(value, list) or (field.name == "test_negatives" and value):
                 object.__setattr__(self, field.name, _as_tuple(value))
+        if not isinstance(self.negatives, str):
+            raise ExperimentError(
+                f'{self.name!r}: negatives is "a", "b" or "c", of concepts; levels go into '
+                "train_negatives"
+            )
         object.__setattr__(self, "manifest", Path(self.manifest))
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
         if self.balance is not None and self.protocol not in (None, *BALANCED_PROTOCOLS):

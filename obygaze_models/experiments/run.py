@@ -46,6 +46,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import open_stores
+from obygaze_models.tasks import levels_of
 
 __all__ = ["run_experiment"]
 
@@ -96,9 +97,8 @@ def run_experiment(
         _check_names(experiment, [model.name for model in outside])
         plan = make_plan(experiment, manifest, problems)
         experiment = replace(experiment, protocol=plan.protocol)
-        wanted = set.union(
-            *(task.levels for problem in problems for task in (problem.train, *problem.tests))
-        )
+        tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
+        wanted = levels_of(tasks, manifest.labels(experiment.labels))
         data, joined = plan.join(experiment, manifest, store, wanted)
         features = about_features(experiment, store)
         folds = {

@@ -26,6 +26,7 @@ from obygaze_models.experiments.plan import make_plan
 from obygaze_models.model_card import CARD, model_card
 from obygaze_models.protocols import balanced
 from obygaze_models.stores import open_stores
+from obygaze_models.tasks import levels_of
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["TrainedModel", "train_model"]
@@ -106,7 +107,8 @@ def train_model(
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])
-    data, joined = plan.join(experiment, manifest, store, task.levels)
+    wanted = levels_of([task], manifest.labels(experiment.labels))
+    data, joined = plan.join(experiment, manifest, store, wanted)
     labels = task.labels(data)
     rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
     if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop

@@ -222,6 +222,12 @@ def test_the_papers_three_sets_of_negatives():
         concept_targets(levels, shown, "d")
 
 
+@pytest.mark.parametrize("negatives", ["a", "b", "c"])
+def test_with_levels_of_ones_own_every_clip_counts(negatives):
+    levels, shown = ["quiet", "chase", "chase"], np.array([[1], [1], [0]])
+    assert concept_targets(levels, shown, negatives)[:, 0].tolist() == [1, 1, 0]
+
+
 def test_many_clips_concepts_are_learned_as_if_alone():
     """Of many clips several concepts are learned at a time; of one, there is nothing beside it."""
     chance = np.random.default_rng(0)

@@ -3,13 +3,16 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec import to_builtins
 
+import obygaze_features as of
 from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
+from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import load_run, read_results
 from obygaze_models.persistence import load_model
@@ -36,18 +39,18 @@ def test_the_test_sets_are_the_last_folds_clips(world, finished_run):
 
 def test_learns_the_difference(finished_run):
     record = finished_run.record
-    for of in record.scores:
-        guess = record.tests[of.test].baselines["all positive"]["f1"]
-        assert of.mean["f1"] > guess + 0.2
-        assert of.mean["auroc"] > 0.9
+    for scores in record.scores:
+        guess = record.tests[scores.test].baselines["all positive"]["f1"]
+        assert scores.mean["f1"] > guess + 0.2
+        assert scores.mean["auroc"] > 0.9
 
 
 def test_mean_and_deviation_are_over_the_nine_runs(finished_run):
-    for of in finished_run.record.scores:
-        values = [run["f1"] for run in of.by_fit]
+    for scores in finished_run.record.scores:
+        values = [run["f1"] for run in scores.by_fit]
         assert len(values) == 9
-        assert of.mean["f1"] == pytest.approx(np.mean(values))
-        assert of.std["f1"] == pytest.approx(np.std(values))
+        assert scores.mean["f1"] == pytest.approx(np.mean(values))
+        assert scores.std["f1"] == pytest.approx(np.std(values))
 
 
 def test_history_has_every_epoch_of_every_model(finished_run):
@@ -325,10 +328,10 @@ def test_models_are_listed_with_what_they_fit(finished_run):
 
 
 def test_intervals_hold_the_mean_and_are_repeated(experiment, finished_run):
-    for of in finished_run.record.scores:
-        low, high = of.interval["f1"]
-        assert low <= of.mean["f1"] <= high
-        assert of.films == 4
+    for scores in finished_run.record.scores:
+        low, high = scores.interval["f1"]
+        assert low <= scores.mean["f1"] <= high
+        assert scores.films == 4
 
 
 def test_each_level_can_be_a_class(world, experiment, tmp_path):
@@ -358,10 +361,10 @@ def test_every_film_is_left_out(world, experiment, tmp_path):
     assert len(run.record.fits) == 4 * 3
     assert (run.record.films.tested, run.record.films.also_trained) == (4, 0)
     assert run.record.leaked == []
-    for of in run.record.scores:
-        assert of.groups.keys() == set(film_of.values())
-        means = [group.mean["auroc"] for group in of.groups.values()]
-        assert np.mean(means) == pytest.approx(of.mean["auroc"])
+    for scores in run.record.scores:
+        assert scores.groups.keys() == set(film_of.values())
+        means = [group.mean["auroc"] for group in scores.groups.values()]
+        assert np.mean(means) == pytest.approx(scores.mean["auroc"])
     rows = [row for row in predictions(run) if row["fit"] == "0"]
     assert {film_of[row["id"]] for row in rows} == {"tt0"}
     assert 'id="films"' in render_report([read_results(run.folder)])
@@ -389,3 +392,53 @@ def test_with_several_seeds_all_runs_are_done_once_with_each(experiment, tmp_pat
     assert [draw.fit for draw in two.record.fits] == list(range(len(both)))
     ours, theirs = (run.record.scores[0].by_fit for run in (one, two))
     assert theirs[: len(ours)] == ours
+
+
+def make_own_levels(folder: Path) -> tuple[Path, Path]:
+    """40 clips of four films, of levels and concepts of somebody's own; features that show them."""
+    rng = np.random.default_rng(0)
+    rows, features = ["id,film,level,concepts"], []
+    for clip in range(40):
+        level = ("quiet", "maybe", "chase", "chase")[clip % 4]
+        chance = {"Red": 0.9 if level == "chase" else 0.1, "Spin": 0.5}
+        shown = [name for name in chance if rng.random() < chance[name]]
+        rows.append(f"c{clip},f{clip % 5},{level},{'|'.join(shown)}")
+        features.append(rng.normal(size=2) + [3.0 * (name in shown) for name in chance])
+    (folder / "clips.csv").write_text("\n".join(rows))
+    manifest = of.Manifest.from_csv(folder / "clips.csv", levels=["quiet", "maybe", "chase"])
+    manifest.add_split(of.leave_film_out(manifest))
+    manifest.save(folder / "manifest")
+    np.save(folder / "X.npy", np.array(features, dtype=np.float32))
+    store = folder / "mine.zarr"
+    of.import_features(folder / "X.npy", manifest, store, ids=manifest.ids)
+    return folder / "manifest", store
+
+
+def test_concepts_of_ones_own_levels_are_learned(tmp_path):
+    manifest, store = make_own_levels(tmp_path)
+    experiment = Experiment(
+        "Chases",
+        manifest,
+        store,
+        split="leave-film-out",
+        positives=["chase"],
+        train_negatives=["quiet"],
+        estimators=[{"name": "pcbm-logistic", "negatives": "b"}],
+    )
+    run = run_experiment(experiment, tmp_path / "run")
+    assert [str(warning) for warning in run.warnings if warning.code == "skipped"] == []
+    [scores] = run.record.scores
+    assert scores.mean["auroc"] > 0.7
+    concepts = replace(
+        experiment, positives=(), train_negatives=(), concepts=["Red"], estimators=["logistic"]
+    )
+    with pytest.raises(ExperimentError, match='write negatives = "b"'):
+        run_experiment(concepts, tmp_path / "a")
+    detected = run_experiment(replace(concepts, negatives="b"), tmp_path / "b")
+    [scores] = detected.record.scores
+    assert scores.mean["auroc"] > 0.9
+
+
+def test_levels_as_negatives_are_refused_with_the_key_that_is_meant():
+    with pytest.raises(ExperimentError, match="levels go into train_negatives"):
+        Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])

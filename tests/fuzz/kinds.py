@@ -133,7 +133,7 @@ KINDS: dict[str, Kind] = {
         ("run.json", "predictions", "clips", "expl", "history", "models.jsonl"),
         seal_run,
     ),
-    "experiment": Kind("golden.toml", ("models run {data}/{x} -o {out}/run",), 250),
+    "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
     "timelines": Kind(
         "timelines",
         ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
@@ -142,11 +142,9 @@ KINDS: dict[str, Kind] = {
         150,
     ),
     "elan": Kind("elan", ("annotations import elan {x} -o {out}/x",), 250),
-    "segments": Kind(
-        "segments.csv",
-        ("annotations import csv {x} -o {out}/x",
-         "annotations import csv {data}/segments.csv --films {x} -o {out}/y"),
-        150,
+    "segments": Kind("segments.csv", ("annotations import csv {x} -o {out}/x",), 150),
+    "films": Kind(
+        "films.csv", ("annotations import csv {data}/segments.csv --films {x} -o {out}/x",), 100
     ),
     "table": Kind("clips.csv", ("manifests import csv {x} -o {out}/x",), 150),
     "hdf5": Kind("theirs.h5", ("stores import hdf5 {x} --manifest {data}/eight -o {out}/x.zarr",),
@@ -169,7 +167,7 @@ def make_data(folder: Path) -> Path:
     shipped = Path("manifests").resolve()
     shutil.copy(shipped / "lexicons/emotions.json", data)
     battery = {
-        "format": "obygaze-battery", "format_version": 1, "name": "mine",
+        "format": "obygaze-battery", "format_version": 1, "name": "mine", "models": {"m": ["tiny"]},
         "sets": {"women": ["woman", "girl", "lady"], "men": ["man", "boy", "gentleman"]},
         "tests": [{"name": "a", "x": "women", "y": "men", "a": ["love", "peace"],
                    "b": ["hatred", "filth"], "published": {"m": {"d": 1, "significant": True}}}],

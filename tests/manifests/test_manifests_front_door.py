@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import OutputExists, UsageError
+from obygaze_features.errors import ManifestError, OutputExists, UsageError
+from obygaze_features.manifests import LabelSet
 from tests.manifests.sources import write_source
 
 ROWS = "id,film,video,level,concepts\n" + "".join(
@@ -55,6 +56,22 @@ def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path
     with pytest.raises(OutputExists, match="leave-film-out"):
         loaded.add_split(of.leave_film_out(loaded))
     loaded.add_split(of.leave_film_out(loaded), overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("level", "concept", "message"),
+    [
+        ("sure", "Body", r"'sure' is not a level of the scheme \(EN, HN, NS, S\)"),
+        ("S", "Nonsense", "'Nonsense' is not a concept of the scheme"),
+    ],
+)
+def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, message) -> None:
+    manifest = of.Manifest.from_csv(table)
+    labels = LabelSet("mine", ["c0"], [level], [(concept,)])
+    with pytest.raises(ManifestError, match=message):
+        manifest.with_parts(labels=[labels])
+    with pytest.raises(ManifestError, match=message):
+        manifest.add_labels(labels)
 
 
 def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
