@@ -55,15 +55,7 @@ def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
 
 
 def redirect_links(text: str, base: str, docname: str) -> str:
-    """Lead links to the repository's files to their pages; those that have none become text.
-
-    Examples
-    --------
-    >>> redirect_links("[Store](../../stores/README.md#arrays)", "docs/how-to/a.md", "how-to/a")
-    '[Store](../reference/store.md#arrays)'
-    >>> redirect_links("[tests](tests/golden/README.md)", "CONTRIBUTING.md", "contributing")
-    'tests'
-    """
+    """Lead links to the repository's files to their pages; those that have none become text."""
 
     def redirect(match: re.Match[str]) -> str:
         label, link, fragment = match.groups()

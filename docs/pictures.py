@@ -36,6 +36,7 @@ train_negatives = ["EN", "HN"]
 estimators = ["logistic", {name = "pcbm-logistic", negatives = "b"},
   {name = "frame-mil", class_weight = "balanced"}, "film-prior"]
 """
+TEMPLATES = Path(__file__).parents[1] / "obygaze_models/report/templates"
 README_PICTURE = Path(__file__).with_name("report.png")
 #: Pictures of the report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number.
@@ -164,8 +165,9 @@ def take_shot(page: Path, output: Path, name: str) -> None:
 
 
 def write_pictures(folder: Path) -> None:
-    """Write all pictures into a folder, unless they are there."""
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    """Write the site's pictures into a folder, unless they are there and of this page."""
+    files = [Path(__file__), *sorted(TEMPLATES.rglob("*.*"))]
+    source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     mark = folder / "made-by.txt"
     if mark.exists() and mark.read_text() == source:
         return
@@ -177,13 +179,15 @@ def write_pictures(folder: Path) -> None:
         make_report(Path(work))
         for name in ("agreement", "moments"):
             shutil.copy(Path(work, f"{name}.png"), folder)
-        for name in SHOTS:
+        for name in sorted(SHOTS.keys() - {"readme"}):
             if browser:
                 take_shot(Path(work, "report.html"), folder / f"{name}.png", name)
             else:
                 shutil.copy(README_PICTURE, folder / f"{name}.png")
     if browser:
         mark.write_text(source)
+    else:
+        print("No chromium here: README's picture stands for those of the report")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import obygaze_features as of
 import obygaze_models as om
 from docs.commands import anchor, contexts, format_text, write_pages
 from docs.docstrings import complete_docstring, shorten_signature
-from docs.extension import describe_scheme, find_command, foreign_addresses
-from docs.pictures import SHOTS
+from docs.extension import describe_scheme, find_command, foreign_addresses, redirect_links
+from docs.pictures import README_PICTURE, SHOTS, TEMPLATES, write_pictures
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,6 +48,15 @@ def test_commands_in_the_text_are_found() -> None:
     assert find_command("of.Manifest") is None
 
 
+def test_links_to_files_of_the_repository_lead_to_pages() -> None:
+    link = "[Store](../../stores/README.md#arrays)"
+    page = "[Store](../reference/store.md#arrays)"
+    assert redirect_links(link, "docs/how-to/a.md", "how-to/a") == page
+    assert redirect_links("[b](docs/how-to/b.md)", "README.md", "index") == "[b](how-to/b.md)"
+    assert redirect_links("[c](tests/golden/README.md)", "CONTRIBUTING.md", "contributing") == "c"
+    assert redirect_links("[d](https://d.example/e)", "README.md", "index").endswith("d.example/e)")
+
+
 @pytest.mark.parametrize("package", [of, om])
 def test_every_public_name_is_in_the_reference(package) -> None:
     documented = set()
@@ -78,8 +87,7 @@ def test_the_glossary_has_the_thesaurus() -> None:
 
 
 def test_pictures_number_what_a_report_has() -> None:
-    folder = ROOT / "obygaze_models/report/templates"
-    report = "".join(path.read_text() for path in folder.rglob("*.*"))
+    report = "".join(path.read_text() for path in TEMPLATES.rglob("*.*"))
     for _, _, _, _, targets in SHOTS.values():
         for target in targets:
             kind, name = re.search(r"([#.])([\w-]+)|$", target).groups()
@@ -104,3 +112,21 @@ def test_signatures_have_no_addresses() -> None:
     text = "(a: int = <factory>, log=<function <lambda> at 0x7f>, _b: dict[str, int] = <factory>)"
     shortened = shorten_signature(None, "", "", None, None, text, "")
     assert shortened == ("(a: int = ..., log=...)", "")
+
+
+def test_without_a_browser_pictures_are_a_stand_in(tmp_path, monkeypatch, capsys) -> None:
+    def make_report(folder: Path) -> None:
+        for name in ("agreement.png", "moments.png"):
+            (folder / name).write_bytes(b"drawn")
+
+    monkeypatch.setattr("docs.pictures.make_report", make_report)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    write_pictures(tmp_path)
+    assert "No chromium" in capsys.readouterr().out
+    names = {"agreement", "moments", *SHOTS} - {"readme"}
+    assert {path.stem for path in tmp_path.glob("*.png")} == names
+    assert (tmp_path / "report-top.png").read_bytes() == README_PICTURE.read_bytes()
+    monkeypatch.setenv("CI", "1")
+    with pytest.raises(RuntimeError, match="chromium"):
+        write_pictures(tmp_path)
