@@ -61,6 +61,7 @@ def error_factors(
     penalty: float = 1.0,
     draws: int = 500,
     seed: int = 0,
+    by_film: bool = True,
 ) -> list[FilmFactors]:
     """Regress errors on factors, for all films together and then for each.
 
@@ -80,6 +81,8 @@ def error_factors(
         The number of draws for the intervals.
     seed
         Fixes the draws.
+    by_film
+        False for all films together only.
     """
     wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
     if factors.shape != (len(wrong), len(names)) or len(films) != len(wrong):
@@ -93,11 +96,11 @@ def error_factors(
         raise ExperimentError(f"the penalty must be above 0 (got {penalty:g}); give 1")
     chance = np.random.default_rng(seed)
     film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    by_film = chance.multinomial(
+    films_drawn = chance.multinomial(
         len(film_names), np.full(len(film_names), 1 / len(film_names)), size=draws
     )
-    results = [_film(None, wrong, factors, names, by_film[:, film_index], penalty)]
-    for number, film in enumerate(film_names.tolist()):
+    results = [_film(None, wrong, factors, names, films_drawn[:, film_index], penalty)]
+    for number, film in enumerate(film_names.tolist() if by_film else ()):
         rows = film_index == number
         count = int(rows.sum())
         drawn = chance.multinomial(count, np.full(count, 1 / count), size=draws)
@@ -106,7 +109,7 @@ def error_factors(
 
 
 def factors_of_clips(
-    clips: Sequence[Clip], wrong: Array, levels: Sequence[str]
+    clips: Sequence[Clip], wrong: Array, levels: Sequence[str], *, by_film: bool = True
 ) -> list[FilmFactors]:
     """`error_factors` by the concepts and levels that clips are annotated with.
 
@@ -118,6 +121,8 @@ def factors_of_clips(
         Whether the model was wrong about each clip.
     levels
         The codes of the levels in their order; levels without clips are left out.
+    by_film
+        As in `error_factors`.
     """
     concepts = sorted({name for clip in clips for name in clip.concepts})
     codes = [code for code in levels if any(clip.level == code for clip in clips)]
@@ -130,6 +135,7 @@ def factors_of_clips(
         np.array(marks, dtype=bool).reshape(len(clips), len(concepts) + len(codes)),
         [*concepts, *codes],
         [clip.film for clip in clips],
+        by_film=by_film,
     )
 
 

@@ -133,10 +133,8 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     levels = row.run.record.manifest.levels
-    factors = {
-        factor.name: factor
-        for factor in factors_of_clips(clips, predictions.wrong, list(levels))[0].factors
-    }
+    (all_films,) = factors_of_clips(clips, predictions.wrong, list(levels), by_film=False)
+    factors = {factor.name: factor for factor in all_films.factors}
     tested = [code for code in levels if code in factors]
     # An interval on one side of 0 fills the dot.
     dots = {

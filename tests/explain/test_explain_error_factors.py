@@ -37,6 +37,12 @@ def test_coefficients_are_scikit_learns(penalty):
         assert [one.clips for one in of.factors] == marks[mine].sum(axis=0).tolist()
 
 
+def test_all_films_alone_have_the_same_factors():
+    wrong, marks, films = made_up()
+    every = error_factors(wrong, marks, NAMES, films, draws=50)
+    assert error_factors(wrong, marks, NAMES, films, draws=50, by_film=False) == every[:1]
+
+
 def test_one_wrong_clip_among_many_and_a_mark_that_parts_them():
     """Nearly separable: only the penalty keeps the coefficient finite."""
     wrong = np.zeros(1500, dtype=bool)
