@@ -8,6 +8,11 @@ sys.path.insert(0, str(ROOT))
 
 from importlib.metadata import version as version_of  # noqa: E402
 
+from nbclient import NotebookClient  # noqa: E402
+
+# A kernel warns that its sockets are not encrypted; they are this machine's own.
+NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)
+
 project = "obygaze"
 project_copyright = "the obygaze developers"
 release = version = version_of("obygaze")

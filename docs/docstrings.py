@@ -48,9 +48,17 @@ def find_called(path: str, package: str) -> Any:
 def shorten_signature(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, text: str, returned: str
 ) -> tuple[str, str] | None:
-    """Defaults that have no text, such as a function, become three dots; private fields go."""
+    """Leave out what is no use to readers.
+
+    Defaults without a text, such as a function, become three dots; what a value is checked by
+    and private fields go.
+    """
     if text is None:
         return None
+    text = re.sub(r", msgspec[.]Meta[(](?:[^()'\"]|'(?:[^'\\]|\\.)*'|\"[^\"]*\")*[)]", "", text)
+    nested = r"[^][]|\[(?:[^][]|\[[^][]*\])*\]"
+    while text != (plain := re.sub(rf"[~\w.]*Annotated\[((?:{nested})*)\]", r"\1", text)):
+        text = plain
     text = re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "...", text)
     return re.sub(r", _[^=]*= [.]{3}(?=[)]$)", "", text), returned
 

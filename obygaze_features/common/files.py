@@ -19,7 +19,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -132,33 +132,39 @@ def describe_absent(path: Path, wish: str) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file in one step."""
-    if path.is_dir():
-        raise OutputExists(f"{path} is a folder; give the name of a file")
-    write_files({path: data}, overwrite=True)
+    _replace({path: data})
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 with Unix line ends; see `write_bytes`."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write `text` as UTF-8 with Unix line ends; see `write_files`."""
+    write_files({path: text}, overwrite=True)
 
 
-def write_files(files: Mapping[Path, str | bytes], *, overwrite: bool = False) -> None:
+def write_files(
+    files: Mapping[Path, str], *, overwrite: bool = False, first_is_described: bool = False
+) -> None:
     """Write several files; none if one of them exists, or cannot be written.
 
-    Those after the first describe it: while they are replaced they are missing, so that none ever
-    stands beside a first file that it is not of.
+    Where the others describe the first, they are missing while it is replaced, so that none ever
+    stands beside a file that it is not of.
     """
     for path in files:
         refuse_to_overwrite(path, overwrite=overwrite)
+        if not _is_in_unfinished(path):
+            clear_unfinished(path)
+    removed = list(files)[1:] if first_is_described else []
+    _replace({path: text.encode("utf-8") for path, text in files.items()}, removed)
+
+
+def _replace(files: Mapping[Path, bytes], removed: Sequence[Path] = ()) -> None:
     temporaries: dict[Path, Path] = {}
     try:
-        for path, content in files.items():
+        for path, data in files.items():
+            if path.is_dir():
+                raise OutputExists(f"{path} is a folder; give the name of a file")
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not _is_in_unfinished(path):
-                clear_unfinished(path)
-            data = content.encode("utf-8") if isinstance(content, str) else content
             temporaries[path] = _write_beside(path, data)
-        for path in list(files)[1:]:
+        for path in removed:
             path.unlink(missing_ok=True)
         for path, temporary in temporaries.items():
             os.replace(temporary, path)

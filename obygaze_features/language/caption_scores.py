@@ -203,7 +203,8 @@ def score_captions(
         "sentence_encoder": dict(encoder.about),
         **asdict(result),
     }
-    write_files({output: format_table(columns), record: to_json(about)}, overwrite=overwrite)
+    files = {output: format_table(columns), record: to_json(about)}
+    write_files(files, overwrite=overwrite, first_is_described=True)
     return result
 
 

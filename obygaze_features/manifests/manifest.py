@@ -447,5 +447,6 @@ def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Pat
         raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
     path = folder / kind / f"{part.name}.csv"
     about = to_json(dict(part.about))
-    write_files({path: part.to_csv(), path.with_suffix(".json"): about}, overwrite=True)
+    files = {path: part.to_csv(), path.with_suffix(".json"): about}
+    write_files(files, overwrite=True, first_is_described=True)
     return path

@@ -310,7 +310,7 @@ def test_what_describes_a_file_never_stands_beside_another(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "replace", cut)
     with pytest.raises(OSError, match="Input/output"):
-        write_files({table: "new", about: "of new"}, overwrite=True)
+        write_files({table: "new", about: "of new"}, overwrite=True, first_is_described=True)
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 

@@ -22,6 +22,16 @@ PIECES = (
     b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
     b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
 )  # fmt: skip
+#: As in an experiment, and near to it.
+KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seed", "seeds", "split",
+        "frames", "array", "negatives", "stores", "predictions", "x")  # fmt: skip
+TOML_VALUES: tuple[Any, ...] = (
+    "", "x", "S", "all", "official", "paper", "frames", "\x1b[31m", "../..", "/dev/zero", "a" * 300,
+    0, 1, -1, 10**15, 0.5, float("nan"), float("inf"), True, [], ["S"], ["EN", "HN", "S"], [[]],
+    [["S"], ["EN"]], ["S", "S"], [1], {}, {"name": "mlp"}, [{"name": "mlp"}], ["svm", "svm"],
+    [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"name": ""}], [{"as": "a"}],
+    ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
+)  # fmt: skip
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -34,6 +44,8 @@ def mutate(files: Files, dice: random.Random) -> Files:
         ways += [insert_piece] * 2
     if name.endswith((".json", ".jsonl")):
         ways += [change_json] * 8
+    if b"train_negatives = " in files[name]:
+        ways += [change_toml] * 8
     if name.endswith(".csv"):
         ways += [change_table] * 6
     if name.endswith(".safetensors"):
@@ -84,6 +96,17 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
         value = dice.choice(VALUES)
         row[dice.randrange(len(row))] = dice.choice((str(value).encode(), dice.choice(PIECES)))
     return b"\n".join(map(b",".join, rows))
+
+
+def change_toml(data: bytes, dice: random.Random) -> bytes:
+    """Give a key another value, or put in another key."""
+    lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+    at = dice.randrange(len(lines))
+    value = json.dumps(dice.choice(TOML_VALUES)).replace('": ', '" = ')
+    value = value.replace("NaN", "nan").replace("Infinity", "inf")
+    key = lines[at].partition("=")[0] if dice.random() < 0.8 else dice.choice(KEYS)
+    lines[at : at + (dice.random() < 0.9)] = [f"{key}= {value}\n"]
+    return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
