@@ -195,7 +195,7 @@ def test_rows_with_nan_name_the_plugin(install, manifest, films, tmp_path, obyga
     specs = ("--backbone", "nan", "--backbone", "mylab.nets:Colours", "--limit", 4)
     result = obygaze(*command, *specs)
     assert result.exit_code == 3, result.output
-    line = r"clip-01: nan \(mylab.nets:Nan of mylab 0.1.0\): native has NaN or infinity"
+    line = r"clip-01 and 2 more: nan \(mylab.nets:Nan of mylab 0.1.0\): native has NaN or infinity"
     assert re.search(line, result.stderr)
     assert (open_store(tmp_path / "s/Colours.zarr").status[:4] == 1).all()
 
