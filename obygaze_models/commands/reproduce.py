@@ -155,7 +155,6 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
         files.append("*.svg, *.pdf: figures")
     took = format_duration(reproduction.seconds)
     click.echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
-    shown = reproduction.tables if verbose else reproduction.tables[:1]
     if verbose or len(reproduction.artifacts) == 1:
-        for table in shown:
+        for table in reproduction.tables[: None if verbose else 1]:
             click.echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

@@ -14,7 +14,6 @@ from obygaze_models.experiments.summary import describe_official
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, count, html, joined, number
 from obygaze_models.report.runs import ReportRun
-from obygaze_models.report.score_tables import PROTOCOL_NAMES
 
 __all__ = ["Caution", "LeakRow", "cautions", "concept_notes", "leak_rows"]
 
@@ -126,7 +125,8 @@ _DIFFERENCES: tuple[tuple[str, str, Callable[[ReportRun], str]], ...] = (
 def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
     """All cautions of a page, those of the first screen's run first; each once."""
     others = (line for run in runs if run is not head.run for line in _of_run(run))
-    lines = [*_leaks(runs), *_of_run(head.run), *_differences(runs), *others]
+    main = [*_leaks(runs), *_of_run(head.run)]
+    lines = [*main, *_fits(runs), *_differences(runs), *others]
     if not any(run.record.leaked for run in runs):
         clean = "No test clip was used for training or stopping; checked id by id."
         lines.append(Caution(html("{}", clean)))
@@ -167,7 +167,6 @@ def _of_run(run: ReportRun) -> Iterator[Caution]:
             "Expect lower scores on a film that the model has never seen.",
         )  # fmt: skip
     yield from _test_sets(run)
-    yield _fits(run)
     yield from _join(run)
     if record.official:
         yield Caution(html("{}", describe_official(record)))
@@ -198,24 +197,29 @@ def _test_sets(run: ReportRun) -> Iterator[Caution]:
         )  # fmt: skip
 
 
-def _fits(run: ReportRun) -> Caution:
-    fits, protocol = run.record.fit_count, PROTOCOL_NAMES[run.protocol]
-    if fits == 1:
-        return Caution(
-            html("{} ({}): one fit.", run.name, protocol),
-            "How much chance matters in training is unknown; more seeds would tell.",
-        )
-    if run.protocol in ("leave-film-out", "split"):
-        return Caution(
-            html("{} ({}): {} fits test different clips.", run.name, protocol, count(fits)),
-            "The standard deviation shows how much films differ; the interval, how far the mean "
-            "can be trusted.",
-        )
-    return Caution(
-        html("{} ({}): {} fits share one test fold.", run.name, protocol, count(fits)),
-        "The standard deviation shows how much chance matters in training, not how another test "
-        "fold would score.",
-    )
+def _fits(runs: Sequence[ReportRun]) -> Iterator[Caution]:
+    """What the spread over fits means; runs of which the same holds share a line."""
+    alike: dict[tuple[int, bool], list[str]] = {}
+    for run in runs:
+        in_turn = run.protocol in ("leave-film-out", "split")
+        alike.setdefault((run.record.fit_count, in_turn), []).append(run.name)
+    for (fits, in_turn), names in alike.items():
+        if fits == 1:
+            text = "One fit."
+            follows = "How much chance matters in training is unknown; more seeds would tell."
+        elif in_turn:
+            text = f"{fits:,} fits test different clips."
+            follows = (
+                "The standard deviation shows how much films differ; the interval, how far the "
+                "mean can be trusted."
+            )
+        else:
+            text = f"{fits:,} fits share one test fold."
+            follows = (
+                "The standard deviation shows how much chance matters in training, not how another "
+                "test fold would score."
+            )
+        yield Caution(html("{} {}", text, _which(names, len(runs))), follows)
 
 
 def _join(run: ReportRun) -> Iterator[Caution]:

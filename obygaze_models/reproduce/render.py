@@ -172,8 +172,8 @@ def to_screen(table: Table) -> str:
                 rows.append(["  " * _indented(line) + line.name, *cells])
         used = [at for at in range(len(table.columns)) if any(row[at + 1] for row in rows)]
         header = ["", *(table.columns[at] for at in used)]
-        shown = [[row[0], *(row[at + 1] for at in used)] for row in rows]
-        parts.append(f"{block.title}\n{align(header, shown, width=WIDTH)}")
+        cells_used = [[row[0], *(row[at + 1] for at in used)] for row in rows]
+        parts.append(f"{block.title}\n{align(header, cells_used, width=WIDTH)}")
     if starred:
         parts.append("*: the 95% interval does not include 0")
     return "\n\n".join(parts) + "\n"

@@ -245,6 +245,14 @@ def test_the_runs_of_a_page_are_folded_into_one_line(results):
     assert methods.count("What was run") == 1
 
 
+def test_a_caution_that_several_runs_share_is_one_line(results):
+    page = Page(render_report([results["first"], results["second"], results["films"]]))
+    sure = " ".join(page.text.rpartition("How certain")[2].split())
+    assert sure.count("fits share one test fold. (first, second)") == 1
+    assert sure.count("fits test different clips. (films)") == 1
+    assert sure.count("fits share one test fold") == 1
+
+
 def test_made_up_features_of_any_run_are_said_at_the_top(results):
     warnings = [RunWarning("synthetic", "", "it is random")]
     other = with_record(results["second"], warnings=warnings)
