@@ -107,7 +107,10 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
                     limits=(0.0 if low > -0.05 else -1.0, 1.0),
                     line=0.0,
                 ),
-                html("How far annotators agree on the concept. 0 is chance."),
+                html(
+                    "How far annotators agree on the concept. 0 is chance; no dot: only one of "
+                    "them marked it."
+                ),
             )
         )
     figures = [_figure([concepts], panel, title, text) for title, panel, text in panels]
@@ -169,11 +172,11 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 
 def _kappas(annotators: Annotators) -> dict[str, float]:
-    """The mean kappa of each concept over each two annotators."""
+    """The mean kappa of each concept over each two annotators who both marked it."""
     values: dict[str, list[float]] = {}
     for pair in annotators.pairs:
         for entry in pair.concepts:
-            if entry.kappa is not None:
+            if entry.kappa is not None and not pair.only_by(entry):
                 values.setdefault(entry.concept, []).append(entry.kappa)
     return {name: sum(kappas) / len(kappas) for name, kappas in values.items()}
 

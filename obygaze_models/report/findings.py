@@ -183,21 +183,19 @@ def _model(head: Headline) -> Html:
     if mean["precision"] is None:
         return html("{} names no clip at all ({}).", _who(row), score)
     target: Html | str = f"of “{row.entry.test}”"
-    form = "of 10"
     if kind_of(head.run) == "levels":
         positives = row.run.record.experiment["positives"]
         marked = sum(clip.level in positives for clip in row.run.clips.values())
         target = "of those clips"
         if (row.test.positives or 0) < marked:
             tested = number(row.test.positives, *row.test_key("positives"), form=",")
-            # "6 of 10 of the 31" would be read as a number of clips.
-            target, form = html("of the {} of them that it was tested on", tested), "%"
+            target = html("of the {} of them that it was tested on", tested)
     return html(
         "{} finds {} {}; of the clips that it names, {} are right ({}).",
         _who(row),
-        number(mean["recall"], *row.key("recall", "mean"), form=form),
+        number(mean["recall"], *row.key("recall", "mean"), form="%"),
         target,
-        number(mean["precision"], *row.key("precision", "mean"), form=form),
+        number(mean["precision"], *row.key("precision", "mean"), form="%"),
         score,
     )
 

@@ -50,15 +50,12 @@ def number(value: float | None, *key: object, digits: int = 2, form: str = "") -
     digits
         Digits after the point.
     form
-        ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count, ``"of 10"``
-        a share in words.
+        ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
     if form == "%":
         text = f"{value:.0%}"
-    elif form == "of 10":
-        text = f"{10 * value:.0f} of 10"
     elif form == ",":
         text = f"{value:,.0f}"
     else:
