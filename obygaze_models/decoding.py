@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from obygaze_features.common.files import require_readable
 from obygaze_features.errors import ExperimentError
 
 T = TypeVar("T")
@@ -16,6 +17,7 @@ _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
     """A file of JSON lines, each of a type."""
+    require_readable(path, ExperimentError)
     try:
         data = path.read_bytes()
     except OSError as problem:

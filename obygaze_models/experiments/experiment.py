@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from obygaze_features.common.files import require_readable
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
@@ -351,6 +352,7 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     With `only`, it has one estimator: that which is listed under this name, or of this number.
     """
     path = Path(path)
+    require_readable(path, ExperimentError)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:

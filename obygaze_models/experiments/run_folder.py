@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import sha256_of
+from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import for_shell, join_some, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -345,6 +345,7 @@ def saved_models(run: Run) -> list[dict[str, Any]]:
 
 def _check_digest(run: Run, name: str) -> None:
     path = run.folder / name
+    require_readable(path, ExperimentError)
     if not path.is_file():
         raise ExperimentError(
             f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"

@@ -143,18 +143,23 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     dots = {
         name: Dot(factor.coefficient, factor.low, factor.high) for name, factor in factors.items()
     }
+    has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
     rows = []
     for name in [*concepts, *tested]:
         dot = dots.get(name, Dot(None))
         is_clear = dot.low is not None and dot.high is not None and dot.low * dot.high > 0
-        rows.append([Dot(None), dot] if is_clear else [dot, Dot(None)])
-    reach = max(abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end)
+        pair = [Dot(None), dot] if is_clear else [dot, Dot(None)]
+        rows.append(pair if has_intervals else [dot])
+    ends = [abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end]
+    reach = max(ends, default=1.0)
     panel = Panel(
         rows,
         [
             Series("interval includes 0", SERIES[0], hatched=True),
             Series("interval excludes 0", SERIES[0]),
-        ],
+        ]
+        if has_intervals
+        else [Series("log-odds", SERIES[0])],
         "more often right ← log-odds → more often wrong",
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
@@ -162,10 +167,11 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     key = "errors", row.run.number, row.model
     caption = html(
         "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
-        "wrong, others held (95% of draws of films). Each film on its own: obygaze reproduce fig6.",
+        "wrong, others held{}. Each film on its own: obygaze reproduce fig6.",
         row.model,
         number(wrong, *key, "wrong", form=","),
         number(len(clips), *key, "clips", form=","),
+        " (95% of draws of films)" if has_intervals else "",
     )
     names = [f"{levels[code]} clips" for code in tested]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)

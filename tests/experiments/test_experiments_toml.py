@@ -1,9 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
+from obygaze_models.decoding import read_lines
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 
 FILE = """
@@ -87,6 +89,15 @@ def test_says_what_is_missing(written):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ExperimentError, match=r"no\.toml cannot be read: No such file"):
         load_experiment(tmp_path / "no.toml")
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices as files")
+def test_a_device_is_not_read(tmp_path):
+    (tmp_path / "device.toml").symlink_to("/dev/null")  # of another, such as zero, no end comes
+    with pytest.raises(ExperimentError, match="is a device or a pipe, not a file"):
+        load_experiment(tmp_path / "device.toml")
+    with pytest.raises(ExperimentError, match="is a device or a pipe, not a file"):
+        read_lines(tmp_path / "device.toml", dict, "make it again")
 
 
 def test_an_experiment_made_in_python_is_checked_alike(written):

@@ -17,6 +17,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import read_results
+from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.runs import default_run, prepare_runs
 from obygaze_models.warnings import RunWarning
@@ -260,7 +261,7 @@ def test_made_up_features_of_any_run_are_said_at_the_top(results):
     assert page.text.index("Not a real result: it is random") < page.text.index("Found")
 
 
-def test_one_film_tested_is_said_before_anything_else(run):
+def test_one_film_tested_is_said_before_anything_else(run, monkeypatch):
     only = [
         replace(
             fit,
@@ -273,6 +274,12 @@ def test_one_film_tested_is_said_before_anything_else(run):
     page = Page(render_report([replace(run, said=only, explained=[])]))
     text = "This tests 1 of 4 films: tt1."
     assert page.text.index(text) < page.text.index("Found")
+    # One film has no interval over films: no dot says what its interval includes.
+    few = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
+    monkeypatch.setattr("obygaze_models.report.concepts.factors_of_clips", lambda *_, **__: [few])
+    page = Page(render_report([run]))
+    assert "more often wrong, others held." in " ".join(page.text.split())
+    assert "interval includes" not in page.html
 
 
 def test_a_page_opens_on_a_run_that_does_not_leak(results):
