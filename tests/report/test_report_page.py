@@ -18,6 +18,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.explain.error_factors import Factor, FilmFactors
+from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.runs import default_run, prepare_runs
 from obygaze_models.warnings import RunWarning
@@ -276,7 +277,7 @@ def test_one_film_tested_is_said_before_anything_else(run, monkeypatch):
     assert page.text.index(text) < page.text.index("Found")
     # One film has no interval over films: no dot says what its interval includes.
     few = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
-    monkeypatch.setattr("obygaze_models.report.concepts.factors_of_clips", lambda *_, **__: [few])
+    monkeypatch.setitem(concept_figures.__globals__, "factors_of_clips", lambda *_, **__: [few])
     page = Page(render_report([run]))
     assert "more often wrong, others held." in " ".join(page.text.split())
     assert "interval includes" not in page.html
