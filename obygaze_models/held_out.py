@@ -214,6 +214,8 @@ def held_out_files(
         files |= {tables / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
     if elan:
+        if annotations and elan.resolve().is_relative_to(annotations.resolve()):
+            raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         texts, alone = held_out_elan(predictions, annotations)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -230,11 +230,18 @@ def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
     return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
 
 
-def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: str) -> NDArray[Any]:
+def concept_targets(
+    levels: Sequence[str],
+    concepts: NDArray[Any],
+    negatives: str,
+    *,
+    all_levels: Collection[str] | None = None,
+) -> NDArray[Any]:
     """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
 
     Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
-    the levels are not the paper's, each clip shows the concept or is a negative of it.
+    the levels are not the paper's, each clip shows the concept or is a negative of it; for a part
+    of the clips, `all_levels` are those of all.
     """
     if negatives not in NEGATIVES:
         raise ExperimentError(
@@ -242,7 +249,7 @@ def concept_targets(levels: Sequence[str], concepts: NDArray[Any], negatives: st
             + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         )
     has_concept = np.asarray(concepts, dtype=bool)
-    if not PAPER_LEVELS.issuperset(levels):
+    if not PAPER_LEVELS.issuperset(levels if all_levels is None else all_levels):
         return has_concept.astype(np.int8)
     easy = (np.array(levels) == "EN")[:, None]
     annotated = np.isin(levels, ("HN", "S"))[:, None]

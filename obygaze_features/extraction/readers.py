@@ -25,13 +25,13 @@ from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
-from obygaze_features.video.decode import refuse_large
+from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 
 MAX_ASPECT_RATIO = 100
+"""Wider or taller images are refused: resized, they would take this many times the memory."""
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names. It goes by the content of a file, and has others read by other programs."""
-"""Wider or taller images are refused: resized, they would take this many times the memory."""
 
 MAX_UPLOADS = 2
 """Clips that are on a GPU in full size at a time."""
@@ -79,6 +79,7 @@ class ItemReader:
     def __init__(
         self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
     ) -> None:
+        max_pixels()  # a wrong limit is one error, not a failure of each item
         self._media = media.resolve() if media else None
         self._folders: dict[str, MediaFolder] = {}
         self._backbones = {backbone.name: backbone for backbone in backbones}
@@ -265,6 +266,9 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
 
     if not path.is_file():
         raise VideoError(f"{path} is not a file")
+    limit = max_pixels()
+    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own, which must not be lower
+        Image.MAX_IMAGE_PIXELS = max(limit, Image.MAX_IMAGE_PIXELS)
     try:
         Image.init()
         formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
@@ -277,6 +281,11 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
                 return np.array(ImageOps.exif_transpose(image).convert("RGB"))
     except VideoError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise VideoError(
+            f"{path} is too large: it has more than {limit:,} pixels; set OBYGAZE_MAX_PIXELS to "
+            "allow more"
+        ) from None
     except Exception as problem:  # each format has its own reader, with its own errors
         reason = first_line(problem).replace(str(path), path.name)
         raise VideoError(f"{path} cannot be read as an image: {reason}") from None

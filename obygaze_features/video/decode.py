@@ -98,12 +98,27 @@ def decode_frames(
     return Frames(pictures.rgb, unique, index.times[unique])
 
 
-def refuse_large(path: Path, width: int, height: int) -> None:
-    """Raise on pictures of more than `MAX_PIXELS`: they take many times as much memory."""
-    most = int(os.environ.get("OBYGAZE_MAX_PIXELS") or MAX_PIXELS)
-    if width * height > most:
+def max_pixels() -> int:
+    """How many pixels a picture may have: `MAX_PIXELS`, or what OBYGAZE_MAX_PIXELS says."""
+    text = os.environ.get("OBYGAZE_MAX_PIXELS") or str(MAX_PIXELS)
+    try:
+        limit = int(text)
+    except ValueError:
+        limit = 0
+    if limit < 1:
         raise VideoError(
-            f"{path} is too large: {width} x {height} pixels, more than {most:,}; set "
+            "OBYGAZE_MAX_PIXELS must be a whole number above 0, in digits such as 500000000 "
+            f"(got {text!r})"
+        )
+    return limit
+
+
+def refuse_large(path: Path, width: int, height: int) -> None:
+    """Raise on pictures of more than `max_pixels`: they take many times as much memory."""
+    limit = max_pixels()
+    if width * height > limit:
+        raise VideoError(
+            f"{path} is too large: {width} x {height} pixels, more than {limit:,}; set "
             "OBYGAZE_MAX_PIXELS to allow more"
         )
 

@@ -326,7 +326,7 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} is of format version {content['format_version']}, which an earlier obygaze "
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
-    if content.get("sha256", "") not in ("", seal(content)):
+    if content.get("sha256") != seal(content):
         raise ExperimentError(
             f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
         )

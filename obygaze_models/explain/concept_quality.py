@@ -76,12 +76,14 @@ def _quality(
     fits: Sequence[Explained],
     clips: Mapping[str, Clip],
 ) -> ConceptQuality:
+    all_levels = {clip.level for clip in clips.values()}
     positive: dict[str, bool] = {}
     scores = []
     for fit in fits:
         tested = [clips[clip] for clip in fit.ids]
         marks = np.array([[concept in clip.concepts] for clip in tested], dtype=bool).reshape(-1, 1)
-        targets = concept_targets([clip.level for clip in tested], marks, "b")[:, 0]
+        levels = [clip.level for clip in tested]
+        targets = concept_targets(levels, marks, "b", all_levels=all_levels)[:, 0]
         counts = targets >= 0
         truth, values = targets[counts], fit.values[counts, column]
         positive |= {

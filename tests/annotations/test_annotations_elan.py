@@ -93,12 +93,25 @@ def write_tiers(folder: Path, files: dict[str, list[str]]) -> Path:
         # Names of tiers that are nobody's.
         ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, {"Gilda": ["Jane", "Omar"]}),
         ({"Jane/Gilda.eaf": ["annotator1"]}, {"Gilda": ["Jane"]}),
+        # Two people's tiers in a file are theirs, though each film has a folder.
+        (
+            {"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]},
+            {"Gilda": ["Jane", "Omar"], "Laura": ["Jane", "Omar"]},
+        ),
     ],
 )
 def test_tiers_of_two_people_in_folders(tmp_path: Path, files, expected) -> None:
     result = Timelines.from_elan(write_tiers(tmp_path, files))
     assert {film: sorted(of) for film, of in result.by_film.items()} == expected
     assert result.issues == ()
+
+
+@pytest.mark.parametrize("names", [("Jane", "Omar"), ("Jane/Gilda.eaf", "Omar/Gilda.eaf")])
+def test_folders_given_one_by_one_name_their_annotators(tmp_path: Path, names) -> None:
+    files = {"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]}
+    write_tiers(tmp_path, files)
+    result = Timelines.from_elan(*(tmp_path / name for name in names))
+    assert {film: sorted(of) for film, of in result.by_film.items()} == {"Gilda": ["Jane", "Omar"]}
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,9 @@ def test_the_papers_three_sets_of_negatives():
 def test_with_levels_of_ones_own_every_clip_counts(negatives):
     levels, shown = ["quiet", "chase", "chase"], np.array([[1], [1], [0]])
     assert concept_targets(levels, shown, negatives)[:, 0].tolist() == [1, 1, 0]
+    # A part of the clips that has only the paper's levels is judged as the whole.
+    part = concept_targets(["EN", "NS"], shown[:2], negatives, all_levels={"EN", "NS", "X"})
+    assert part[:, 0].tolist() == [1, 1]
 
 
 def test_many_clips_concepts_are_learned_as_if_alone():

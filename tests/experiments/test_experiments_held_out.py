@@ -218,11 +218,13 @@ def test_both_annotators_files_of_a_film_get_the_model(run: Run, tmp_path: Path)
 def test_options_that_do_not_fit_are_refused(
     run: Run, tmp_path: Path, obygaze: Callable[..., Result]
 ) -> None:
+    (tmp_path / "a").mkdir()
     for arguments, message in (
         ([run.folder, "x.zarr"], "need no STORE"),
         ([run.folder, "--annotations", tmp_path], "needs --elan"),
         ([run.folder, "--estimator", "mpl"], "did you mean mlp"),
-        ([run.folder, "--elan", tmp_path / "e", "--annotations", tmp_path], "has no .eaf files"),
+        ([run.folder, "--elan", tmp_path / "e", "--annotations", tmp_path / "a"], "no .eaf files"),
+        ([run.folder, "--elan", tmp_path / "e", "--annotations", tmp_path], "folder outside"),
         ([tmp_path], "a model predicts the clips of a store"),
         ([tmp_path, "--estimator", "mlp"], "are for a run"),
     ):

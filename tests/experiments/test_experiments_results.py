@@ -159,6 +159,7 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), "earlier"),
         ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 5'), "update"),
         ("run.json", lambda t: first_score(t, 7.5, sealed=False), "its digest is another"),
+        ("run.json", lambda t: t.replace('"sha256":', '"other":', 1), "its digest is another"),
         ("run.json", lambda t: first_score(t, 7.5), r"Expected `float` <= 1.*at `\$.scores"),
         ("run.json", lambda t: first_score(t, -3), r"Expected `float` >= -.*at `\$.scores"),
         ("run.json", lambda t: first_score(t, 0.75), "the f1 of mlp on .* is not that of its pred"),

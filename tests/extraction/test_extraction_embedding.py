@@ -16,7 +16,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction import extract
-from obygaze_features.extraction.readers import read_picture
+from obygaze_features.extraction.readers import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
@@ -230,11 +230,29 @@ def test_pictures_are_seen_upright_and_in_colour(tmp_path, monkeypatch):
     monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "599")
     with pytest.raises(VideoError, match=r"L\.png is too large: 30 x 20 pixels, more than 599"):
         read_picture(tmp_path / "L.png")
+    # Pillow's own limit gives way to a higher one of ours; it refuses twice as many itself.
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "299")
+    with pytest.raises(VideoError, match=r"L\.png is .* more than 299 pixels; set OBYGAZE_MAX_PIX"):
+        read_picture(tmp_path / "L.png")
+    monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "600")
+    assert read_picture(tmp_path / "L.png").shape == (20, 30, 3)
     monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
     # A moving picture is its first one.
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
     assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("limit", ["1e9", "-5", "0", "lots"])
+def test_a_limit_that_is_no_number_stops_at_once(tmp_path, monkeypatch, limit):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    monkeypatch.setenv("OBYGAZE_MAX_PIXELS", limit)
+    says = f"^OBYGAZE_MAX_PIXELS must be a whole number above 0, .*got '{limit}'"
+    with pytest.raises(VideoError, match=says):
+        read_picture(tmp_path / "a.png")
+    with pytest.raises(VideoError, match=says):  # not a failure of each image
+        ItemReader(tmp_path, [], None)
 
 
 def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.annotations.build import SourceRow, build_timelines
@@ -95,13 +96,14 @@ def _update(before: Film, new: Film) -> Film:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Files, and the annotator if they are in a folder of that name."""
+    """Files and their folders' names, but for the only source's own name."""
+    several = len(sources) > 1
     for source in sources:
         if source.is_dir():
             for path in sorted(source.rglob("*.eaf")):
-                yield path, path.parent.name if path.parent != source else ""
+                yield path, path.parent.name if several or path.parent != source else ""
         elif source.suffix.lower() == ".eaf" or not source.exists():
-            yield source, ""
+            yield source, source.absolute().parent.name if several else ""
         else:
             raise AnnotationError(
                 f"{source} is not an .eaf file; save it with ELAN, or import a table with: "
@@ -147,19 +149,28 @@ def field_of(tier: str) -> str | None:
 def _rows(
     document: Document, film: str, file: str, scheme: LabelScheme, folder: str, shared: set[str]
 ) -> Iterator[SourceRow | Issue]:
-    """The rows of a document; tiers of a `shared` name are by the annotator whom `folder` names."""
+    """The rows of a document; its only tier of a `shared` name is by whom `folder` names."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
     if document.tiers and not of_people:
         problem = "holds a model's predictions, and no annotations"
         yield Issue(file, film, "", problem, LEFT_OUT)
-    for tier in of_people:
-        if tier.kind == CLIP_KIND or not tier.annotations:
-            continue
-        named_after = folder if folder and tier.name in shared else tier.name
+    read = [
+        (tier, [_segment(note, film, "", exact, scheme) for note in tier.annotations])
+        for tier in of_people
+        if tier.kind != CLIP_KIND and tier.annotations
+    ]
+    have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
+    unnamed = [
+        tier.name
+        for (tier, _), has_levels in zip(read, have_levels, strict=True)
+        if has_levels and tier.name in shared and not (tier.annotator or tier.participant)
+    ]
+    for (tier, segments), has_levels in zip(read, have_levels, strict=True):
+        named_after = folder if folder and unnamed == [tier.name] else tier.name
         who = tier.annotator or tier.participant or named_after
-        segments = [_segment(note, film, who, exact, scheme) for note in tier.annotations]
-        if any(scheme.has_level(segment.level) for segment in segments):
+        segments = [replace(segment, annotator=who) for segment in segments]
+        if has_levels:
             for note, segment in zip(tier.annotations, segments, strict=True):
                 yield SourceRow(f"{file}, {note.location}", segment)
         else:
