@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from functools import cache
+from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 
@@ -28,6 +29,9 @@ INCLUDED = {
     "manifests/README.md": "reference/manifest",
     "stores/README.md": "reference/store",
 }
+#: Attributes and tags that load what they name; `src` and `poster` always do.
+LOADING = {("href", "link"), ("href", "use"), ("href", "image"), ("data", "object")}
+FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -165,11 +169,44 @@ def check_site(app: Sphinx, exception: Exception | None) -> None:
 
 
 def foreign_addresses(page: str) -> list[str]:
-    """What a page loads from another host."""
-    loaded = (
-        r"""<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=["']((?:https?:)?//[^"']+)"""
-    )
-    return re.findall(loaded, page, re.IGNORECASE)
+    """What a page loads from another host, by its tags or by its styles."""
+    loads = Loads()
+    loads.feed(page)
+    loads.close()
+    return [address for address in loads.addresses if FOREIGN.match(address)]
+
+
+class Loads(HTMLParser):
+    """The addresses that a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Called by `HTMLParser`."""
+        for name, value in attrs:
+            if name in ("srcset", "imagesrcset"):
+                self.addresses += [
+                    part.split()[0]
+                    for part in re.split(r",\s+|,(?=https?:|//)", value or "")
+                    if part.strip()
+                ]
+            elif name in ("src", "poster") or (name, tag) in LOADING:
+                self.addresses.append((value or "").strip())
+            elif name == "style":
+                self.addresses += imported_by(value or "")
+
+    def handle_data(self, data: str) -> None:
+        """Called by `HTMLParser`."""
+        if self.cdata_elem == "style":
+            self.addresses += imported_by(data)
+
+
+def imported_by(style: str) -> list[str]:
+    """The addresses in a style sheet."""
+    loaded = r"""(?:url\(\s*["']?|@import\s+["'])([^\s"')]+)"""
+    return re.findall(loaded, style, re.IGNORECASE)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

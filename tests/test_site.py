@@ -76,6 +76,34 @@ def test_what_comes_from_other_hosts_is_found() -> None:
     assert foreign_addresses(page) == ["https://fonts.example/x.css", "//cdn.example/i"]
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<script src=https://h.example/a></script>",
+        "<IMG SRC = 'HTTPS://h.example/a'>",
+        "<img alt='a > b' src='//h.example/a'>",
+        "<video poster='//h.example/a'></video>",
+        "<video src='https://h.example/a'></video>",
+        "<audio><source src=https://h.example/a></audio>",
+        "<img srcset='b.png 1x, https://h.example/a 2x'>",
+        "<object data='https://h.example/a'></object>",
+        "<style>@import 'https://h.example/a';</style>",
+        "<style>@import url(https://h.example/a);</style>",
+        "<p style=\"background: url('http://h.example/a')\">",
+    ],
+)
+def test_each_way_to_load_from_another_host_is_found(page) -> None:
+    (address,) = foreign_addresses(page)
+    assert re.fullmatch("(https?:)?//h.example/a", address, re.IGNORECASE)
+    assert foreign_addresses(re.sub("(https?:)?//h.example/", "", page, flags=re.IGNORECASE)) == []
+
+
+def test_what_a_page_only_names_is_not_loaded() -> None:
+    page = """<a href="https://h.example/a">a</a><code>url(https://h.example/a)</code>
+    <pre>&lt;img src="https://h.example/a"&gt;</pre><img src="data:image/svg+xml,http://w3.example">"""
+    assert foreign_addresses(page) == []
+
+
 def test_the_glossary_has_the_thesaurus() -> None:
     text, scheme = describe_scheme(), of.obygaze_scheme()
     names = [*scheme.sub_constructs, *(concept.name for concept in scheme.concepts)]

@@ -26,7 +26,7 @@ class Kind:
     commands
         What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
     inputs
-        How many `make fuzz` makes, and one in ten of them `make test`.
+        How many `make fuzz` makes; `make test` makes one in `test_fuzz.SHARE` of them.
     only
         Which of its files are changed: those whose names begin so.
     seal

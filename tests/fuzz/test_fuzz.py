@@ -1,6 +1,6 @@
 """Damaged and forged inputs: one line and an exit code, in bounded time and memory.
 
-Each input follows from its kind and number: ``FUZZ="run 17" pytest tests/fuzz`` makes one again.
+Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes one again.
 """
 
 from __future__ import annotations
@@ -164,13 +164,30 @@ def test_a_share_of_the_inputs_ends_in_a_line(kind, data, tmp_path):
     assert not failures, "\n".join(failures)
 
 
+def chosen(only: str) -> tuple[str, int]:
+    """The kind and the number that ``FUZZ`` names."""
+    name, _, number = only.rpartition(" ")
+    if name not in KINDS or not number.isdecimal():
+        pytest.fail(f"FUZZ={only!r}: give a kind and a number; kinds: {', '.join(KINDS)}", False)
+    return name, int(number)
+
+
+@pytest.mark.parametrize("only", ["runs 17", "run", "run x", "17"])
+def test_a_mistyped_kind_fails_with_the_kinds(only):
+    with pytest.raises(pytest.fail.Exception, match="kinds: manifest, splits, open store"):
+        chosen(only)
+    assert chosen("sealed open store 17") == ("sealed open store", 17)
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_inputs_end_in_a_line(kind, data, tmp_path, capsys):
     numbers = range(KINDS[kind].inputs)
     if only := os.environ.get("FUZZ"):
-        name, _, number = only.rpartition(" ")
-        numbers = range(int(number), int(number) + 1) if name == kind else range(0)
+        name, number = chosen(only)
+        if name != kind:
+            return
+        numbers = range(number, number + 1)
     outcomes, failures = fuzz(kind, numbers, data, tmp_path)
     with capsys.disabled():
         sys.stdout.write(
