@@ -224,7 +224,9 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
         target.copy_(source).mul_(preprocessing.scale)
-        target.sub_(preprocessing.offset).sub_(mean).div_(std)
+        if preprocessing.offset:  # only ViViT's; a pass over the pixels saved for all others
+            target.sub_(preprocessing.offset)
+        target.sub_(mean).div_(std)
     return values
 
 
