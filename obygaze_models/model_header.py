@@ -76,9 +76,7 @@ class About(dict[str, Any]):
         convert(dict(self), _About, f"{self._where}/{HEADER} (about)", REMEDY)
 
     def __missing__(self, key: str) -> Any:
-        raise ExperimentError(
-            f"{self._where} does not say its {key}; train the model again: obygaze models run"
-        )
+        raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
 
 
 def read_about(path: Path) -> About:

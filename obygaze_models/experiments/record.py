@@ -267,7 +267,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     files
         The digest of each file that the scores are of.
     sha256
-        Of all the rest but the times; empty in records of earlier releases.
+        Of all the rest but the times; `write_record` computes it.
     """
 
     format: str = FORMAT
