@@ -357,20 +357,74 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
         raise error(f"{where} is not valid JSON: {problem}") from None
 
 
+def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
+    """Whether a process that was interrupted left this folder, which may be resumed or removed.
+
+    Raises `OutputExists` for what somebody else has under this name: a link, a file, a folder
+    without `marker`, or one with a file that `is_ours` does not know by its path in the folder.
+    """
+    if not os.path.lexists(folder):
+        return False
+    problem = ""
+    if folder.is_symlink() or not folder.is_dir():
+        problem = "is a link or a file, not a folder"
+    elif not (folder / marker).is_file():
+        problem = f"was not made by obygaze (it has no {marker})"
+    elif foreign := sorted(name for name, own in _files_in(folder, is_ours) if not own):
+        problem = f"holds {foreign[0]}, which obygaze did not write"
+    if problem:
+        raise OutputExists(f"{folder} {problem}; move it elsewhere, or choose another output")
+    return True
+
+
+def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
+    """Remove the files of a folder that `is_resumable` knows, and the folders left empty."""
+    for name, own in _files_in(folder, is_ours):
+        if own:
+            (folder / name).unlink(missing_ok=True)
+    for parent, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty, or another process removed it
+            Path(parent).rmdir()
+
+
+def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
+    """All that is in a folder but folders, by its path there; no link is ours."""
+
+    def fail(problem: OSError) -> None:
+        if not isinstance(problem, FileNotFoundError):  # another process removed it
+            raise problem
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            name = path.relative_to(folder).as_posix()
+            if path.is_symlink() or path.name in files:
+                yield name, bool(is_ours(name)) and not path.is_symlink()
+
+
 def prefix(path: Path) -> str:
     """How this process's temporary names for `path` begin."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
+def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, int]]:
+    """What `new_file` and `new_folder` left beside `path`, and the process whose it is.
+
+    It is known by its name, which has the digest of a machine, by default of any.
+    """
+    pattern = re.compile(
+        rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
+    )
+    for entry in path.parent.iterdir():
+        match = pattern.fullmatch(entry.name)
+        if match and not entry.is_symlink():
+            yield entry, int(match[1])
+
+
 def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` left by processes of this machine that died."""
-    pattern = re.compile(
-        rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+{re.escape(SUFFIX)}"
-    )
     with contextlib.suppress(OSError):  # the caller will report the folder
-        for entry in path.parent.iterdir():
-            match = pattern.fullmatch(entry.name)
-            if not match or is_alive(int(match[1])):
+        for entry, process in unfinished(path, _here()):
+            if entry.suffix != SUFFIX or is_alive(process):
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

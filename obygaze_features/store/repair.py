@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from obygaze_features.common.files import (
     new_folder,
     require_plain_file,
     to_json,
+    unfinished,
     write_text,
 )
 from obygaze_features.errors import StoreError
@@ -123,21 +123,11 @@ def repair(
 
 def _put_back(path: Path) -> tuple[str, ...]:
     """Put back a store whose replacement was interrupted between two renames."""
-    replaced = [folder for folder in _unfinished_folders(path) if folder.suffix == ".replaced"]
+    replaced = [folder for folder, _ in unfinished(path) if folder.suffix == ".replaced"]
     if path.exists() or len(replaced) != 1:
         return ()
     os.rename(replaced[0], path)
     return (path.name,)
-
-
-def _unfinished_folders(path: Path) -> list[Path]:
-    """What a killed process left beside a store that it was replacing."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]+\.(partial|replaced)")
-    return [
-        folder
-        for folder in path.parent.glob(".*")
-        if pattern.fullmatch(folder.name) and folder.is_dir()
-    ]
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
@@ -252,7 +242,7 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
     for claim in Claims(path / fmt.CLAIMS).stale_files():
         claim.unlink(missing_ok=True)
         cleared.append(claim.relative_to(path).as_posix())
-    leftovers = [*(path / name for name in harmless), *_unfinished_folders(path)]
+    leftovers = [*(path / name for name in harmless), *(beside for beside, _ in unfinished(path))]
     # Read again: a file that belonged to no block may have been committed in the meantime.
     store = open_store(path)
     committed = set() if store.is_final else committed_files(store)
