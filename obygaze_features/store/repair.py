@@ -123,11 +123,16 @@ def repair(
 
 def _put_back(path: Path) -> tuple[str, ...]:
     """Put back a store whose replacement was interrupted between two renames."""
-    replaced = [folder for folder, _ in unfinished(path) if folder.suffix == ".replaced"]
+    replaced = [folder for folder in _unfinished_folders(path) if folder.suffix == ".replaced"]
     if path.exists() or len(replaced) != 1:
         return ()
     os.rename(replaced[0], path)
     return (path.name,)
+
+
+def _unfinished_folders(path: Path) -> list[Path]:
+    """What a killed process left beside a store that it was replacing."""
+    return [folder for folder, _ in unfinished(path) if folder.is_dir()]
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
@@ -242,7 +247,7 @@ def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[
     for claim in Claims(path / fmt.CLAIMS).stale_files():
         claim.unlink(missing_ok=True)
         cleared.append(claim.relative_to(path).as_posix())
-    leftovers = [*(path / name for name in harmless), *(beside for beside, _ in unfinished(path))]
+    leftovers = [*(path / name for name in harmless), *_unfinished_folders(path)]
     # Read again: a file that belonged to no block may have been committed in the meantime.
     store = open_store(path)
     committed = set() if store.is_final else committed_files(store)

@@ -139,7 +139,13 @@ def test_another_stores_features_start_anew(several, experiment, stop_after, tmp
 
 
 DAMAGE = {
-    "fit.json": [b"", b"{", b"[1]", b"[" * 100_000, lambda data: data.replace(b'"S"', b'"X"')],
+    "fit.json": [
+        b"",
+        b"{",
+        b"[1]",
+        b"[" * 100_000,
+        lambda data: data.replace(b"features", b"frames"),
+    ],
     "arrays.npz": [b"", b"PK", lambda data: data[: len(data) // 2]],
     "model/model.json": [lambda data: data.replace(b"0", b"1")],
 }

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.conftest import run_obygaze
 from tests.fuzz.mutations import Files
@@ -75,6 +76,31 @@ def seal_store(files: Files) -> None:
         files["checksums.json"] = json.dumps(listed).encode()
 
 
+def seal_fits(files: Files) -> None:
+    """New digests in each ``fit.json`` of an interrupted run."""
+    from obygaze_models.model_header import digest_of
+
+    for name in [name for name in files if name.endswith("/fit.json")]:
+        record = _header(files, name)
+        if record is None:
+            continue
+        folder = name.removesuffix("fit.json")
+        if isinstance(listed := record.get("files"), dict):
+            listed |= {part: _sha256(files[folder + part]) for part in listed
+                       if folder + part in files}  # fmt: skip
+        record.pop("sha256", None)
+        record["sha256"] = digest_of(record)
+        files[name] = json.dumps(record).encode()
+
+
+def add_strangers_file(files: Files) -> None:
+    """What a run must neither remove nor read."""
+    files["mlp/" + STRANGERS_FILE] = b"precious"
+
+
+STRANGERS_FILE = "thesis.docx"
+
+
 def _header(files: Files, name: str) -> dict[str, object] | None:
     try:
         value = json.loads(files[name])
@@ -91,6 +117,7 @@ STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
     "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
 )  # fmt: skip
+RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
@@ -133,6 +160,9 @@ KINDS: dict[str, Kind] = {
         ("run.json", "predictions", "clips", "expl", "history", "models.jsonl"),
         seal_run,
     ),
+    "partial run": Kind("kept.partial", RESUME, 150),
+    "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
+    "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
     "timelines": Kind(
         "timelines",
@@ -180,7 +210,18 @@ def make_data(folder: Path) -> Path:
     ):
         result = run_obygaze(*command.format(data=data).split())
         assert result.exit_code == 0, result.output
+    shutil.copytree(keep_fits(data), data / "kept.partial")
     return data
+
+
+def keep_fits(data: Path) -> Path:
+    """Run the golden experiment, as if it had been killed before its end."""
+    from obygaze_models.experiments.finished_fits import FinishedFits
+
+    with patch.object(FinishedFits, "discard"):
+        result = run_obygaze("models", "run", data / "golden.toml", "-o", data / "killed")
+    assert result.exit_code == 0, result.output
+    return data / "killed.partial"
 
 
 def read_files(path: Path) -> Files:

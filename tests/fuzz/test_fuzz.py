@@ -5,6 +5,7 @@ Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes o
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -22,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import run_obygaze
-from tests.fuzz.kinds import KINDS, make_data, read_files, write_files
+from tests.fuzz.kinds import KINDS, STRANGERS_FILE, make_data, read_files, write_files
 from tests.fuzz.mutations import mutate
 
 MAX_SECONDS = 20
@@ -49,7 +50,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*arguments: Any, **options: Any) -> Any:
+    def stop(
+        data: Any, problems: Any, folds: Any, learners: Any, *, finished: Any, **options: Any
+    ) -> Any:
+        for problem in problems:
+            for fold, name in itertools.product(folds(problem), learners):
+                finished(name, problem.train, fold)
         raise Planned
 
     monkeypatch.setattr("obygaze_models.experiments.run.evaluate", stop)
@@ -145,6 +151,9 @@ def fuzz(
                 f"{kind_name} {number}: {line}: {problem}"
                 for problem in problems_of(line, outcomes)
             ]
+        for path in files:
+            if path.endswith(STRANGERS_FILE) and not (trial / name / path).exists():
+                failures.append(f"{kind_name} {number}: {path} is gone")
         shutil.rmtree(trial)
     return outcomes, failures
 
