@@ -29,7 +29,6 @@ from obygaze_features.common.files import (
     sha256_of,
     write_text,
 )
-from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.store.location import Folder, sha256_at
@@ -114,9 +113,8 @@ class FinishedFits:
             result = self._read(files.path, record, model, task, fold)
         except StoreUnreadable:
             raise
-        except Exception as problem:  # whatever damage causes
-            reason = f"{type(problem).__name__}: {one_line(problem)}"
-            self._log(f"{files.where} is damaged ({reason}); it is fitted again.")
+        except Exception:  # whatever damage causes
+            self._log(f"{files.where} is damaged; it is fitted again.")
             return None
         self._kept[place] = record["not_saved"]
         return result

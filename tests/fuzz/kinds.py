@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from obygaze_models.experiments.finished_fits import FinishedFits
 from tests.conftest import run_obygaze
 from tests.fuzz.mutations import Files
 from tests.golden.workspace import copy_data
@@ -208,20 +209,11 @@ def make_data(folder: Path) -> Path:
         "annotations export {data}/timelines --elan -o {data}/elan",
         "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
-        result = run_obygaze(*command.format(data=data).split())
+        with patch.object(FinishedFits, "discard"):  # as if the run were killed at its end
+            result = run_obygaze(*command.format(data=data).split())
         assert result.exit_code == 0, result.output
-    shutil.copytree(keep_fits(data), data / "kept.partial")
+    (data / "run.partial").rename(data / "kept.partial")
     return data
-
-
-def keep_fits(data: Path) -> Path:
-    """Run the golden experiment, as if it had been killed before its end."""
-    from obygaze_models.experiments.finished_fits import FinishedFits
-
-    with patch.object(FinishedFits, "discard"):
-        result = run_obygaze("models", "run", data / "golden.toml", "-o", data / "killed")
-    assert result.exit_code == 0, result.output
-    return data / "killed.partial"
 
 
 def read_files(path: Path) -> Files:
