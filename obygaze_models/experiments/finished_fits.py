@@ -43,7 +43,7 @@ from obygaze_models.warnings import RunWarning
 
 __all__ = ["FinishedFits", "digest_of_clips"]
 
-FORMAT, FORMAT_VERSION = "obygaze-unfinished-run", 1
+FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
 _OWN = re.compile(r"partial\.json|[^/]+/[^/]+/(fit\.json|arrays\.npz|model/model[^/]*)")
 """The files that a run writes."""
