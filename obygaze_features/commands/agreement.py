@@ -108,11 +108,12 @@ def agreement(
     from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.figures import SUFFIXES, save_figure
-    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     folders = [path for path in outputs if path not in figures]
     for path in outputs:
+        require_folder_name(path, *SUFFIXES)
         refuse_to_overwrite(path, overwrite=overwrite)
     report = agreement_report(
         of.Manifest.load(manifest),
