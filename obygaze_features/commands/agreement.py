@@ -85,10 +85,10 @@ def agreement(
     """How far annotators agree on a manifest's clips, and where they do not.
 
     First the means, how many clips have the same level, what one annotator scores against the
-    other (the ceiling for a model that learns from them), and who marks more. Then Cohen's kappa
-    of each concept; and for each film the paper's gamma over all levels and without the clips
-    that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the paper's
-    distances); the confusion of levels, and the longest stretches in which they differ.
+    other (a rough guide to what a model can reach, and no limit), and who marks more. Then
+    Cohen's kappa of each concept; and for each film the paper's gamma over all levels and without
+    the clips that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the
+    paper's distances); the confusion of levels, and the longest stretches in which they differ.
 
     gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
     paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
