@@ -227,7 +227,9 @@ def _write_held_out(
         echo_json([row.row() for row in rows])
     for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
         click.echo(line, err=as_json)
-    echo_warnings([warning for warning in run.warnings if warning.code in ("synthetic", "leak")])
+    echo_warnings(
+        [warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"]
+    )
 
 
 def _rows(predictions: Predictions) -> list[dict[str, object]]:

@@ -33,7 +33,7 @@ function citation(view, clip) {
   const model = value === null
     ? `${view.model} has no prediction (${gap(view, clip)})`
     : `${view.model} gives ${named(view, view.spoken)} a probability of ${probability(value)}`;
-  return `${film.title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts}. Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on ${run.data}.`;
+  return `${film.title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts}. Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on ${run.data}. Cite: ${run.cite}.`;
 }
 
 const COLUMNS = [
