@@ -273,12 +273,11 @@ def test_features_of_unknown_origin_are_said_at_the_top(results):
 
 @pytest.mark.parametrize("at_hand", [True, False])
 def test_annotators_are_counted_over_the_label_set(marked, tmp_path, at_hand):
-    """A run of a label set that was drawn from it counts all the clips, or says that it does not."""
+    """Also where the run's was drawn from it; or it says that it counts the run's clips."""
     manifest = Manifest.load(marked.manifest)
     every = manifest.labels()
-    names = {"EN": 0}
-    ids = [clip for clip, level in every.level_of.items()
-           if level != "EN" or names.update(EN=names["EN"] + 1) or names["EN"] % 2]  # fmt: skip
+    easy = [clip for clip, level in every.level_of.items() if level == "EN"]
+    ids = [clip for clip in every.ids if clip not in easy[::2]]
     drawn = LabelSet(
         "drawn",
         ids,
@@ -302,7 +301,7 @@ def test_annotators_are_counted_over_the_label_set(marked, tmp_path, at_hand):
     sure = [level for clip, level in every.level_of.items() if clip.startswith("tt0")].count("S")
     if at_hand:
         assert "sure of objectification in 50 of 200 clips of 4 films" in text
-        assert "used here" not in text
+        assert "clips used here" not in text
     else:
         assert "sure of objectification in 50 of 175 clips used here of 4 films" in text
         assert "Of the clips used here" in text
