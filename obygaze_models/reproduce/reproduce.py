@@ -210,15 +210,12 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
     """The page's: whether all of the paper is there, and of which part nothing is missing."""
     complete = [
         name
-        for name, made in artifacts.items()
-        if all(table.has_results and not table.missing for table in made.tables)
+        for name, artifact in artifacts.items()
+        if all(table.has_results and not table.missing for table in artifact.tables)
     ]
     if len(complete) == len(TARGETS):
         return "The paper, reproduced"
-    return (
-        f"The paper, reproduced in part: {len(complete)} of its {len(TARGETS)} tables and figures "
-        "complete"
-    )
+    return f"The paper, reproduced in part: {len(complete)} of {len(TARGETS)} tables and figures"
 
 
 @contextlib.contextmanager

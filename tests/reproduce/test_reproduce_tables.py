@@ -605,7 +605,7 @@ def test_features_of_unknown_origin_are_said_first(dataset, tmp_path, obygaze):
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.index("UNKNOWN ORIGIN: ") < page.index('id="found"')
     assert "what its frames show" not in page
-    assert re.search("<h1>The paper, reproduced in part: [01] of its 7 tables", page)
+    assert re.search("<h1>The paper, reproduced in part: [01] of 7 tables", page)
 
 
 def test_a_manifest_without_splits_names_the_command(dataset, tmp_path, obygaze):
