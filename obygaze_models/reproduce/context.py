@@ -211,7 +211,7 @@ class ReproductionContext:
     @property
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
-        stores = [store.attributes for store in self.stores.values()] or [None]
+        stores = [None, *(store.attributes for store in self.stores.values())]
         warnings = [
             note for store in stores for note in origin_warnings(self.manifest.items, store)
         ]
