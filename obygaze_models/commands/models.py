@@ -71,8 +71,8 @@ def run(
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
     models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
-    interruption, and with --overwrite starts anew. Ends with exit code 3 if fits
-    or tests were skipped. Prints the result first; where only some of the films are tested, it names them. An
+    interruption, and with --overwrite starts anew. Ends with exit code 3 if fits or tests were
+    skipped. Prints the result first; where only some of the films are tested, it names them. An
     EXPERIMENT is a TOML file; its paths are relative to it:
 
     \b

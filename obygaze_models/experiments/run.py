@@ -46,7 +46,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import open_stores
-from obygaze_models.tasks import levels_of
+from obygaze_models.tasks import Task, levels_of
 
 __all__ = ["run_experiment"]
 
