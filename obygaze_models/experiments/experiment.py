@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.files import require_readable
+from obygaze_features.common.files import describe_other_kind, require_readable
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
@@ -356,6 +356,8 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     """
     path = Path(path)
     require_readable(path, ExperimentError)
+    if other := describe_other_kind(path, "the TOML file of an experiment"):
+        raise ExperimentError(other)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
