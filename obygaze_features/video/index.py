@@ -112,8 +112,8 @@ class FrameIndex:
             )
         if end is not None and end > self.seconds + MAX_BEYOND_S:
             raise VideoError(
-                f"{path}: the clip ends at {end:g} s, after the film, which is {self.seconds:.3f} s "
-                "long; correct its end in the manifest, or take the film it is of"
+                f"{path}: the clip ends at {end:g} s, after the film, which is "
+                f"{self.seconds:.3f} s long; correct its end in the manifest, or take the film it is of"
             )
         return range(first, last)
 
