@@ -113,7 +113,7 @@ class FrameIndex:
         if end is not None and end > self.seconds + MAX_BEYOND_S:
             raise VideoError(
                 f"{path}: the clip ends at {end:g} s, after the film, which is "
-                f"{self.seconds:.3f} s long; correct its end in the manifest, or take the film it is of"
+                f"{self.seconds:.3f} s long; correct its end in the manifest"
             )
         return range(first, last)
 
