@@ -68,6 +68,7 @@ def train(
         estimator=estimator,
         concept=concept,
         overwrite=overwrite,
+        log=lambda line: click.echo(line, err=True),
     )
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
