@@ -25,12 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.text import find_closest, is_folder_of
-from obygaze_features.errors import ObygazeError, OutputExists
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
+#: No folder is named like these files, so that nobody takes it for one.
+FILE_SUFFIXES = {
+    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".onnx", ".parquet", ".pdf",
+    ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
+}  # fmt: skip
 
 
 def _read_umask() -> int:
@@ -55,6 +60,16 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
+
+
+def require_folder_name(path: Path, *accepted: str) -> None:
+    """Refuse a folder that is named like a file; `accepted` are suffixes of files it may be."""
+    suffix = path.suffix.lower()
+    if suffix in FILE_SUFFIXES.difference(accepted):
+        kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
+        raise UsageError(
+            f"{path}: the output is {kinds} (got {suffix}); name it {path.with_suffix('')}"
+        )
 
 
 @contextlib.contextmanager
@@ -246,6 +261,7 @@ def new_folder(
     after_swap
         Called with the replaced folder; if it raises, the old folder is put back.
     """
+    require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
         raise OutputExists(f"{path} is a link; give the folder that it leads to")

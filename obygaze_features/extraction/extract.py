@@ -15,6 +15,7 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
+from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, first_line, unknown_name
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
@@ -78,6 +79,7 @@ def extract(
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     media, output = Path(media) if media is not None else None, Path(output)
+    require_folder_name(output)
     kinds = _check_kinds(manifest, media)
     if isinstance(backbones, str | Backbone):
         backbones = [backbones]

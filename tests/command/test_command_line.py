@@ -22,6 +22,7 @@ from docs.commands import contexts
 from obygaze_features.common.cli import LazyGroup, RootGroup
 from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
+from tests.annotations.worked import worked
 
 ALL = {context.command_path: context.command for context in contexts()}
 HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}
@@ -183,6 +184,32 @@ def stop() -> None:
 def test_exit_codes(command: str, code: int, line: str) -> None:
     result = CliRunner().invoke(root, [command])
     assert (result.exit_code, result.stderr) == (code, line)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "annotations agreement manifest -o out.html",
+        "annotations figure timelines manifest -o out.HTML",
+        "annotations export timelines --elan -o out.eaf",
+        "annotations project timelines --grid 60 -o out.csv",
+        "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
+        "features thumbnails manifest --videos films -o out.jpg",
+        "manifests import prompts emotion -o out.json",
+        "models moments mil store.zarr -o moments.csv --elan out.csv",
+    ],
+)
+def test_no_folder_is_named_like_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    worked().save(Path("timelines"))
+    obygaze("annotations", "project", "timelines", "--grid", "60", "-o", "manifest")
+    Path("films").mkdir()
+    refused = obygaze(*command.split())
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert re.search(r"Error: out\.\w+: .* folder.* \(got \.\w+\); name it out$", refused.stderr)
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_debug_shows_the_traceback() -> None:
