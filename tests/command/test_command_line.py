@@ -290,3 +290,31 @@ def test_a_host_program_prints_as_before(capfd: pytest.CaptureFixture[str]) -> N
 
     result = CliRunner().invoke(group, ["show"])
     assert result.output == "\u00e9\n\x1b[31mred \\u001b[2A\x1b[0m\n"
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/data"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("models predict xclip.zarr models/mlp", "is a model, not a feature store"),
+        ("models predict manifest xclip.zarr", "is a manifest, not a model"),
+        ("models evaluate manifest xclip.zarr models/mlp", "is a manifest, not a model"),
+        ("models export xclip.zarr -o net.onnx", "is a feature store, not a model"),
+        ("models run run", "is a run, not the TOML file of an experiment"),
+        ("models compare xclip.zarr run", "is a feature store, not a run"),
+        ("report manifest", "is a manifest, not a run"),
+        ("manifests stats xclip.zarr", "is a feature store, not a manifest"),
+        ("stores info manifest", "is a manifest, not a feature store"),
+        ("features probe xclip.zarr --videos .", "is a feature store, not a manifest"),
+    ],
+)
+def test_another_of_our_folders_is_named(command, words, monkeypatch, obygaze) -> None:
+    """And the order of the arguments, which is what was mistaken most often."""
+    monkeypatch.chdir(GOLDEN)
+    result = obygaze(*command.split())
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert re.search(rf"the order is: .*{command.split()[0]} .*[A-Z]+", result.stderr)
+    assert result.stderr.count("\n") == 1
