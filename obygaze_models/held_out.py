@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.tables import align, format_spreadsheet
 from obygaze_features.common.text import counted, format_time, join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import media_stem, safe_id
@@ -53,23 +53,23 @@ class HeldOut:
         """The row of a table."""
         clip = self.clip
         return {
-            "title": escape_formula(clip.title),
-            "film": escape_formula(clip.film),
-            "clip": escape_formula(clip.id),
-            "file": escape_formula(clip.media),
+            "title": clip.title,
+            "film": clip.film,
+            "clip": clip.id,
+            "file": clip.media,
             "from": "" if clip.start is None else format_time(clip.start),
             "to": "" if clip.end is None else format_time(clip.end),
             "start": "" if clip.start is None else f"{clip.start:.3f}",
             "end": "" if clip.end is None else f"{clip.end:.3f}",
             "annotators": clip.level,
-            "concepts": escape_formula(", ".join(clip.concepts)),
-            "model": escape_formula(self.model),
-            "test": escape_formula(self.test),
-            "prediction": escape_formula(self.predicted),
+            "concepts": ", ".join(clip.concepts),
+            "model": self.model,
+            "test": self.test,
+            "prediction": self.predicted,
             "probability": f"{self.probability:.6f}",
-            "probability of": escape_formula(self.target),
+            "probability of": self.target,
             "fits": str(self.fits),
-            "reasons": escape_formula(self.describe_reasons()),
+            "reasons": self.describe_reasons(),
         }
 
     def describe_reasons(self) -> str:
@@ -118,7 +118,9 @@ def held_out(
 def held_out_table(predictions: Iterable[HeldOut]) -> str:
     """A row for each clip and model."""
     rows = [prediction.row() for prediction in predictions]
-    return format_table({name: [row[name] for row in rows] for name in rows[0]} if rows else {})
+    return format_spreadsheet(
+        {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    )
 
 
 def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:

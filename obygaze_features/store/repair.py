@@ -115,8 +115,7 @@ def repair(
             confirm(remaining, to_do)
         reopened = store.is_final and bool(remaining or reopen)
         if reopened:
-            aside = _set_aside(path, _files_of(path)) if remaining else None
-            _reopen(store, remaining, blocks)
+            aside = _reopen(store, remaining, blocks)
         else:
             aside = _retire_blocks(store, blocks)
             finish_moves(store.refresh())
@@ -187,6 +186,7 @@ def _mend_list(store: Store) -> bool:
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise if a file is damaged that can neither be computed nor written again."""
+    require_plain_file(store.path / fmt.LOG, StoreError)
     for entry in damage:
         if concerns_list(entry) or not can_repair(entry, is_final=store.is_final):
             sha256 = None
@@ -265,8 +265,11 @@ def _retire_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
     return aside
 
 
-def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> None:
-    """Replace a final store by an open one that has all its blocks but these."""
+def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Path | None:
+    """Replace a final store by an open one that has all its blocks but these.
+
+    A damaged one stays beside it.
+    """
     n, path = len(store), store.path
     source = np.zeros(n, np.intp)
     source[np.isin(np.arange(n) // store.block_rows, blocks)] = NO_SOURCE
@@ -277,10 +280,10 @@ def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> No
         probe = {}
     with new_folder(path, overwrite=True, allow_missing=True) as folder:
         write_plan(folder, plan, store.attributes, probe)
-        require_plain_file(path / fmt.LOG, StoreError)
         if (path / fmt.LOG).exists():
             shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
         append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])
+        return _set_aside(path, _files_of(path)) if damage else None
 
 
 def _clear(
@@ -291,7 +294,7 @@ def _clear(
     Other files, such as a shard that lost its record, stay beside the store, in the folder that
     is returned.
     """
-    cleared, left, unused = [], [], []
+    cleared, left, unused = list[str](), list[str](), list[str]()
     for claim in Claims(path / fmt.CLAIMS).stale_files():
         claim.unlink(missing_ok=True)
         cleared.append(claim.relative_to(path).as_posix())
