@@ -1,7 +1,8 @@
 """Repairing a store: damaged blocks become missing ones, which extraction computes again.
 
 What no block can replace (metadata, items, ids, tables) is restored from a copy of the store. No
-intact byte is lost: what a repair replaces or drops stays beside the store.
+intact byte is lost: what a repair replaces or drops stays beside the store. It gets its name there
+before the store is changed, so that a repair may be interrupted anywhere, and repeated.
 """
 
 from __future__ import annotations
