@@ -344,7 +344,7 @@ def test_a_dataset_gives_no_row_of_another_store(tmp_path: Path, state: str, way
     store = open_store(path)
     dataset = store.dataset("native")
     assert store.status.all()
-    assert dataset[0].tolist() == [1, 1, 1]
+    assert dataset[0][1].tolist() == [1, 1, 1]
     pickled = pickle.dumps(dataset)
     header, before = path / "zarr.json", (path / "zarr.json").stat()
     other = make_filled(tmp_path / "other.zarr", state, 2)
@@ -363,7 +363,7 @@ def test_a_dataset_gives_no_row_of_another_store(tmp_path: Path, state: str, way
     }[way]:
         with pytest.raises(StoreUnreadable, match="was replaced since"):
             read()
-    assert open_store(path).dataset("native")[0].tolist() == [2, 2, 2]
+    assert open_store(path).dataset("native")[0][1].tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("values", [[2**32 + 5.0, 7], [np.nan, 1], [1.5, 2], [-1, 2]])
