@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.tables import align, format_spreadsheet
 from obygaze_features.common.text import (
     counted,
     format_signed,
@@ -56,23 +56,23 @@ class HeldOut:
         """The row of a table."""
         clip = self.clip
         return {
-            "title": escape_formula(clip.title),
-            "film": escape_formula(clip.film),
-            "clip": escape_formula(clip.id),
-            "file": escape_formula(clip.media),
+            "title": clip.title,
+            "film": clip.film,
+            "clip": clip.id,
+            "file": clip.media,
             "from": "" if clip.start is None else format_time(clip.start),
             "to": "" if clip.end is None else format_time(clip.end),
             "start": "" if clip.start is None else f"{clip.start:.3f}",
             "end": "" if clip.end is None else f"{clip.end:.3f}",
             "annotators": clip.level,
-            "concepts": escape_formula(", ".join(clip.concepts)),
-            "model": escape_formula(self.model),
-            "test": escape_formula(self.test),
-            "prediction": escape_formula(self.predicted),
+            "concepts": ", ".join(clip.concepts),
+            "model": self.model,
+            "test": self.test,
+            "prediction": self.predicted,
             "probability": f"{self.probability:.6f}",
-            "probability of": escape_formula(self.target),
+            "probability of": self.target,
             "fits": str(self.fits),
-        } | {name: escape_formula(parts) for name, parts in self.describe_parts().items()}
+        } | self.describe_parts()
 
     def describe_parts(self, limit: int | None = None) -> dict[str, str]:
         """Such as "parts in the log-odds of S": "Body +1.20, Look -0.31"; empty without parts."""
@@ -122,7 +122,7 @@ def held_out_table(predictions: Iterable[HeldOut]) -> str:
     """A row for each clip and model."""
     rows = [prediction.row() for prediction in predictions]
     columns = dict.fromkeys(name for row in rows for name in row)
-    return format_table({name: [row.get(name, "") for row in rows] for name in columns})
+    return format_spreadsheet({name: [row.get(name, "") for row in rows] for name in columns})
 
 
 def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:

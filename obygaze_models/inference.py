@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest_id, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
@@ -97,12 +97,12 @@ class Predictions:
         """A row a clip: the predicted class, each class's probability, whether it was seen."""
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
-            "said": [*map(escape_formula, self.predicted)],
+            "said": self.predicted,
         }
         for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True):
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
         columns["seen_in_training"] = self.seen
-        return format_table({**columns})
+        return format_spreadsheet({**columns})
 
 
 @dataclass(frozen=True, eq=False)

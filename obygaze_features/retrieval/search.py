@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import (
     as_list,
     counted,
@@ -136,7 +136,7 @@ def save_matches(
     output = check_output(output, thumbnails, overwrite=overwrite)
     if output.suffix == ".csv":
         rows = [_cells(rank, match) for rank, match in enumerate(matches, start=1)]
-        content = format_table({name: [row[name] for row in rows] for name in _COLUMNS})
+        content = format_spreadsheet({name: [row[name] for row in rows] for name in _COLUMNS})
     elif output.suffix == ".json":
         content = to_json([asdict(match) for match in matches])
     else:
@@ -166,7 +166,7 @@ _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
 
 def _cells(rank: int, match: Match) -> dict[str, str]:
     values = {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-    values["film"] = escape_formula(match.film)
+    values["film"] = match.film
     return {name: "" if values[name] is None else str(values[name]) for name in _COLUMNS}
 
 

@@ -5,8 +5,6 @@ A view has only the rows that are done; `Store.status` and `Store.failures` say 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,12 +68,13 @@ class StoreDataset:
     """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
-    of workers may be forked or spawned.
+    of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then,
+    or if the blocks of its rows were written again.
 
     Parameters
     ----------
-    address
-        The store, as for `open_store`.
+    store
+        The store, or its address, as for `open_store`.
     array
         Its name.
     ids
@@ -91,18 +90,19 @@ class StoreDataset:
     """
 
     def __init__(
-        self, address: Path | str, array: str = "native", ids: Sequence[str] | None = None
+        self, store: Store | Path | str, array: str = "native", ids: Sequence[str] | None = None
     ) -> None:
-        self.address, self.array = address, array
         self._opened: tuple[int, Store] | None = None
-        self._digest = ""
-        store = self._store()
-        self._digest = _digest_of(store)
+        if not isinstance(store, Store):
+            store = open_store(store)
+            self._opened = os.getpid(), store
+        self.address, self.array = store.location.address, array
         # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
             self._rows = store.rows_of(ids)
+        self._fingerprint = store.fingerprint(self._rows)
         self.__getitems__([])  # an unknown array raises here, not in a worker
 
     def __len__(self) -> int:
@@ -130,14 +130,9 @@ class StoreDataset:
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
             store = open_store(self.address)
-            if self._digest and self._digest != _digest_of(store):
+            if self._fingerprint != store.fingerprint(self._rows):
                 raise StoreUnreadable(
                     f"{store.where} was replaced since this dataset was made; make it again"
                 )
             self._opened = os.getpid(), store
         return self._opened[1]
-
-
-def _digest_of(store: Store) -> str:
-    text = json.dumps(store.attributes, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -71,6 +71,7 @@ def test_a_link_in_the_place_of_the_log_is_not_followed(final_store, tmp_path):
     ):
         with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
             send()
+    assert [entry.file for entry in verify(store) if not entry.harmless] == ["log.jsonl"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]
     unfinished = toys.a_store(tmp_path / "open.zarr")
     (unfinished / "log.jsonl").unlink()

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, read_results
 from obygaze_models.explain.parts import average_parts
-from obygaze_models.held_out import HeldOut, held_out, held_out_elan
+from obygaze_models.held_out import HeldOut, held_out, held_out_elan, held_out_table
 from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.runs import prepare_runs
 from tests.world import write_store
@@ -279,3 +280,11 @@ def test_clips_without_times_have_no_place_in_elan(run: Run) -> None:
     untimed = [replace(row, clip=replace(row.clip, start=None, end=None)) for row in rows]
     with pytest.raises(ExperimentError, match="--csv"):
         held_out_elan(untimed)
+
+
+def test_no_text_of_a_table_is_a_formula(run: Run) -> None:
+    row = held_out(run, model="mlp")[0]
+    codes = replace(row, clip=replace(row.clip, level="=1+1", title="-5.0+A1"))
+    (cells,) = read_csv(held_out_table([codes]))
+    assert (cells["annotators"], cells["title"]) == ("'=1+1", "'-5.0+A1")
+    assert float(cells["probability"]) == pytest.approx(row.probability, abs=1e-6)

@@ -207,7 +207,10 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
     assert len(repair(path).left) == 5
     for offset in [*leftovers, beside]:
         toys.age(offset)
-    assert len(repair(path).cleared) == 5
+    result = repair(path)
+    assert len(result.cleared) == 4
+    assert result.aside
+    assert toys.contents(result.aside) == {"native/c/1/0.partial": b"half a shard"}
     assert toys.contents(path) == toys.contents(sound)
     assert not beside.exists()
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from obygaze_features.common import package
-from obygaze_features.errors import MissingExtra, StoreError
+from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
+from tests.store import toys
 from tests.store.making import final_state, open_state
 
 VALUES = {
@@ -142,3 +144,16 @@ def test_a_data_loader_reads_in_workers(path, method):
     assert [tuple(batch.shape) for batch in batches] == [(2, 2, 3)] * 3
     np.testing.assert_array_equal(torch.cat(batches).numpy(), VALUES["frames"][DONE])
     np.testing.assert_array_equal(dataset[0][1], before)
+
+
+def test_a_data_loader_notices_a_replaced_store_between_epochs(tmp_path):
+    data = pytest.importorskip("torch").utils.data
+    path = toys.a_store(tmp_path / "toy.zarr")
+    loader = data.DataLoader(open_store(path).dataset("native"), batch_size=4, num_workers=1)
+    assert next(iter(loader))[1].shape == (4, 5)
+    shutil.rmtree(path)
+    ids = toys.a_manifest()
+    other = StoreWriter.create(path, ids, toys.RECIPE, probe=toys.probe(), block_rows=4)
+    toys.fill(other, compute=lambda row: toys.a_row(row, "another film"))
+    with pytest.raises(StoreUnreadable, match="was replaced since"):
+        next(iter(loader))
