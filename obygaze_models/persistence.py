@@ -14,7 +14,7 @@ import copy
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -303,20 +303,24 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
             f'[project.entry-points."{ENTRY_POINT_GROUP}"] '
             f'{type(value).__name__.lower()} = "{path}"'
         )
+    if not unsafe:
+        import skops.io
+
+        try:
+            value = copy.copy(value)
+            vars(value).pop("_metadata_request", None)  # which skops cannot write
+            data = skops.io.dumps(value)
+            types = {*skops.io.get_untrusted_types(data=data)}
+        except Exception as problem:  # whatever somebody else's object raises
+            raise ExperimentError(
+                f"{name} ({kind}) cannot be saved: {first_line(problem)}"
+            ) from None
+        unsafe = sorted(types - _loadable(types))
     if unsafe:
         raise ExperimentError(
             f"{name} ({kind}) holds {', '.join(unsafe)}, which cannot be read back safely, so it "
             "is not saved"
         )
-    import skops.io
-
-    try:
-        value = copy.copy(value)
-        vars(value).pop("_metadata_request", None)  # which skops cannot write
-        data = skops.io.dumps(value)
-        types = skops.io.get_untrusted_types(data=data)
-    except Exception as problem:  # whatever somebody else's object raises
-        raise ExperimentError(f"{name} ({kind}) cannot be saved: {first_line(problem)}") from None
     parts.files[f"{name}.skops"] = data
     parts.requires |= {found: trusted[found] for found in types if found in trusted}
     return f"{name}.skops"
@@ -326,12 +330,17 @@ def _decode_foreign(data: bytes) -> Any:
     import skops.io
 
     try:
-        known = trusted_classes()
-        types = skops.io.get_untrusted_types(data=data)
-        types = [name for name in types if name in known or class_path(name) in SAFE]
-        return skops.io.loads(data, trusted=types)
+        types = _loadable(skops.io.get_untrusted_types(data=data))
+        return skops.io.loads(data, trusted=sorted(types))
     except Exception as problem:  # skops raises many kinds
         raise ExperimentError(first_line(problem)) from None
+
+
+def _loadable(types: Iterable[str]) -> set[str]:
+    """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
+    known = trusted_classes()
+    forms = {name: SAFE.get(class_path(name)) for name in types}
+    return {name for name, form in forms.items() if name in known or (form and not form.is_own)}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts) -> None:

@@ -425,7 +425,7 @@ def test_forged_sizes_neither_crash_nor_take_memory(models, known, tmp_path):
         sign(path)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CHILDREN, str(tmp_path)],
-        check=True, timeout=120, capture_output=True, text=True,
+        check=True, timeout=300, capture_output=True, text=True,
     )  # fmt: skip
     ends = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(ends) == len(SIZES)

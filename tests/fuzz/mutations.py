@@ -16,7 +16,8 @@ Files = dict[str, bytes]
 
 #: Values that a field of any type must survive.
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 10**9, 2**31, 2**63, 10**400, 0.5, -1e308, float("inf"), float("nan"),
+    None, True, False, 0, 1, -1, 10**9, 2**31, 2**63, 10**400, 0.5, -1e308, float("inf"),
+    float("nan"),
     "", "x", "0", "\0", "../../etc/passwd", "/dev/zero", "\x1b]0;owned\x07", "\u202e", "9" * 5000,
     "=1+1", "$\\foo{ 5$", "é" * 300, [], {}, [None], [[]], {"": None}, [0, "a"], {"name": 3},
 )  # fmt: skip
