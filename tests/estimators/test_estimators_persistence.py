@@ -351,9 +351,12 @@ CHILDREN = """
 import json, os, sys
 from pathlib import Path
 import numpy as np
-import torch
+import skops.io, sklearn.dummy, sklearn.neighbors, torch  # once, not in every child
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators import registry
 from obygaze_models.persistence import load_model
+for name in registry.ESTIMATORS:
+    registry.make_estimator(name)
 for folder in sorted(Path(sys.argv[1]).iterdir()):
     if (pid := os.fork()) == 0:
         os.dup2(2, 1)
@@ -364,7 +367,8 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
             os._exit(7 if chr(10) not in str(problem) else 8)
         os._exit(0)
     _, status, usage = os.wait4(pid, 0)
-    print(json.dumps([folder.name, os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
+    end = [folder.name, os.waitstatus_to_exitcode(status), usage.ru_maxrss]
+    print(json.dumps(end), flush=True)
 """
 
 
