@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
 """Ends the name of what a repair replaced or dropped, which stays beside the store."""
+ASIDE_NOTE = "kept-by-repair.txt"
+"""Written first into such a folder; one without it is somebody else's, and is not filled."""
 
 _WRITERS_FILE = re.compile(rf"{fmt.STAGING}/|(.*/)?\.")
 """What only a killed writer leaves; a shard is moved into its array after its record is there."""
@@ -222,6 +225,9 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
     numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
     asides = (path.with_name(name) for name in numbered)
     aside = next(aside for aside in asides if _has_room(aside, path, names))
+    aside.mkdir(exist_ok=True)
+    with new_file(aside / ASIDE_NOTE, overwrite=True) as temporary:
+        temporary.write_text(f"What obygaze stores repair dropped or replaced in {path.name}.\n")
     for name in names:
         target = aside / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +244,14 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
 
 
 def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
-    """Whether a folder has no other file of these names, and no whole store if they are none."""
+    """Whether a repair made this folder, and no other file of these names is in it.
+
+    Nor may it be a whole store, if these are none.
+    """
+    if not os.path.lexists(aside):
+        return True
+    if aside.is_symlink() or not (aside / ASIDE_NOTE).is_file():
+        return False
     return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
         sha256_of(path / name) == sha256_of(aside / name)
         for name in names

@@ -313,11 +313,16 @@ def read_results(folder: Path) -> Results:
     return Results(run, clips, predictions, explained)
 
 
+class _FactsWarning(msgspec.Struct):
+    subject: str
+    text: str
+
+
 class _Facts(msgspec.Struct):
     """Of what a fit recorded, what the report reads."""
 
     skipped: dict[str, str] = {}
-    warnings: list[dict[str, str]] = []
+    warnings: list[_FactsWarning] = []
 
 
 class _SavedModel(msgspec.Struct):

@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from obygaze_features import open_store
+from obygaze_models import save_model
+from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments.finished_fits import FinishedFits
 from tests.conftest import run_obygaze
 from tests.fuzz.mutations import Files
@@ -114,11 +123,14 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+ANNOTATED = ("film-prior", "oracle-tree", "oracle-logistic")
+"""The estimators that predict from annotations, so that no store fits them."""
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
     "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
 )  # fmt: skip
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
+SAVED = (*(name for name in ESTIMATORS if name not in ANNOTATED), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
@@ -153,6 +165,13 @@ KINDS: dict[str, Kind] = {
             seal_model,
         )
         for name in ("mlp", "pcbm-tree", "svm", "concept-vector")
+    },
+    **{
+        f"saved {name}": Kind(
+            f"saved/{name}", ("models predict {x} {data}/final.zarr -o {out}/x.csv",),
+            50, ("model",), seal_model,
+        )
+        for name in SAVED
     },
     "run": Kind(
         "run",
@@ -213,7 +232,31 @@ def make_data(folder: Path) -> Path:
             result = run_obygaze(*command.format(data=data).split())
         assert result.exit_code == 0, result.output
     (data / "run.partial").rename(data / "kept.partial")
+    save_models(data)
     return data
+
+
+def save_models(data: Path) -> None:
+    """A saved model of each estimator of `SAVED`, of what ``final.zarr`` has."""
+    store = open_store(data / "final.zarr")
+    dice = np.random.default_rng(0)
+    concepts, y = dice.integers(0, 2, (40, 3)), np.arange(40) % 2
+    for name in SAVED:
+        if name == "pipeline":
+            model = make_pipeline(StandardScaler(), LogisticRegression())
+        else:
+            model = make_estimator(name, random_state=0)
+        array = "frames" if reads_frames(model) else "native"
+        shape = next(spec.shape for spec in store.specs if spec.name == array)
+        X = dice.normal(size=(40, *shape)).astype(np.float32)
+        model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
+        features = {"array": array, "shape": list(shape), "pooling": None} | {
+            key: store.attributes[key] for key in ("backbone", "preprocessing")
+        }
+        about = {"model": name, "estimator": name, "task": "EN vs S", "classes": ["EN", "S"],
+                 "reads": "frames" if array == "frames" else "features", "seen": [],
+                 "footage": {}, "features": features}  # fmt: skip
+        save_model(model, data / "saved" / name, about)
 
 
 def read_files(path: Path) -> Files:

@@ -161,6 +161,7 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state):
     aside = Path(told["aside"])
     assert aside == path.with_name("toy.zarr.before-repair")
     kept = toys.contents(aside)
+    assert b"obygaze stores repair" in kept.pop("kept-by-repair.txt")
     assert kept.items() <= before.items()
     dropped = before if state == "final" else {"blocks/000000.json", "native/c/0/0"}
     assert kept.keys() >= set(dropped)
@@ -263,9 +264,10 @@ def test_a_repair_that_is_killed_loses_no_shard(copy, tmp_path, monkeypatch, sta
 
 def test_a_shard_that_lost_its_record_is_kept(copy, tmp_path):
     path = copy("open")
-    before = held(tmp_path)
     aside = path.with_name("toy.zarr.before-repair")
     (aside / "blocks").mkdir(parents=True)
+    (aside / "kept-by-repair.txt").write_text("What obygaze stores repair dropped or replaced in toy.zarr.\n")
+    before = held(tmp_path)
     os.rename(path / "blocks/000002.json", aside / "blocks/000002.json")
     for file in path.rglob("*"):
         toys.age(file)
