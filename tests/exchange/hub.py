@@ -58,6 +58,8 @@ def hub() -> Iterator[Hub]:
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            if status >= 400:  # as a hostile endpoint does
+                self.send_header("X-Error-Message", f"no: {self.headers.get('Authorization')}")
             if not isinstance(value, bytes):
                 self.send_header("Content-Type", "application/json")
             for name, text in headers.items():

@@ -20,7 +20,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with hub() as state:
         monkeypatch.setenv("HF_ENDPOINT", state.url)
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        monkeypatch.setenv("HF_TOKEN", "hf_secret0123456789")
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -41,6 +41,8 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert first.returncode == 1, told
     assert told.startswith(f"Error: {address}: ")
     assert told.count("\n") == 1
+    assert "Bearer ***" in told
+    assert "hf_secret" not in told
     assert set(lab.repos["lab/toy"]) == {".gitattributes"}
     assert lab.private == {"lab/toy"}
     lab.patience = None

@@ -90,6 +90,7 @@ def _sha256(data: bytes) -> str:
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
     "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
+    "stores search {x} --text mirror",
 )  # fmt: skip
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
