@@ -107,6 +107,9 @@ def hub() -> Iterator[Hub]:
             body, path = self.body(), self.path.partition("?")[0]
             if path == "/api/repos/create":
                 asked = json.loads(body)
+                if asked["organization"] == "closed":
+                    self.say(403, {"error": "not yours"})
+                    return
                 name = f"{asked['organization']}/{asked['name']}"
                 state.repos.setdefault(name, {".gitattributes": b"*.bin filter=lfs\n"})
                 if asked.get("private") or asked.get("visibility") == "private":

@@ -127,8 +127,8 @@ def test_cluster_of_one_machine_listens_on_loopback_only(manifest, films, weight
     with start(manifest, films, weights, tmp_path / "stores") as process:
         addresses = listening({process.pid, *below(process.pid)})
         process.terminate()
-        process.communicate(timeout=60)
-    assert len(addresses) > 2  # of the head, of this node, of its workers
+        _, stderr = process.communicate(timeout=60)
+    assert len(addresses) > 2, stderr  # of the head, of this node, of its workers
     assert {address for address, _ in addresses} <= LOOPBACK
 
 
