@@ -34,7 +34,7 @@ CODES = {
     "stores search {x} --text mirror": (1,),  # its weights are made up
 }
 FORGED = ("manifest", "sealed final store", "model mlp",
-          "model pcbm-tree", "run", "timelines", "battery", "lexicon")  # fmt: skip
+          "model pcbm-tree", pytest.param("run", marks=pytest.mark.slow), "timelines", "battery", "lexicon")  # fmt: skip
 """Kinds with JSON that names something. An experiment is none of them: it is a program."""
 SHARE = 25
 """`make test` makes one in this many inputs."""
