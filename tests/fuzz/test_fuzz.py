@@ -33,8 +33,10 @@ CODES = {
     "stores diff {x} {data}/final.zarr": (0, 1),
     "stores search {x} --text mirror": (1,),  # its weights are made up
 }
-FORGED = ("manifest", "sealed final store", "model mlp",
-          "model pcbm-tree", pytest.param("run", marks=pytest.mark.slow), "timelines", "battery", "lexicon")  # fmt: skip
+FORGED = (
+    "manifest", "sealed final store", "model mlp", "model pcbm-tree", "timelines", "battery",
+    "lexicon", pytest.param("run", marks=pytest.mark.slow),
+)  # fmt: skip
 """Kinds with JSON that names something. An experiment is none of them: it is a program."""
 SHARE = 25
 """`make test` makes one in this many inputs."""
