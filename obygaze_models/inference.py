@@ -34,7 +34,7 @@ from obygaze_models.stores import (
     read_frames,
 )
 from obygaze_models.tasks import official_measure, task_from
-from obygaze_models.warnings import RunWarning, synthetic_warnings, unique_warnings
+from obygaze_models.warnings import RunWarning, origin_warnings, unique_warnings
 
 __all__ = [
     "SEEN_RENAMED",
@@ -444,7 +444,7 @@ def _read_clips(
         for clip, overlap in zip(clips, overlaps, strict=True)
     ]
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
-    warnings = synthetic_warnings(opened.items, opened.attributes["backbone"], earlier)
+    warnings = origin_warnings(opened.items, opened.attributes, earlier)
     return _Clips(opened, clips, features, seen, warnings)
 
 

@@ -24,13 +24,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
+
 from obygaze_features.common.text import find_closest, is_folder_of
-from obygaze_features.errors import ObygazeError, OutputExists
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
+#: No folder is named like these files, so that nobody takes it for one.
+FILE_SUFFIXES = {
+    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".onnx", ".parquet", ".pdf",
+    ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
+}  # fmt: skip
+KINDS = {
+    "manifest.json": "a manifest",
+    "zarr.json": "a feature store",
+    "run.json": "a run",
+    "model.json": "a model",
+    "timelines.json": "a folder of timelines",
+}
+"""The folders that commands are given, by the file that each has."""
 
 
 def _read_umask() -> int:
@@ -55,6 +70,16 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
+
+
+def require_folder_name(path: Path, *accepted: str) -> None:
+    """Refuse a folder that is named like a file; `accepted` are suffixes of files it may be."""
+    suffix = path.suffix.lower()
+    if suffix in FILE_SUFFIXES.difference(accepted):
+        kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
+        raise UsageError(
+            f"{path}: the output is {kinds} (got {suffix}); name it {path.with_suffix('')}"
+        )
 
 
 @contextlib.contextmanager
@@ -120,6 +145,27 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     if path.exists():
         raise error(f"{path} is not a folder; give {wish}")
     raise error(describe_absent(path, wish))
+
+
+def kind_of(path: Path) -> str:
+    """What obygaze made a folder as; empty if it did not."""
+    return next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
+
+
+def describe_other_kind(path: Path, wish: str) -> str:
+    """Say that a folder is one of ours, but not `wish`, and what the command takes.
+
+    Empty if it is none of ours.
+    """
+    kind = kind_of(path)
+    if not kind:
+        return ""
+    text = f"{path} is {kind}, not {wish}"
+    context = click.get_current_context(silent=True)
+    if not context:
+        return text
+    takes = [part for part in context.command.collect_usage_pieces(context) if part != "[OPTIONS]"]
+    return f"{text}; the order is: {' '.join([context.command_path, *takes])}"
 
 
 def describe_absent(path: Path, wish: str) -> str:
@@ -246,6 +292,7 @@ def new_folder(
     after_swap
         Called with the replaced folder; if it raises, the old folder is put back.
     """
+    require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
         raise OutputExists(f"{path} is a link; give the folder that it leads to")
@@ -435,6 +482,8 @@ def read_format(
     kind = _kind(name)
     if not path.is_file():
         require_folder(path.parent, f"a {kind}", error)
+        if other := describe_other_kind(path.parent, f"a {kind}"):
+            raise error(other)
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:
             raise error(is_folder_of(path.parent, kind, inside[0].parent))

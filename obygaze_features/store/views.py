@@ -67,7 +67,7 @@ def to_xarray(store: Store, arrays: Sequence[str] | None = None) -> xr.Dataset:
 
 
 class StoreDataset:
-    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is a row.
+    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
     of workers may be forked or spawned.
@@ -86,7 +86,7 @@ class StoreDataset:
     ::
 
         dataset = open_store("stores/xclip.zarr").dataset("frames")
-        for batch in DataLoader(dataset, batch_size=64, num_workers=4):
+        for ids, frames in DataLoader(dataset, batch_size=64, num_workers=4):
             ...
     """
 
@@ -108,14 +108,15 @@ class StoreDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        """One row."""
-        row: NDArray[Any] = self.__getitems__([index])[0]
-        return row
+    def __getitem__(self, index: int) -> tuple[str, NDArray[Any]]:
+        """An id and its row."""
+        return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> NDArray[Any]:
-        """Several rows, as a data loader reads a batch."""
-        return self._store().read_rows(self.array, self._rows[np.asarray(indices, np.intp)])
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[str, NDArray[Any]]]:
+        """Several, as a data loader reads a batch."""
+        store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
+        values = store.read_rows(self.array, rows)
+        return [(store.ids[row], value) for row, value in zip(rows.tolist(), values, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}

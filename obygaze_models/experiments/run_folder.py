@@ -63,6 +63,7 @@ __all__ = [
     "MeanPredictions",
     "Results",
     "Run",
+    "annotated_clips",
     "average_over_fits",
     "format_clips",
     "format_lines",
@@ -374,6 +375,27 @@ def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
+    """All clips that `labels` has by id, in the manifest's order, as if no run had used them."""
+    titles = film_titles(manifest)
+    return {
+        item.id: Clip(
+            id=item.id,
+            film=item.film,
+            title=titles.get(item.film, item.film),
+            media=item.media,
+            start=item.start,
+            end=item.end,
+            level=labels.level_of[item.id],
+            concepts=labels.concepts_of[item.id],
+            fold=None,
+            used="",
+        )
+        for item in manifest
+        if item.id in labels.level_of
+    }
+
+
 def format_clips(
     manifest: Manifest,
     labels: LabelSet,
@@ -392,28 +414,19 @@ def format_clips(
     task_levels
         The levels that the run's tasks ask for.
     """
-    titles = film_titles(manifest)
     reasons = dict.fromkeys(join.without_fold, "no fold")
     reasons |= dict.fromkeys(join.without_features, "no features")
     columns: dict[str, list[str]] = {name: [] for name in _CLIP_COLUMNS}
-    for item in manifest:
-        level = labels.level_of.get(item.id)
-        if level is None:
-            continue
-        row = {
-            "id": item.id,
-            "film": item.film,
-            "title": titles.get(item.film, item.film),
-            "media": item.media,
-            "start": "" if item.start is None else repr(item.start),
-            "end": "" if item.end is None else repr(item.end),
-            "level": level,
-            "concepts": "|".join(labels.concepts_of[item.id]),
-            "fold": str(fold_of.get(item.id, "")),
-            "used": reasons.get(item.id, "") if level in task_levels else "not in the task",
+    for clip in annotated_clips(manifest, labels).values():
+        row = vars(clip) | {
+            "start": "" if clip.start is None else repr(clip.start),
+            "end": "" if clip.end is None else repr(clip.end),
+            "concepts": "|".join(clip.concepts),
+            "fold": str(fold_of.get(clip.id, "")),
+            "used": reasons.get(clip.id, "") if clip.level in task_levels else "not in the task",
         }
-        for name, value in row.items():
-            columns[name].append(value)
+        for name, column in columns.items():
+            column.append(row[name])
     return format_table({**columns})
 
 

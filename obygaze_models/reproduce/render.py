@@ -121,9 +121,9 @@ class Table:
     difference_columns: Sequence[str] = ()
 
     @property
-    def synthetic(self) -> list[RunWarning]:
-        """The notes that say that the numbers are no real results."""
-        return [note for note in self.notes if note.code == "synthetic"]
+    def alarms(self) -> list[RunWarning]:
+        """The notes that say that the numbers mean nothing."""
+        return [note for note in self.notes if note.voids_scores]
 
     @property
     def has_results(self) -> bool:
@@ -141,7 +141,7 @@ class Artifacts:
 
 def to_text(table: Table) -> str:
     """The table for a terminal."""
-    parts = ["\n".join([table.title, *map(str, table.synthetic)])]
+    parts = ["\n".join([table.title, *map(str, table.alarms)])]
     if table.missing:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
     for block in table.blocks:

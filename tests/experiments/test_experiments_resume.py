@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,3 +177,20 @@ def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     run = run_experiment(several, output)
     assert bytes_of(run.folder) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
+
+
+def test_the_time_left_is_by_the_fits_of_this_call(experiment, stop_after, tmp_path, monkeypatch):
+    """Ten of 18 fits are kept; each further one takes a second."""
+    from obygaze_models.experiments import run as module
+
+    two = replace(experiment, estimators=("majority", "logistic"))
+    stop_after(10)
+    with pytest.raises(Stop):
+        run_experiment(two, tmp_path / "run")
+    calls, lines = stop_after(-1), []
+    monkeypatch.setattr(module, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(len(calls))))
+    run_experiment(two, tmp_path / "run", log=lines.append)
+    assert "11 of 18 fits, about 7 s left" in lines
+    assert "17 of 18 fits, about 1 s left" in lines
+    assert not any(line.startswith("10 of 18 fits") for line in lines)
