@@ -24,6 +24,8 @@ are beside the code that raises them.
 
 from __future__ import annotations
 
+from obygaze_features.common.text import strike_tokens
+
 __all__ = [
     "AnnotationError",
     "BackboneError",
@@ -45,9 +47,15 @@ __all__ = [
 
 
 class ObygazeError(Exception):
-    """An error that one line explains: what is wrong, where, and what to do."""
+    """An error that one line explains: what is wrong, where, and what to do.
+
+    It may quote a server: tokens of the Hub and S3 are struck out.
+    """
 
     exit_code = 1
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(strike_tokens(a) if isinstance(a, str) else a for a in arguments))
 
 
 class UsageError(ObygazeError, ValueError):

@@ -16,7 +16,6 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
 from obygaze_features.common.files import require_folder_name
-from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, first_line, unknown_name
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
 from obygaze_features.extraction.local import run_local
@@ -164,12 +163,10 @@ def _ray_engine(
         raise UsageError("--engine ray is for clips; images and texts are embedded locally")
     if len(loads) < count:
         raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-    need("ray", extra="ray")
-    from obygaze_features.extraction.ray_cluster import check_address
+    from obygaze_features.extraction.ray_cluster import import_ray
     from obygaze_features.extraction.ray_engine import run_ray
 
-    if options.ray_address:
-        check_address(options.ray_address)  # before backbones are loaded
+    import_ray(options.ray_address)  # before backbones are loaded
     return partial(run_ray, loads=loads)
 
 

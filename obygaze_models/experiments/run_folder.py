@@ -30,10 +30,12 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import for_shell, join_some, unknown_name
+from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.store import Store
+from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import Join
 from obygaze_models.decoding import convert, read_lines
 from obygaze_models.experiments.check_results import check_results
@@ -209,7 +211,7 @@ class Run:
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
             saved = [line for line in saved if line[kind] == (name or names[0])]
-        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        opened = self._open_stores(store)
         parts = []
         for line in saved:
             tested = dict.fromkeys(
@@ -235,8 +237,18 @@ class Run:
         """The moments of films in the test clips: `find_moments` of `frames`, with its options."""
         from obygaze_models.explain.moments import find_moments
 
-        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        opened = self._open_stores(store)
         return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
+
+    def _open_stores(self, store: StoreLike | None) -> Store:
+        """Open the stores given, or else those that the run names, if they are on this machine."""
+        recorded = as_list(self.record.experiment["store"])
+        if store is None and (urls := [address for address in recorded if is_url(address)]):
+            raise ExperimentError(
+                f"{self.folder}: its features are behind a URL ({redact_url(urls[0])}), which a "
+                "file must not choose; if you trust it, give it as store="
+            )
+        return open_stores(recorded if store is None else store)
 
     @cached_property
     def _results(self) -> Results:

@@ -128,6 +128,7 @@ ANNOTATED = ("film-prior", "oracle-tree", "oracle-logistic")
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
     "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
+    "stores search {x} --text mirror",
 )  # fmt: skip
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
 SAVED = (*(name for name in ESTIMATORS if name not in ANNOTATED), "pipeline")

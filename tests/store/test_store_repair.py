@@ -266,7 +266,8 @@ def test_a_shard_that_lost_its_record_is_kept(copy, tmp_path):
     path = copy("open")
     aside = path.with_name("toy.zarr.before-repair")
     (aside / "blocks").mkdir(parents=True)
-    (aside / "kept-by-repair.txt").write_text("What obygaze stores repair dropped or replaced in toy.zarr.\n")
+    note = "What obygaze stores repair dropped or replaced in toy.zarr.\n"
+    (aside / "kept-by-repair.txt").write_text(note)
     before = held(tmp_path)
     os.rename(path / "blocks/000002.json", aside / "blocks/000002.json")
     for file in path.rglob("*"):
