@@ -24,7 +24,9 @@ are beside the code that raises them.
 
 from __future__ import annotations
 
-from obygaze_features.common.text import strike_tokens
+import contextlib
+import os
+import sys
 
 __all__ = [
     "AnnotationError",
@@ -44,6 +46,18 @@ __all__ = [
     "UsageError",
     "VideoError",
 ]
+
+
+_TOKENS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+"""The variables with what this process may tell a server, which may send it back."""
+MIN_TOKEN_LETTERS = 16
+"""Of what counts as a token: a shorter text may be a word of a message."""
 
 
 class ObygazeError(Exception):
@@ -121,3 +135,23 @@ class BiasError(ObygazeError, ValueError):
 
 class ExperimentError(ObygazeError, ValueError):
     """An experiment, a run or a model is not right."""
+
+
+def strike_tokens(message: str) -> str:
+    """A message without the tokens and keys of the Hub and S3 that are set here.
+
+    Examples
+    --------
+    >>> os.environ["HF_TOKEN"] = "hf_0123456789abcdef"
+    >>> strike_tokens("400 Bad Request: Bearer hf_0123456789abcdef")
+    '400 Bad Request: Bearer ***'
+    >>> del os.environ["HF_TOKEN"]
+    """
+    tokens = [os.environ.get(name) for name in _TOKENS]
+    if hub := sys.modules.get("huggingface_hub"):  # else it has not been sent
+        with contextlib.suppress(OSError, AttributeError):
+            tokens.append(hub.get_token())
+    for token in tokens:
+        if token and len(token) >= MIN_TOKEN_LETTERS:
+            message = message.replace(token, "***")
+    return message

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import math
-import os
 import re
 import shlex
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
-
-
-_TOKENS = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-)
-"""The variables with what this process may tell a server, which may send it back."""
-MIN_TOKEN_LETTERS = 16
-"""Of what counts as a token: a shorter text may be a word of a message."""
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -273,26 +258,6 @@ def redact(message: str) -> str:
     message = re.sub(r"\?[^\s=\"'<>]*=[^\"'<>]*", "", message)
     message = _URL.sub(lambda url: redact_url(url[0]), message)
     return re.sub(r"[^\s/:\"']+:[^\s\"']*@", "", message)
-
-
-def strike_tokens(message: str) -> str:
-    """A message without the tokens and keys of the Hub and S3 that are set here.
-
-    Examples
-    --------
-    >>> os.environ["HF_TOKEN"] = "hf_0123456789abcdef"
-    >>> strike_tokens("400 Bad Request: Bearer hf_0123456789abcdef")
-    '400 Bad Request: Bearer ***'
-    >>> del os.environ["HF_TOKEN"]
-    """
-    tokens = [os.environ.get(name) for name in _TOKENS]
-    if hub := sys.modules.get("huggingface_hub"):  # else it has not been sent
-        with contextlib.suppress(OSError, AttributeError):
-            tokens.append(hub.get_token())
-    for token in tokens:
-        if token and len(token) >= MIN_TOKEN_LETTERS:
-            message = message.replace(token, "***")
-    return message
 
 
 def for_shell(path: object) -> str:

@@ -248,7 +248,7 @@ class Run:
                 f"{self.folder}: its features are behind a URL ({redact_url(urls[0])}), which a "
                 "file must not choose; if you trust it, give it as store="
             )
-        return open_stores(recorded if store is None else store)
+        return open_stores([*recorded] if store is None else store)
 
     @cached_property
     def _results(self) -> Results:
