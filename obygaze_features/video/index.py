@@ -44,7 +44,7 @@ from obygaze_features.video.bitstream import (
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
-"""A clip may end so long after its film: ends are rounded, and sound is often a little longer."""
+"""A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 CACHE_FORMAT = 1
 _ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
 _FIELDS = ("codec", "container", "width", "height", "seconds", "why_slow")
@@ -100,7 +100,7 @@ class FrameIndex:
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
         """The numbers of the frames with ``start <= time < end``; `path` is for messages.
 
-        Raises `VideoError` if there are none, or if the film ends over `MAX_BEYOND_S` before `end`.
+        Raises `VideoError` if there are none, or if most of the clip is after the film's end.
         """
         # Spans are written with few digits; frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
@@ -110,10 +110,11 @@ class FrameIndex:
                 f"{path}: there is no frame from {0 if start is None else start:g} s to "
                 f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
             )
-        if end is not None and end > self.seconds + MAX_BEYOND_S:
+        begin = start or 0.0
+        if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - begin) / 2):
             raise VideoError(
-                f"{path}: the clip ends at {end:g} s, after the film, which is "
-                f"{self.seconds:.3f} s long; correct its end in the manifest"
+                f"{path}: most of the clip ({begin:g} s to {end:g} s) is after the film's end: the "
+                f"film is {self.seconds:.3f} s long; correct the clip's end in the manifest"
             )
         return range(first, last)
 

@@ -140,10 +140,10 @@ def test_codes_without_any_signal_score_where_tests_leak(coded):
 def test_leakage_is_said_loudly_and_only_where_it_is(coded, tmp_path):
     released, ours = (
         run_experiment(
-            coded.experiment(protocol=protocol, test_negatives=TESTS, estimators=("majority",)),
-            tmp_path / protocol,
+            coded.experiment(test_negatives=TESTS, estimators=("majority",), **protocol),
+            tmp_path / protocol["protocol"],
         ).record
-        for protocol in ("released", "leak-free")
+        for protocol in ({"protocol": "released"}, {"protocol": "leak-free", "split": ""})
     )
     assert (ours.leaked, ours.leaks, ours.warnings) == ([], [], [])
     said = [one for one in released.warnings if one.code == "leak"]
@@ -170,7 +170,7 @@ def test_leaks_are_counted_run_by_run(authors, coded, tmp_path):
 
 
 def test_without_a_split_the_folds_are_dealt_by_level(coded):
-    known, draws, joined = drawn(coded.experiment(labels="paper"))
+    known, draws, joined = drawn(coded.experiment(labels="paper", split=""))
     assert joined.without_fold == []
     tested = draws[0].tests["HN vs S"]
     assert np.bincount([known.levels[row] == "S" for row in tested]).tolist() == [31, 31]

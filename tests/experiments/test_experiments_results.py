@@ -81,8 +81,9 @@ def test_explanations_are_those_of_the_saved_models(results, marked):
                     (s.concept, s.above) for s in why.steps
                 ]
                 continue
-            amounts = [part.amount for part in why.contributions]
-            np.testing.assert_allclose(one.amounts[row], amounts, rtol=1e-4, atol=1e-6)
+            amounts = {part.concept: part.amount for part in why.contributions}
+            given = dict(zip(one.concepts, one.amounts[row], strict=True))
+            assert given == pytest.approx(amounts, rel=1e-4, abs=1e-6)
             assert one.labels[row] == why.label == "S"
             left = 0 if one.residual is None else one.residual[row]
             whole = one.amounts[row].sum() + one.intercept[row] + left

@@ -205,7 +205,7 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
     assert result.exit_code == 3
     errors = {row["id"]: row["error"] for row in json.loads(result.stdout)}
     assert (errors.pop("whole"), errors.pop("rounded")) == ("", "")
-    assert "ends at 99999 s, after the film, which is 0.500 s long" in errors["beyond"]
+    assert "(0 s to 99999 s) is after the film's end: the film is 0.500 s long" in errors["beyond"]
     made = obygaze(
         "features", "extract", world / "spans", "--videos", world / "data/videos",
         "--backbone", f"tiny={world / 'weights'}", "-o", world / "stores", "--device", "cpu",
