@@ -105,11 +105,9 @@ def test_ninety_models_leave_films_out(authors, coded):
 HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
 
 
-def areas(coded, protocol):
+def areas(coded, **protocol):
     """The mean AUROC of each model and test set over four independent codings of the clips."""
-    experiment = coded.experiment(
-        protocol=protocol, test_negatives=TESTS, estimators=("mlp", HEART)
-    )
+    experiment = coded.experiment(**protocol, test_negatives=TESTS, estimators=("mlp", HEART))
     known, draws, _ = drawn(experiment)
     problems = experiment.problems(Manifest.load(experiment.manifest).scheme)
     found = {}
@@ -129,12 +127,12 @@ def test_codes_without_any_signal_score_where_tests_leak(coded):
     By the released files models are tested on clips that they were trained on; they know those
     by heart, and seem to know what is positive. By one fold column for all they are at chance.
     """
-    released = areas(coded, "released")
+    released = areas(coded, protocol="released")
     assert released["by heart", "EN vs S"] > 0.58
     assert released["by heart", "EN+HN vs S"] > 0.63
     assert released["mlp", "EN vs S"] > 0.55
     assert released["mlp", "EN+HN vs S"] > 0.58
-    assert all(0.44 < area < 0.54 for area in areas(coded, "leak-free").values())
+    assert all(0.44 < area < 0.54 for area in areas(coded, protocol="leak-free", split="").values())
 
 
 def test_leakage_is_said_loudly_and_only_where_it_is(coded, tmp_path):
