@@ -23,7 +23,7 @@ from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gam
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.label_agreement import (
@@ -206,7 +206,7 @@ def _format_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ())
     """Rows as CSV; `columns` are those of a table without rows."""
     rows = list(rows)
     columns = list(rows[0]) if rows else columns
-    return format_table({name: [_cell(row[name]) for row in rows] for name in columns})
+    return format_spreadsheet({name: [_cell(row[name]) for row in rows] for name in columns})
 
 
 def _cell(value: object) -> str:

@@ -69,6 +69,14 @@ class Table:
         cells = enumerate(zip(*self.columns.values(), strict=True))
         return self.select(self.columns, [row for row, values in cells if any(values)])
 
+    def without_escapes(self) -> Table:
+        """The table as it was before `format_spreadsheet`."""
+        columns = {
+            unescape_formula(name): [unescape_formula(cell) for cell in cells]
+            for name, cells in self.columns.items()
+        }
+        return replace(self, columns=columns)
+
     def problem(self, row: int, message: str) -> ManifestError:
         """An error about one row, to be raised."""
         return ManifestError(f"{self.path}, line {self.lines[row]}: {message}")
@@ -150,9 +158,9 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table of any origin, without blank rows, its columns named after what they mean."""
+    """Read a table of any origin, also of ours, its columns named after what they mean."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows).without_blank_rows()
-    return map_columns(table, meanings, columns, required=required)
+    return map_columns(table.without_escapes(), meanings, columns, required=required)
 
 
 def map_columns(

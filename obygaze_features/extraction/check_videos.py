@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.tables import align, format_table
+from obygaze_features.common.tables import align, format_spreadsheet
 from obygaze_features.common.text import counted, format_duration, join_some
 from obygaze_features.extraction.decode_pool import Decoder, map_items
 from obygaze_features.extraction.plan import check_items, check_media
@@ -59,7 +59,7 @@ def check_videos(
 
 def format_checks(rows: Sequence[Row]) -> str:
     """The rows as CSV."""
-    return format_table({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
+    return format_spreadsheet({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
 
 
 def describe_checks(rows: Sequence[Row]) -> str:

@@ -254,7 +254,7 @@ def evaluate_moments(
     """
     import obygaze_features as of
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.tables import format_table
+    from obygaze_features.common.tables import format_spreadsheet
     from obygaze_models.explain import moment_scores
     from obygaze_models.explain.moments import Moments
 
@@ -273,7 +273,8 @@ def evaluate_moments(
         rows = scored.rows()
         names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
         write_text(
-            output, format_table({name: [_cell(row.get(name)) for row in rows] for name in names})
+            output,
+            format_spreadsheet({name: [_cell(row.get(name)) for row in rows] for name in names}),
         )
         click.echo(f"a row a score -> {output}", err=as_json)
     for note in scored.notes:

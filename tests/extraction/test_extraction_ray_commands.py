@@ -35,6 +35,14 @@ obygaze_features.backbones.load_backbone = ray_loads.slow
 from cli import main
 main()
 """
+CONNECTED = """
+import sys
+from obygaze_features.extraction.ray_cluster import connect
+with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20):
+    sys.__stdout__.write("up\\n")
+    sys.__stdout__.flush()
+    sys.stdin.read()
+"""
 
 
 def start(
@@ -125,30 +133,43 @@ def test_sigterm_stops_cleanly_and_takes_its_cluster_with_it(
 @pytest.mark.faults
 def test_cluster_of_one_machine_listens_on_loopback_only(manifest, films, weights, tmp_path):
     with start(manifest, films, weights, tmp_path / "stores") as process:
-        addresses = listening({process.pid, *below(process.pid)})
+        addresses = listening(below(process.pid))
         process.terminate()
         _, stderr = process.communicate(timeout=60)
-    assert len(addresses) > 2, stderr  # of the head, of this node, of its workers
-    assert {address for address, _ in addresses} <= LOOPBACK
+    assert addresses.keys() >= {"gcs_server", "raylet"}, stderr
+    assert set().union(*addresses.values()) <= LOOPBACK, addresses
 
 
-def listening(processes: set[int]) -> set[tuple[str, str]]:
-    """The addresses and ports on which processes listen, as Linux writes them."""
-    sockets = set()
+@pytest.mark.faults
+@pytest.mark.parametrize("imports_first", [False, True])
+def test_ray_reads_where_it_listens_when_it_is_imported(imports_first):
+    script = ("import ray\n" if imports_first else "") + CONNECTED
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"up\n"
+        addresses = listening(below(process.pid))
+        process.communicate(timeout=60)
+    assert addresses.keys() >= {"gcs_server", "raylet"}
+    assert (set().union(*addresses.values()) <= LOOPBACK) is not imports_first, addresses
+
+
+def listening(processes: set[int]) -> dict[str, set[str]]:
+    """The addresses on which processes listen, as Linux writes them, by the processes' names."""
+    address_of = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A":
+                address_of[f"socket:[{cells[9]}]"] = cells[1].partition(":")[0]
+    found: dict[str, set[str]] = {}
     for pid in processes:
         for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                sockets.add(str(descriptor.readlink()))
-    lines = [
-        line.split()
-        for table in ("tcp", "tcp6")
-        for line in Path("/proc/net", table).read_text().splitlines()[1:]
-    ]
-    return {
-        tuple(line[1].split(":"))
-        for line in lines
-        if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
-    }
+            with contextlib.suppress(OSError, KeyError):  # closed since, or no such socket
+                address = address_of[str(descriptor.readlink())]
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                found.setdefault(name, set()).add(address)
+    return found
 
 
 @pytest.mark.faults
