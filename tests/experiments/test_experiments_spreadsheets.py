@@ -35,7 +35,7 @@ COMMANDS = {
     "bias ratings": "bias ratings {data}/ratings.csv -o {out}/x.csv",
 }  # fmt: skip
 WITHOUT_FORMULA = {
-    "manifests thesaurus", "models evaluate-moments", "bias captions", "bias gender-score",
+    "manifests thesaurus", "models evaluate-moments", "bias captions",
 }  # fmt: skip
 """Commands whose texts are ours, or checked names."""
 #: Modules that write a table of a folder that obygaze reads back, as it is.
