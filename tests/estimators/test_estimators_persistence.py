@@ -307,6 +307,7 @@ FORGERIES = {
         model={"pipeline": {"steps": [{"tuple": ["a", h["model"]]}], "memory": "cache"}}
     ),
     "nested without end": lambda h: h.update(model=json.loads("[" * 500 + "]" * 500)),
+    "classes that it does not name": lambda h: h["about"].update(classes=["EN"]),
     "more classes": lambda h: h["model"]["fitted"].update(classes_={"texts": ["a", "b", "c"]}),
 }
 
