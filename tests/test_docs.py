@@ -239,7 +239,7 @@ def test_every_key_of_an_experiment_is_described() -> None:
     assert sorted(re.findall(r"^[|] `(\w+)` [|]", tables, re.MULTILINE)) == sorted(keys)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package of the page is that of examples/plugin; it is installed and used."""
     text = (ROOT / "docs/how-to/extend.md").read_text()
@@ -287,7 +287,7 @@ def test_association(page: Page) -> None:
     assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
@@ -333,7 +333,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     same_stores(*(f"scale/{name}" for name in ("stores/tiny-xclip", "gpus/tiny-xclip", "merged")))
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
 def test_scale_with_ray(page: Page) -> None:
     first, _, ray = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")
