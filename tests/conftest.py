@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 from click.testing import CliRunner, Result
+from hypothesis import settings
 
 from cli import main
 from tests.world import World, make_world
@@ -99,8 +99,8 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    path, _, _ = report.nodeid.partition("::")
-    room = path.removeprefix("tests/").partition("/")[0] if path.startswith("tests") else "docstrings"
+    parts = report.nodeid.partition("::")[0].split("/")
+    room = parts[1] if parts[0] == "tests" else "docstrings"
     USED[room] += sum(value for name, value in report.user_properties if name == "cpu")
 
 
