@@ -1,4 +1,4 @@
-"""Every error that obygaze raises on purpose.
+"""Every kind of error that obygaze raises on purpose.
 
 ObygazeError                 a mistake that one line can explain; exit code 1
 ├── UsageError               options that do not go together; exit code 2
@@ -18,10 +18,15 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 └── ExperimentError          an experiment, a run or a model is not right
 
 Messages are written for the person at the keyboard: what is wrong, where, what to do.
-Each class is also the builtin that a Python caller would expect.
+Each class is also the builtin that a Python caller would expect. Subclasses that carry a row, say,
+are beside the code that raises them.
 """
 
 from __future__ import annotations
+
+import contextlib
+import os
+import sys
 
 __all__ = [
     "AnnotationError",
@@ -43,10 +48,28 @@ __all__ = [
 ]
 
 
+_TOKENS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+"""The variables with what this process may tell a server, which may send it back."""
+MIN_TOKEN_LETTERS = 16
+"""Of what counts as a token: a shorter text may be a word of a message."""
+
+
 class ObygazeError(Exception):
-    """An error that one line explains: what is wrong, where, and what to do."""
+    """An error that one line explains: what is wrong, where, and what to do.
+
+    It may quote a server: tokens of the Hub and S3 are struck out.
+    """
 
     exit_code = 1
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(strike_tokens(a) if isinstance(a, str) else a for a in arguments))
 
 
 class UsageError(ObygazeError, ValueError):
@@ -112,3 +135,23 @@ class BiasError(ObygazeError, ValueError):
 
 class ExperimentError(ObygazeError, ValueError):
     """An experiment, a run or a model is not right."""
+
+
+def strike_tokens(message: str) -> str:
+    """A message without the tokens and keys of the Hub and S3 that are set here.
+
+    Examples
+    --------
+    >>> os.environ["HF_TOKEN"] = "hf_0123456789abcdef"
+    >>> strike_tokens("400 Bad Request: Bearer hf_0123456789abcdef")
+    '400 Bad Request: Bearer ***'
+    >>> del os.environ["HF_TOKEN"]
+    """
+    tokens = [os.environ.get(name) for name in _TOKENS]
+    if hub := sys.modules.get("huggingface_hub"):  # else it has not been sent
+        with contextlib.suppress(OSError, AttributeError):
+            tokens.append(hub.get_token())
+    for token in tokens:
+        if token and len(token) >= MIN_TOKEN_LETTERS:
+            message = message.replace(token, "***")
+    return message

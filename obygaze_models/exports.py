@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
@@ -150,17 +150,17 @@ def _by_clip(predictions: Predictions, items: Items) -> list[ClipPrediction]:
 
 def _table(clips: Sequence[ClipPrediction], classes: Sequence[str]) -> str:
     columns: dict[str, Sequence[str]] = {
-        "clip": [escape_formula(clip.item.id) for clip in clips],
-        "film": [escape_formula(clip.item.film) for clip in clips],
-        "file": [escape_formula(clip.item.media) for clip in clips],
+        "clip": [clip.item.id for clip in clips],
+        "film": [clip.item.film for clip in clips],
+        "file": [clip.item.media for clip in clips],
         "start": [_seconds(clip.item.start) for clip in clips],
         "end": [_seconds(clip.item.end) for clip in clips],
-        "said": [escape_formula(clip.predicted) for clip in clips],
+        "said": [clip.predicted for clip in clips],
     }
     for code, name in enumerate(classes):
         columns[f"probability of {name}"] = [f"{clip.probabilities[code]:.6f}" for clip in clips]
     columns["seen in training"] = [clip.seen for clip in clips]
-    return format_table(columns)
+    return format_spreadsheet(columns)
 
 
 def _seconds(value: float | None) -> str:

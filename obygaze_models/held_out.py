@@ -5,31 +5,32 @@ Each clip is predicted by the fits that tested it, none of which was trained on 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import align, escape_formula, format_table
-from obygaze_features.common.text import counted, format_time, join_some, unknown_name
+from obygaze_features.common.tables import align, format_spreadsheet
+from obygaze_features.common.text import (
+    counted,
+    format_signed,
+    format_time,
+    join_some,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
-from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
+from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.exports import BYTE_ORDER_MARK, NO_FILM, unique_names
 
 __all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_tables"]
 
-MAX_REASONS = 3
+MAX_PARTS_SHOWN = 3
 KIND = "held-out prediction"
-#: The name of the part that concepts do not explain, among the reasons.
-REST = "not a concept"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class HeldOut:
     """What the fits of a model that tested a clip predict, on the average.
 
     `probability` is that of `target`, the second of two classes, else the predicted
-    one. `reasons` are the parts of the log-odds that speak for it, where the parts add up.
+    one. `parts` are those of the concepts in the log-odds of `target`, whichever class is
+    predicted, the largest first; none where they do not add up. `parts_of` names the log-odds.
     """
 
     clip: Clip
@@ -47,34 +49,35 @@ class HeldOut:
     target: str
     probability: float
     fits: int
-    reasons: tuple[tuple[str, float], ...]
+    parts: tuple[tuple[str, float], ...]
+    parts_of: str
 
     def row(self) -> dict[str, str]:
         """The row of a table."""
         clip = self.clip
         return {
-            "title": escape_formula(clip.title),
-            "film": escape_formula(clip.film),
-            "clip": escape_formula(clip.id),
-            "file": escape_formula(clip.media),
+            "title": clip.title,
+            "film": clip.film,
+            "clip": clip.id,
+            "file": clip.media,
             "from": "" if clip.start is None else format_time(clip.start),
             "to": "" if clip.end is None else format_time(clip.end),
             "start": "" if clip.start is None else f"{clip.start:.3f}",
             "end": "" if clip.end is None else f"{clip.end:.3f}",
             "annotators": clip.level,
-            "concepts": escape_formula(", ".join(clip.concepts)),
-            "model": escape_formula(self.model),
-            "test": escape_formula(self.test),
-            "prediction": escape_formula(self.predicted),
+            "concepts": ", ".join(clip.concepts),
+            "model": self.model,
+            "test": self.test,
+            "prediction": self.predicted,
             "probability": f"{self.probability:.6f}",
-            "probability of": escape_formula(self.target),
+            "probability of": self.target,
             "fits": str(self.fits),
-            "reasons": escape_formula(self.describe_reasons()),
-        }
+        } | self.describe_parts()
 
-    def describe_reasons(self) -> str:
-        """Such as "Body +1.20, Look +0.31"."""
-        return ", ".join(f"{name} {amount:+.2f}" for name, amount in self.reasons)
+    def describe_parts(self, limit: int | None = None) -> dict[str, str]:
+        """Such as "parts in the log-odds of S": "Body +1.20, Look -0.31"; empty without parts."""
+        parts = [f"{name} {format_signed(amount)}" for name, amount in self.parts[:limit]]
+        return {f"parts in the {self.parts_of}": ", ".join(parts)} if parts else {}
 
 
 def held_out(
@@ -90,12 +93,13 @@ def held_out(
     for fit in run.predictions():
         if model in (None, fit.model):
             fits_of.setdefault((fit.model, fit.test), []).append(fit)
-    sums = _sums(run.explanations())
     predictions = []
     for (name, test), fits in fits_of.items():
         mean = average_over_fits(fits)
         classes = list(run.record.tests[test].classes)
-        task = run.record.trained_on(test)
+        task, name_of_sum = run.record.trained_on(test), name_log_odds(classes)
+        explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
+        parts = average_parts(explained, classes, mean.ids)
         rows, called = [], mean.called
         for row, identifier in enumerate(mean.ids):
             if ids is not None and identifier not in ids:
@@ -104,11 +108,10 @@ def held_out(
             two = mean.probabilities.ndim == 1
             probability = mean.probabilities[row] if two else mean.probabilities[row, code]
             target = classes[1] if two else classes[code]
-            reasons = _reasons(sums.get((name, task, identifier), []), classes[code], two=two)
             rows.append(
                 HeldOut(
                     clips[identifier], name, test, classes[code], target, float(probability),
-                    int(mean.fits[row]), reasons,
+                    int(mean.fits[row]), parts.of_clip(row), name_of_sum,
                 )
             )  # fmt: skip
         predictions += sorted(rows, key=lambda row: _order(row.clip))
@@ -118,7 +121,8 @@ def held_out(
 def held_out_table(predictions: Iterable[HeldOut]) -> str:
     """A row for each clip and model."""
     rows = [prediction.row() for prediction in predictions]
-    return format_table({name: [row[name] for row in rows] for name in rows[0]} if rows else {})
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return format_spreadsheet({name: [row.get(name, "") for row in rows] for name in columns})
 
 
 def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:
@@ -156,9 +160,8 @@ def held_out_elan(
         fields = {
             "clip": clip.id,
             f"probability of {prediction.target}": f"{prediction.probability:.3f}",
-            "reasons": prediction.describe_reasons(),
+            **prediction.describe_parts(),
         }
-        fields = {name: text for name, text in fields.items() if text}
         note = Annotation(*milliseconds(clip.start, clip.end), prediction.predicted, fields)
         of_film = films.setdefault((clip.film, clip.media), {})
         of_film.setdefault((prediction.model, prediction.test), []).append(note)
@@ -232,8 +235,10 @@ def describe_held_out(predictions: Sequence[HeldOut], limit: int) -> Iterator[st
     models = counted(len({row.model for row in predictions}), "model")
     yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
     if limit:
-        columns = ["title", "from", "annotators", "model", "prediction", "probability", "reasons"]
-        cells = [[row.row()[name] for name in columns] for row in predictions[:limit]]
+        columns = ["title", "from", "annotators", "model", "prediction", "probability"]
+        shown = [row.row() | row.describe_parts(MAX_PARTS_SHOWN) for row in predictions[:limit]]
+        columns += {name: None for row in shown for name in row if name.startswith("parts in the ")}
+        cells = [[row.get(name, "") for name in columns] for row in shown]
         yield align(columns, cells, left=len(columns))
         if (more := len(predictions) - limit) > 0:
             yield f"and {counted(more, 'more row')}; -o writes all to a file"
@@ -252,36 +257,3 @@ def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
 def _order(clip: Clip) -> tuple[Any, ...]:
     start = float("inf") if clip.start is None else clip.start
     return clip.title, clip.film, start, clip.number or 0, clip.id
-
-
-def _sums(
-    explained: Iterable[Explained],
-) -> Mapping[tuple[str, str, str], list[tuple[str, dict[str, float]]]]:
-    """Model, task and clip -> for each fit, the class that the parts speak for, and the parts."""
-    sums: dict[tuple[str, str, str], list[tuple[str, dict[str, float]]]] = {}
-    for part in explained:
-        if part.kind != "sum" or part.amounts is None:
-            continue
-        residual: NDArray[Any] = np.zeros(len(part.ids)) if part.residual is None else part.residual
-        for row, identifier in enumerate(part.ids):
-            amounts = dict(zip(part.concepts, part.amounts[row].tolist(), strict=True))
-            if residual[row]:
-                amounts[REST] = float(residual[row])
-            key = part.model, part.task, identifier
-            sums.setdefault(key, []).append((part.labels[row], amounts))
-    return sums
-
-
-def _reasons(
-    sums: Sequence[tuple[str, Mapping[str, float]]], predicted: str, *, two: bool
-) -> tuple[tuple[str, float], ...]:
-    """The parts that speak most for the prediction, over fits; none where they do not add up."""
-    if not sums or not (two or all(label == predicted for label, _ in sums)):
-        return ()
-    totals: dict[str, float] = {}
-    for label, amounts in sums:
-        sign = 1 if label == predicted else -1
-        for name, amount in amounts.items():
-            totals[name] = totals.get(name, 0.0) + sign * amount / len(sums)
-    largest = sorted(totals.items(), key=lambda part: -part[1])[:MAX_REASONS]
-    return tuple((name, amount) for name, amount in largest if amount >= 0.005)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest_id, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
@@ -34,7 +34,7 @@ from obygaze_models.stores import (
     read_frames,
 )
 from obygaze_models.tasks import official_measure, task_from
-from obygaze_models.warnings import RunWarning, synthetic_warnings, unique_warnings
+from obygaze_models.warnings import RunWarning, origin_warnings, unique_warnings
 
 __all__ = [
     "SEEN_RENAMED",
@@ -97,12 +97,12 @@ class Predictions:
         """A row a clip: the predicted class, each class's probability, whether it was seen."""
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
-            "said": [*map(escape_formula, self.predicted)],
+            "said": self.predicted,
         }
         for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True):
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
         columns["seen_in_training"] = self.seen
-        return format_table({**columns})
+        return format_spreadsheet({**columns})
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,7 +444,7 @@ def _read_clips(
         for clip, overlap in zip(clips, overlaps, strict=True)
     ]
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
-    warnings = synthetic_warnings(opened.items, opened.attributes["backbone"], earlier)
+    warnings = origin_warnings(opened.items, opened.attributes, earlier)
     return _Clips(opened, clips, features, seen, warnings)
 
 

@@ -3,8 +3,8 @@
 A model is a folder. ``model.json`` describes the estimator with every parameter, the features it
 fits, and the SHA-256 of the other files; ``model.safetensors`` holds the arrays. An estimator from
 elsewhere, or a part of one, is a ``.skops`` file beside them; a pipeline is saved step by step. A
-file can only name classes of `obygaze_models.estimators` and those in its registry; of skops files
-only types that cannot run code or read memory. What is read is checked before it is used.
+file can only name classes of `obygaze_models.safe_classes`, and those that an entry point names;
+what is read is checked by that table before it is used.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import copy
 import hashlib
 import importlib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -35,25 +34,22 @@ from obygaze_models.model_header import (
     digest_of,
     read_header,
 )
+from obygaze_models.safe_classes import (
+    SAFE,
+    check_fitted,
+    class_path,
+    unsafe_classes,
+)
 
 ARRAYS = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-_OWN = re.compile(r"obygaze_models\.estimators\.\w+:\w+")
 #: What `fit` reports of itself, which is kept in ``about``; and what metadata `fit` asks for.
 _NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
-#: What a skops file may hold beside skops' own list: plain Python that only holds numbers. Trees
-#: (`sklearn.tree._tree.Tree`, `TreePredictor`) are not among them: a forged one reads memory.
-TRUSTED = (
-    "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
-    "sklearn.gaussian_process.kernels.ConstantKernel",
-    "sklearn.gaussian_process.kernels.Product",
-    "sklearn.gaussian_process.kernels.RBF",
-    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-)
+#: Every text of an array takes as much memory as its longest one.
+_MAX_TEXTS_BYTES = 2**26
 
 
 @dataclass
@@ -75,9 +71,8 @@ def save_model(
     model
         An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
         that is installed with an entry point for it. `ExperimentError` names what cannot be saved
-        safely: forests and boosted trees, and what holds one of ours in another way than as a
-        pipeline's step or a bottleneck's part; or could not be read back. Of a search save
-        ``best_estimator_``.
+        safely: classes that are not in `obygaze_models.safe_classes`, such as forests and kernel
+        machines; or could not be read back. Of a search save ``best_estimator_``.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about
@@ -102,8 +97,7 @@ def save_model(
     except NotFittedError:
         kind = type(model).__name__
         raise ExperimentError(f"the {kind} is not fitted; call its fit first") from None
-    if parts.files:
-        _read_back(model, tree, parts)
+    _read_back(model, tree, parts)
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
         "format": FORMAT,
@@ -140,6 +134,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
         model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
+        check_fitted(model, trusted_classes() if files else ())
         _try_out(model)
         return model, header["about"]
     except ObygazeError as problem:
@@ -245,7 +240,10 @@ def _decode(value: Any, parts: _Parts) -> Any:
     if kind == {"array"}:
         return parts.arrays[value["array"]]
     if kind == {"texts"}:
-        return np.array([_text(text, "a list of texts") for text in value["texts"]])
+        texts = [_text(text, "a list of texts") for text in value["texts"]]
+        if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
+            raise ExperimentError("a list of texts has one that is too long")
+        return np.array(texts)
     if kind == {"tuple"}:
         return tuple(_decode(item, parts) for item in value["tuple"])
     if kind == {"mapping"}:
@@ -278,34 +276,16 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 
 
 def _path_of(kind: type) -> str | None:
-    """The path of a class of ours, or of one that our registry names; None for all others."""
-    path = f"{kind.__module__}:{kind.__qualname__}"
-    if _OWN.fullmatch(path):
-        return path
-    public = {_find_class(path): path for path in _registered() if kind.__name__ in path}
-    return public.get(kind)
-
-
-def _registered() -> set[str]:
-    """All classes that entries of our registry name, as estimators or as their parts."""
-    from obygaze_models.estimators.registry import ESTIMATORS
-
-    named = {entry.path for entry in ESTIMATORS.values()}
-    for entry in ESTIMATORS.values():
-        named |= {
-            part for part in entry.parameters.values() if isinstance(part, str) and ":" in part
-        }
-    return named
+    """The path of a class that is saved as JSON and arrays; None for all others."""
+    path = class_path(f"{kind.__module__}.{kind.__qualname__}")
+    return path if path in SAFE and SAFE[path].is_own else None
 
 
 def _find_class(path: Any) -> Any:
-    if not isinstance(path, str) or not (_OWN.fullmatch(path) or path in _registered()):
+    if not (isinstance(path, str) and path in SAFE and SAFE[path].is_own):
         raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
     module, _, name = path.partition(":")
-    kind = getattr(importlib.import_module(module), name)
-    if not isinstance(kind, type) or (_OWN.fullmatch(path) and kind.__module__ != module):
-        raise ExperimentError(f"it holds a {path!r}, which is not a class of this obygaze")
-    return kind
+    return getattr(importlib.import_module(module), name)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
@@ -313,17 +293,9 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not hasattr(value, "get_params"):
         raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
-    import skops.io
-
-    try:
-        value = copy.copy(value)
-        vars(value).pop("_metadata_request", None)  # which skops cannot write
-        data = skops.io.dumps(value)
-        types = {*skops.io.get_untrusted_types(data=data)} - {*TRUSTED}
-    except Exception as problem:  # whatever somebody else's object raises
-        raise ExperimentError(f"{name} ({kind}) cannot be saved: {first_line(problem)}") from None
     trusted = trusted_classes()
-    if kind in types - trusted.keys() and not kind.startswith("sklearn."):
+    unsafe = unsafe_classes(value, trusted)
+    if kind in unsafe and not kind.startswith("sklearn."):
         path = f"{type(value).__module__}:{type(value).__qualname__}"
         raise ExperimentError(
             f"{name} is a {kind}, which no entry point names, so it is not saved; to have it "
@@ -331,13 +303,26 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
             f'[project.entry-points."{ENTRY_POINT_GROUP}"] '
             f'{type(value).__name__.lower()} = "{path}"'
         )
-    if unknown := sorted(types - trusted.keys()):
+    if not unsafe:
+        import skops.io
+
+        try:
+            value = copy.copy(value)
+            vars(value).pop("_metadata_request", None)  # which skops cannot write
+            data = skops.io.dumps(value)
+            types = {*skops.io.get_untrusted_types(data=data)}
+        except Exception as problem:  # whatever somebody else's object raises
+            raise ExperimentError(
+                f"{name} ({kind}) cannot be saved: {first_line(problem)}"
+            ) from None
+        unsafe = sorted(types - _loadable(types))
+    if unsafe:
         raise ExperimentError(
-            f"{name} ({kind}) holds {', '.join(unknown)}, which cannot be read back safely, so it "
+            f"{name} ({kind}) holds {', '.join(unsafe)}, which cannot be read back safely, so it "
             "is not saved"
         )
     parts.files[f"{name}.skops"] = data
-    parts.requires |= {found: trusted[found] for found in types}
+    parts.requires |= {found: trusted[found] for found in types if found in trusted}
     return f"{name}.skops"
 
 
@@ -345,9 +330,17 @@ def _decode_foreign(data: bytes) -> Any:
     import skops.io
 
     try:
-        return skops.io.loads(data, trusted=[*TRUSTED, *trusted_classes()])
+        types = _loadable(skops.io.get_untrusted_types(data=data))
+        return skops.io.loads(data, trusted=sorted(types))
     except Exception as problem:  # skops raises many kinds
         raise ExperimentError(first_line(problem)) from None
+
+
+def _loadable(types: Iterable[str]) -> set[str]:
+    """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
+    known = trusted_classes()
+    forms = {name: SAFE.get(class_path(name)) for name in types}
+    return {name for name, form in forms.items() if name in known or (form and not form.is_own)}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
@@ -356,7 +349,10 @@ def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
 
     try:
         with plugin_errors([type(model).__module__]):
-            _try_out(_decode(tree, parts))
+            decoded = _decode(tree, parts)
+            check_fitted(decoded, trusted_classes() if parts.files else ())
+            if parts.files:
+                _try_out(decoded)
     except ExperimentError as problem:
         names = ["classes_", "n_features_in_"]
         if hasattr(model, "__sklearn_tags__") and reads_frames(model):

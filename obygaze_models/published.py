@@ -205,7 +205,8 @@ def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
     slot = slot_of(backbone)
     if slot is None:
         return None
-    config = {**backbone["config"], **backbone["config"].get("vision_config", {})}
+    config = backbone.get("config", {})
+    config = {**config, **config.get("vision_config", {})}
     expected = BACKBONES[slot].config
     same = all(config.get(key, value) == value for key, value in expected.items())
     return BACKBONES[slot].row if same else None

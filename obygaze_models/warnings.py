@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from obygaze_features.common.text import join_some
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import Items
 
-__all__ = ["RunWarning", "group_warnings", "synthetic_warnings", "unique_warnings"]
+__all__ = ["RunWarning", "group_warnings", "origin_warnings", "unique_warnings"]
 
 MAX_SUBJECTS = 3
-_FIRST = ("synthetic", "leak", "untested", "skipped")
+_VOID = ("synthetic", "unknown-origin")
+_FIRST = (*_VOID, "leak", "untested", "skipped")
 """The codes of warnings that change a conclusion, which are printed first."""
 
 _HEADINGS = {
     "synthetic": "Not a real result: ",
+    "unknown-origin": "UNKNOWN ORIGIN: ",
     "leak": "LEAKAGE: ",
     "skipped": "SKIPPED: ",
     "concepts": "CONCEPTS: ",
@@ -31,8 +35,8 @@ class RunWarning:
     Parameters
     ----------
     code
-        Its kind: ``synthetic``, ``leak``, ``skipped``, ``concepts``, ``released-concepts``,
-        ``no-features`` or ``untested``.
+        Its kind: ``synthetic``, ``unknown-origin``, ``leak``, ``skipped``, ``concepts``,
+        ``released-concepts``, ``no-features`` or ``untested``.
     subject
         The task, estimator or test set that it is about; empty for the whole run.
     text
@@ -46,35 +50,55 @@ class RunWarning:
     def __str__(self) -> str:
         return _HEADINGS.get(self.code, "") + self.text
 
+    @property
+    def voids_scores(self) -> bool:
+        """Whether the scores say nothing, so that it is said before any of them."""
+        return self.code in _VOID
 
-def synthetic_warnings(
-    items: Items, backbone: Mapping[str, Any], earlier: Iterable[RunWarning] = ()
+
+def origin_warnings(
+    items: Items, store: Mapping[str, Any] | None = None, earlier: Iterable[RunWarning] = ()
 ) -> list[RunWarning]:
-    """What must be said before anything on these features; nothing if they are of real clips.
+    """What must be said before anything on these features: made up, or of unknown origin.
 
     Parameters
     ----------
     items
         The clips.
-    backbone
-        What a store says of its backbone.
+    store
+        The attributes of the features' store; None where there are no features.
     earlier
         Warnings of a model, say; they come first, and none comes twice.
     """
+    backbone = store["backbone"] if store else {}
     reasons = {
         "clips are": " / ".join(dict.fromkeys(filter(None, items.extra.get("synthetic", [])))),
         "backbone is": backbone.get("config", {}).get("synthetic"),
     }
-    return unique_warnings(
-        [
-            *earlier,
-            *(
-                RunWarning("synthetic", "", f"the {subject} synthetic ({reason}).")
-                for subject, reason in reasons.items()
-                if reason
-            ),
-        ]
-    )
+    warnings = [
+        RunWarning("synthetic", "", f"the {subject} synthetic ({reason}).")
+        for subject, reason in reasons.items()
+        if reason
+    ]
+    warnings += _unknown_origin(store) if store else []
+    return unique_warnings([*earlier, *warnings])
+
+
+def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
+    """A warning for each backbone of which neither weights nor preprocessing are recorded."""
+    from obygaze_features.store.provenance import unknown_parts
+
+    parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
+    for backbone, preprocessing in zip(*parts, strict=True):
+        unknown = unknown_parts({**store, "backbone": backbone, "preprocessing": preprocessing})
+        if {"weights", "preprocessing"}.issubset(unknown):
+            yield RunWarning(
+                "unknown-origin",
+                "",
+                f"nobody recorded what made the features of {backbone['name']} (unknown: "
+                f"{join_some(unknown)}): differences from the paper or from another backbone say "
+                "nothing. If you know it, import them again with --recipe.",
+            )
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:

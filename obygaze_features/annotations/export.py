@@ -17,7 +17,7 @@ from obygaze_features.annotations.importers.elan import (
 )
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import Item, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
@@ -103,26 +103,26 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
-    written = {film: escape_formula(details.name or film) for film, details in films.items()}
+    written = {film: details.name or film for film, details in films.items()}
     tables: dict[str, dict[str, Sequence[str]]] = {
         "segments.csv": {
             "film": [written.get(segment.film, segment.film) for segment in segments],
             "annotator": [segment.annotator for segment in segments],
             "start": [format_seconds(segment.start) for segment in segments],
             "end": [format_seconds(segment.end) for segment in segments],
-            "level": [escape_formula(name_of[segment.level]) for segment in segments],
-            "concepts": [escape_formula(format_concepts(s.concepts)) for s in segments],
-            "comment": [escape_formula(segment.comment) for segment in segments],
+            "level": [name_of[segment.level] for segment in segments],
+            "concepts": [format_concepts(s.concepts) for s in segments],
+            "comment": [segment.comment for segment in segments],
         },
         "films.csv": {
             "film": [written[film] for film in films],
-            "title": [escape_formula(details.title) for details in films.values()],
+            "title": [details.title for details in films.values()],
             "end": ["" if f.end is None else format_seconds(f.end) for f in films.values()],
         },
     }
     if manifest is not None:
         tables["clips.csv"] = _clips_table(_clips(timelines, manifest), manifest)
-    return {name: BYTE_ORDER_MARK + format_table(columns) for name, columns in tables.items()}
+    return {name: BYTE_ORDER_MARK + format_spreadsheet(columns) for name, columns in tables.items()}
 
 
 def _clips_table(
@@ -138,11 +138,9 @@ def _clips_table(
     for name in manifest.label_names:
         name_of = manifest.label_scheme(name).name_of
         levels, concepts = manifest.labels(name).level_of, manifest.labels(name).concepts_of
-        columns[name] = [
-            escape_formula(name_of[levels[i.id]]) if i.id in levels else "" for i in items
-        ]
+        columns[name] = [name_of[levels[i.id]] if i.id in levels else "" for i in items]
         columns[f"{name}, concepts"] = [
-            escape_formula(format_concepts(concepts.get(item.id, ()))) for item in items
+            format_concepts(concepts.get(item.id, ())) for item in items
         ]
     return columns
 

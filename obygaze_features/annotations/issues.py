@@ -150,16 +150,18 @@ class Stretch:
 
 
 def unusual_stretches(stretches: Sequence[Stretch], scheme: LabelScheme) -> list[Issue]:
-    """An issue for each stretch that is far longer than all others of its annotator.
+    """An issue for each stretch that is far longer than its annotator's others in the same film.
 
     At least ten minutes, and three times as long as the longest of the others; at most three of an
-    annotator can be so.
+    annotator and film can be so. Films are judged one by one, so that a film has the same issues
+    whether it is imported alone or among others. Of MObyGaze's 40 pairs of film and annotator, one
+    has an issue, at 3.9 times the next; the second highest ratio is 2.2.
     """
-    of_annotator: dict[str, list[Stretch]] = {}
+    of_film: dict[tuple[str, str], list[Stretch]] = {}
     for stretch in sorted(stretches, key=lambda stretch: -stretch.seconds):
-        of_annotator.setdefault(stretch.annotator, []).append(stretch)
+        of_film.setdefault((stretch.film, stretch.annotator), []).append(stretch)
     issues = []
-    for longest_first in of_annotator.values():
+    for longest_first in of_film.values():
         lengths = [stretch.seconds for stretch in longest_first]
         if len(lengths) < MIN_STRETCHES:
             continue
@@ -173,7 +175,7 @@ def unusual_stretches(stretches: Sequence[Stretch], scheme: LabelScheme) -> list
             problem = (
                 f"{scheme.name_of[stretch.level]} for {stretch.seconds / 60:.1f} minutes without a "
                 f"break ({format_time(stretch.start)} to {format_time(stretch.end)}), the next "
-                f"longest is {others:.1f}; was anything annotated there?"
+                f"longest of the film is {others:.1f}; was anything annotated there?"
             )
             issues.append(Issue(stretch.location, stretch.film, stretch.annotator, problem, KEPT))
     return issues

@@ -86,6 +86,13 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
     return plugins, problems
 
 
+def maker_names() -> set[str]:
+    """The entry points that make a backbone; also those that do not load."""
+    plugins, problems = load_plugins()
+    makers = {plugin.name for plugin, made in plugins.items() if not isinstance(made, Family)}
+    return makers | {plugin.name for plugin in problems}
+
+
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
     """The maker that a spec names, an entry point or ``module:Class``; None if neither."""
     plugins, problems = load_plugins()

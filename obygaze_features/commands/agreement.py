@@ -85,10 +85,10 @@ def agreement(
     """How far annotators agree on a manifest's clips, and where they do not.
 
     First the means, how many clips have the same level, what one annotator scores against the
-    other (the ceiling for a model that learns from them), and who marks more. Then Cohen's kappa
-    of each concept; and for each film the paper's gamma over all levels and without the clips
-    that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the paper's
-    distances); the confusion of levels, and the longest stretches in which they differ.
+    other (a rough guide to what a model can reach, and no limit), and who marks more. Then
+    Cohen's kappa of each concept; and for each film the paper's gamma over all levels and without
+    the clips that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the
+    paper's distances); the confusion of levels, and the longest stretches in which they differ.
 
     gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
     paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
@@ -108,11 +108,12 @@ def agreement(
     from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.common.figures import SUFFIXES, save_figure
-    from obygaze_features.common.files import refuse_to_overwrite
+    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     folders = [path for path in outputs if path not in figures]
     for path in outputs:
+        require_folder_name(path, *SUFFIXES)
         refuse_to_overwrite(path, overwrite=overwrite)
     report = agreement_report(
         of.Manifest.load(manifest),

@@ -279,10 +279,11 @@ def export(
     """
     from obygaze_features.annotations.export import elan_files, spreadsheet_files
     from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import write_files
+    from obygaze_features.common.files import require_folder_name, write_files
 
     if not (elan or csv):
         raise UsageError("name the files to write: --elan, --csv or both")
+    require_folder_name(output)
     loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
     documents = elan_files(loaded, clips) if elan else {}
@@ -328,8 +329,10 @@ def figure(
     """
     from obygaze_features.annotations.figure import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
+    from obygaze_features.common.files import require_folder_name
     from obygaze_features.manifests.statistics import film_titles, match_film
 
+    require_folder_name(output, *SUFFIXES)
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
     drawable = films_with_clips(segments, clips)
     if not drawable:

@@ -379,7 +379,8 @@ def _print_repair(result: Repair) -> None:
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
             "next: run the extraction, or the import, again"
         )
-    if not (result.damage or result.restored or result.cleared or result.left or result.reopened):
+    changes = result.damage, result.restored, result.cleared, result.left, result.reopened
+    if not any(changes) and not result.aside:
         click.echo(f"{result.path} is undamaged; nothing was changed")
 
 

@@ -48,6 +48,37 @@ ORDER = (
 )  # fmt: skip
 
 
+class _Builder(Xml.TreeBuilder):
+    """Builds a document with its comments and processing instructions.
+
+    `outside` has the text of those before the root, and of those after it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(insert_comments=True, insert_pis=True)
+        self.outside: tuple[list[str], list[str]] = [], []
+        self._depth, self._has_root = 0, False
+
+    def start(self, tag: str, attrs: dict[str, str]) -> Xml.Element:
+        self._depth, self._has_root = self._depth + 1, True
+        return super().start(tag, attrs)
+
+    def end(self, tag: str) -> Xml.Element:
+        self._depth -= 1
+        return super().end(tag)
+
+    def comment(self, text: str | None) -> Xml.Element:
+        return self._note(super().comment(text))
+
+    def pi(self, target: str, text: str | None = None) -> Xml.Element:
+        return self._note(super().pi(target, text))
+
+    def _note(self, element: Xml.Element) -> Xml.Element:
+        if not self._depth and CHECKSUM_COMMENT not in (element.text or ""):
+            self.outside[self._has_root].append(Xml.tostring(element, encoding="unicode"))
+        return element
+
+
 def to_eaf(document: Document) -> str:
     """The text of an ``.eaf`` file.
 
@@ -90,7 +121,8 @@ def to_eaf(document: Document) -> str:
 
 def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
     """The text of an ``.eaf`` file with further tiers; all that it has stays as it is."""
-    root = parse_eaf(path, error)
+    builder = _Builder()
+    root = parse_eaf(path, error, builder)
     used = [int(number) for e in root.iter() for number in _NUMBER.findall(_id_of(e))]
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
@@ -118,7 +150,7 @@ def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> s
     for node in root.iter("PROPERTY"):
         if node.get("NAME") == "lastUsedAnnotationId":
             node.text = str(next(numbers) - 1)
-    return _with_checksum(root)
+    return _with_checksum(root, *builder.outside)
 
 
 def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
@@ -165,12 +197,20 @@ def _id_of(element: Xml.Element) -> str:
     return element.get("ANNOTATION_ID") or element.get("TIME_SLOT_ID") or ""
 
 
-def _with_checksum(root: Xml.Element) -> str:
+def _with_checksum(root: Xml.Element, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
     """The text of a document, with the checksum by which we know what nobody edited."""
+    mixed = [
+        (value, value.text, [note.tail for note in value])
+        for value in root.iter("ANNOTATION_VALUE")
+    ]
     Xml.indent(root)
+    for value, start, tails in mixed:  # a comment in a value parts its text
+        value.text = start
+        for note, tail in zip(value, tails, strict=True):
+            note.tail = tail
     # A reader would turn a carriage return written as such into a line feed.
-    text = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;")
-    body = f"{text}\n"
+    text = "\n".join([*before, Xml.tostring(root, encoding="unicode"), *after])
+    body = text.replace("\r", "&#13;") + "\n"
     comment = f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} -->"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 

@@ -116,8 +116,13 @@ def read_eaf(
     return Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
 
 
-def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
-    """The root of an ``.eaf`` file; any other file raises `error`."""
+def parse_eaf(
+    path: Path, error: type[ObygazeError], builder: Xml.TreeBuilder | None = None
+) -> Xml.Element:
+    """The root of an ``.eaf`` file; any other file raises `error`.
+
+    Without a `builder` there are no comments and processing instructions in it.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -138,7 +143,8 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
     try:
-        root = Xml.fromstring(text)  # noqa: S314 - without a document type there are no entities
+        parser = Xml.XMLParser(target=builder)  # noqa: S314 - without a document type no entities
+        root: Xml.Element = Xml.fromstring(text, parser)  # noqa: S314
     except Xml.ParseError as problem:
         raise error(f"{path} is not XML, or is cut short ({problem})") from None
     if root.tag != "ANNOTATION_DOCUMENT":

@@ -24,13 +24,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
+
 from obygaze_features.common.text import find_closest, is_folder_of
-from obygaze_features.errors import ObygazeError, OutputExists
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
+#: No folder is named like these files, so that nobody takes it for one.
+FILE_SUFFIXES = {
+    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".onnx", ".parquet", ".pdf",
+    ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
+}  # fmt: skip
+KINDS = {
+    "manifest.json": "a manifest",
+    "zarr.json": "a feature store",
+    "run.json": "a run",
+    "model.json": "a model",
+    "timelines.json": "a folder of timelines",
+}
+"""The folders that commands are given, by the file that each has."""
 
 
 def _read_umask() -> int:
@@ -55,6 +70,16 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
+
+
+def require_folder_name(path: Path, *accepted: str) -> None:
+    """Refuse a folder that is named like a file; `accepted` are suffixes of files it may be."""
+    suffix = path.suffix.lower()
+    if suffix in FILE_SUFFIXES.difference(accepted):
+        kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
+        raise UsageError(
+            f"{path}: the output is {kinds} (got {suffix}); name it {path.with_suffix('')}"
+        )
 
 
 @contextlib.contextmanager
@@ -122,6 +147,27 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     raise error(describe_absent(path, wish))
 
 
+def kind_of(path: Path) -> str:
+    """What obygaze made a folder as; empty if it did not."""
+    return next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
+
+
+def describe_other_kind(path: Path, wish: str) -> str:
+    """Say that a folder is one of ours, but not `wish`, and what the command takes.
+
+    Empty if it is none of ours.
+    """
+    kind = kind_of(path)
+    if not kind:
+        return ""
+    text = f"{path} is {kind}, not {wish}"
+    context = click.get_current_context(silent=True)
+    if not context:
+        return text
+    takes = [part for part in context.command.collect_usage_pieces(context) if part != "[OPTIONS]"]
+    return f"{text}; the order is: {' '.join([context.command_path, *takes])}"
+
+
 def describe_absent(path: Path, wish: str) -> str:
     """Say that a path does not exist, and which similar one does."""
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
@@ -148,7 +194,9 @@ def write_files(
     Where the others describe the first, they are missing while it is replaced, so that none ever
     stands beside a file that it is not of.
     """
-    for path in files:
+    for path, text in files.items():
+        if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
+            raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
         refuse_to_overwrite(path, overwrite=overwrite)
         if not _is_in_unfinished(path):
             clear_unfinished(path)
@@ -246,6 +294,7 @@ def new_folder(
     after_swap
         Called with the replaced folder; if it raises, the old folder is put back.
     """
+    require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
         raise OutputExists(f"{path} is a link; give the folder that it leads to")
@@ -357,20 +406,74 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
         raise error(f"{where} is not valid JSON: {problem}") from None
 
 
+def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
+    """Whether a process that was interrupted left this folder, which may be resumed or removed.
+
+    Raises `OutputExists` for what somebody else has under this name: a link, a file, a folder
+    without `marker`, or one with a file that `is_ours` does not know by its path in the folder.
+    """
+    if not os.path.lexists(folder):
+        return False
+    problem = ""
+    if folder.is_symlink() or not folder.is_dir():
+        problem = "is a link or a file, not a folder"
+    elif not (folder / marker).is_file():
+        problem = f"was not made by obygaze (it has no {marker})"
+    elif foreign := sorted(name for name, own in _files_in(folder, is_ours) if not own):
+        problem = f"holds {foreign[0]}, which obygaze did not write"
+    if problem:
+        raise OutputExists(f"{folder} {problem}; move it elsewhere, or choose another output")
+    return True
+
+
+def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
+    """Remove the files of a folder that `is_resumable` knows, and the folders left empty."""
+    for name, own in _files_in(folder, is_ours):
+        if own:
+            (folder / name).unlink(missing_ok=True)
+    for parent, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty, or another process removed it
+            Path(parent).rmdir()
+
+
+def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
+    """All that is in a folder but folders, by its path there; no link is ours."""
+
+    def fail(problem: OSError) -> None:
+        if not isinstance(problem, FileNotFoundError):  # another process removed it
+            raise problem
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            name = path.relative_to(folder).as_posix()
+            if path.is_symlink() or path.name in files:
+                yield name, bool(is_ours(name)) and not path.is_symlink()
+
+
 def prefix(path: Path) -> str:
     """How this process's temporary names for `path` begin."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
+def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, int]]:
+    """What `new_file` and `new_folder` left beside `path`, and the process whose it is.
+
+    It is known by its name, which has the digest of a machine, by default of any.
+    """
+    pattern = re.compile(
+        rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
+    )
+    for entry in path.parent.iterdir():
+        match = pattern.fullmatch(entry.name)
+        if match and not entry.is_symlink():
+            yield entry, int(match[1])
+
+
 def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` left by processes of this machine that died."""
-    pattern = re.compile(
-        rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+{re.escape(SUFFIX)}"
-    )
     with contextlib.suppress(OSError):  # the caller will report the folder
-        for entry in path.parent.iterdir():
-            match = pattern.fullmatch(entry.name)
-            if not match or is_alive(int(match[1])):
+        for entry, process in unfinished(path, _here()):
+            if entry.suffix != SUFFIX or is_alive(process):
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -435,6 +538,8 @@ def read_format(
     kind = _kind(name)
     if not path.is_file():
         require_folder(path.parent, f"a {kind}", error)
+        if other := describe_other_kind(path.parent, f"a {kind}"):
+            raise error(other)
         inside = sorted(path.parent.glob(f"*/{path.name}"))
         if inside:
             raise error(is_folder_of(path.parent, kind, inside[0].parent))

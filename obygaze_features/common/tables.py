@@ -25,6 +25,7 @@ UTF_8_MARK, UTF_16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[\[{\"])")
 
 
@@ -215,6 +216,16 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
+    """A table that people open: no cell is a formula, see `escape_formula`; numbers stay."""
+    return format_table(
+        {
+            escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
+            for name, cells in columns.items()
+        }
+    )
 
 
 def escape_formula(text: str) -> str:

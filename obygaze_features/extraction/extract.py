@@ -15,7 +15,7 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
-from obygaze_features.common.package import need
+from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.text import counted, first_line, unknown_name
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
 from obygaze_features.extraction.local import run_local
@@ -78,15 +78,30 @@ def extract(
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     media, output = Path(media) if media is not None else None, Path(output)
+    require_folder_name(output)
     kinds = _check_kinds(manifest, media)
-    if isinstance(backbones, str | Backbone):
+    if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
+    for backbone in backbones:
+        _check_backbone(backbone)
     broken = BrokenBackbones(len(backbones))
     loaded, engine = load(backbones, settings, kinds, broken)
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
     return fill(manifest, media, loaded, output, settings, engine, broken=broken, begin=begin)
+
+
+def _check_backbone(backbone: object) -> None:
+    """Refuse what is neither a name nor loaded, such as a function that makes a backbone."""
+    if isinstance(backbone, str) or (isinstance(backbone, Backbone) and backbone.about):
+        return
+    name = getattr(backbone, "__name__", "")
+    given = f"a {type(backbone).__name__}{name and f' {name}'}"
+    raise UsageError(
+        f"backbones takes names, NAME=PATH, 'module:function', or what load_backbone returns (got "
+        f"{given}). Write the function that makes it to a file, and give 'file:function'"
+    )
 
 
 def load(
@@ -148,12 +163,10 @@ def _ray_engine(
         raise UsageError("--engine ray is for clips; images and texts are embedded locally")
     if len(loads) < count:
         raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-    need("ray", extra="ray")
-    from obygaze_features.extraction.ray_cluster import check_address
+    from obygaze_features.extraction.ray_cluster import import_ray
     from obygaze_features.extraction.ray_engine import run_ray
 
-    if options.ray_address:
-        check_address(options.ray_address)  # before backbones are loaded
+    import_ray(options.ray_address)  # before backbones are loaded
     return partial(run_ray, loads=loads)
 
 

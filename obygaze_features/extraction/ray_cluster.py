@@ -65,6 +65,16 @@ class Cluster:
         return float(self.ray.cluster_resources().get(resource, 0))
 
 
+def import_ray(address: str | None) -> ModuleType:
+    """Import Ray, to start a cluster on loopback or to join one; `ObygazeError` if it cannot be."""
+    if address is None:
+        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # which Ray reads when it is imported
+    ray = need("ray", extra="ray")
+    if address is not None:
+        check_address(address)
+    return ray
+
+
 @contextlib.contextmanager
 def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -> Iterator[Cluster]:
     """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
@@ -72,11 +82,7 @@ def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -
     A new cluster has these resources and so many bytes of object store; it ends with the block.
     It listens on this machine's loopback address only, unless Ray was imported before.
     """
-    if address is None:
-        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # which Ray reads when it is imported
-    ray = need("ray", extra="ray")
-    if address is not None:
-        check_address(address)
+    ray = import_ray(address)
     # Messages of Ray's own processes would come between lines that scripts read.
     with (
         contextlib.redirect_stdout(io.StringIO()),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.files import write_bytes, write_text
+from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
 from obygaze_features.extraction.decode_pool import Decoder, map_items
 from obygaze_features.extraction.plan import check_items
@@ -58,6 +58,7 @@ def write_thumbnails(
         Fields of `Options`: which clips, and how they are decoded.
     """
     settings, folder = Options(**options), Path(folder)
+    require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")
     media = MediaFolder(Path(videos).resolve())

@@ -1,6 +1,7 @@
 """Two label sets of a manifest compared: levels, the score on a task, and concept by concept.
 
-What one annotator's labels score against the other's is the ceiling for a model of the same task.
+What one annotator's labels score against the other's is a rough guide to what a model of the same
+task can reach, and no limit.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.manifests.labels import Concept, LabelScheme
 
 WIDTH = 96
@@ -55,12 +55,7 @@ def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
             source = "mobygaze" if part == "further" else concept.source
             rows += [(kind, concept.name, text, source) for text in getattr(concept, part)]
     columns = zip(*rows, strict=True)
-    return format_table(
-        {
-            name: list(map(escape_formula, cells))
-            for name, cells in zip(COLUMNS, columns, strict=True)
-        }
-    )
+    return format_spreadsheet(dict(zip(COLUMNS, columns, strict=True)))
 
 
 def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
-from obygaze_features.common.tables import escape_formula, format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import (
     as_list,
     counted,
     find_closest_id,
     first_line,
+    for_shell,
     shorten,
     shorten_digest,
 )
@@ -65,7 +66,7 @@ def search(
         How many clips.
     backbone
         The checkpoint that the stores were made with, as for `load_backbone`; by default the one
-        of the name that they record.
+        of the name that they record, if it is in `known_checkpoints` or that of an entry point.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def save_matches(
     output = check_output(output, thumbnails, overwrite=overwrite)
     if output.suffix == ".csv":
         rows = [_cells(rank, match) for rank, match in enumerate(matches, start=1)]
-        content = format_table({name: [row[name] for row in rows] for name in _COLUMNS})
+        content = format_spreadsheet({name: [row[name] for row in rows] for name in _COLUMNS})
     elif output.suffix == ".json":
         content = to_json([asdict(match) for match in matches])
     else:
@@ -166,7 +167,7 @@ _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
 
 def _cells(rank: int, match: Match) -> dict[str, str]:
     values = {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-    values["film"] = escape_formula(match.film)
+    values["film"] = match.film
     return {name: "" if values[name] is None else str(values[name]) for name in _COLUMNS}
 
 
@@ -244,9 +245,9 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
 def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     """Load the backbone of a store, as extraction finds it; refuse other weights."""
     about = store.attributes["backbone"]
-    name, family, digest = about["name"], str(about.get("family")), about["weights_sha256"]
+    name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     from obygaze_features.backbones import load_backbone
-    from obygaze_features.backbones.registry import families
+    from obygaze_features.backbones.registry import families, known_checkpoints, maker_names
 
     no_texts = UsageError(
         f"{store.where}: its backbone {name} reads no texts; search by a clip (--like ID) or by a "
@@ -255,8 +256,14 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if any(known.name == family and not known.embeds_texts for known in families()):
         raise no_texts
     give = "give the checkpoint that it was made with: --backbone NAME=FOLDER"
-    # A class of another package, module:Class, is recorded as the family.
-    spec = backbone or (f"{name}={family}" if ":" in family else name)
+    # A store may be anybody's: it chooses among what is known here, not code, downloads or paths.
+    makers = maker_names()
+    spec = backbone or (name if name in known_checkpoints() or name in makers else family)
+    if not backbone and spec != name and spec not in makers:
+        if ":" in family:
+            typed = for_shell(f"{name}={family}")
+            give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
+        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is known here; {give}")
     try:
         network = load_backbone(spec, "cpu")
     except BackboneError as problem:

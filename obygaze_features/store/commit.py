@@ -188,18 +188,15 @@ def refuse_if_final(store: Store) -> None:
         )
 
 
-def retire_record(store: Store, block: int, keep_in: Path | None = None) -> None:
+def retire_record(store: Store, block: int) -> None:
     """Remove a block's record, so that the block does not exist any more.
 
-    The record is renamed first: of several processes that try, one succeeds. With `keep_in` it
-    stays in that folder, under its name in the store.
+    The record is renamed first: of several processes that try, one succeeds.
     """
     path = store.path / fmt.record_name(block)
     staged = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.retired"
-    aside = keep_in / fmt.record_name(block) if keep_in else staged
-    aside.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.rename(path, aside)
+        os.rename(path, staged)
     except FileNotFoundError:
         raise StoreError(f"block {block} of {store.path} has no record any more") from None
     sync_folder(path.parent)

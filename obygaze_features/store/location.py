@@ -98,7 +98,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = self.address = path
         self.where = str(path)
-        self._pinned: tuple[int, int] | None = None
+        self._pinned: tuple[int, ...] | None = None
 
     def pin(self) -> None:
         """Take the store that is at the path now for the one to read."""
@@ -113,14 +113,15 @@ class Folder:
             )
         return True
 
-    def _identify(self) -> tuple[int, int] | None:
+    def _identify(self) -> tuple[int, ...] | None:
         """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
         try:
             with _reading(self.path / "zarr.json") as path:
                 status = path.stat()
         except FileNotFoundError:
             return None
-        return status.st_ino, status.st_mtime_ns
+        times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
+        return status.st_dev, status.st_ino, status.st_size, *times
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:

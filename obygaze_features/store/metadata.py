@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import require_folder, sha256_of
+from obygaze_features.common.files import describe_other_kind, require_folder, sha256_of
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ManifestError, StoreError
@@ -67,6 +67,8 @@ def _describe_no_store(location: Location) -> str:
     if isinstance(location, Folder):
         if not location.path.exists():
             require_folder(location.path, "a feature store", StoreError)
+        if other := describe_other_kind(location.path, "a feature store"):
+            return other
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
     elif isinstance(location, Remote) and (missing := location.describe_missing()):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,18 +14,22 @@ from typing import Any, BinaryIO
 
 from obygaze_features.common.files import (
     disk_errors,
+    is_resumable,
     new_folder,
     refuse_to_overwrite,
+    remove_resumable,
+    require_plain_file,
     sha256_of,
+    to_json,
     write_bytes,
 )
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import redact_url
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.file_list import check_listed_files
 from obygaze_features.store.finalise import READ_ONLY
-from obygaze_features.store.location import Location, is_store_name, location_of
+from obygaze_features.store.location import Folder, Location, is_store_name, location_of
 from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.pack import unpack
 from obygaze_features.store.reader import open_store
@@ -102,10 +105,12 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
     parent, _, name = address.rpartition("/")
     location, fetched = Remote(f"{parent}{mark}{query}"), 0
     with disk_errors(output, StoreError), _pulling_folder(output) as folder:
-        part = folder / f".{name}.part"
+        part = folder / _part_of(name)
+        listed = to_json({name: ""}).encode()
+        _start_anew_if_other(folder, listed)
         # An earlier start may be of another zip file: then once from its beginning.
         for resumed in (True, False) if part.exists() else (False,):
-            folder.mkdir(parents=True, exist_ok=True)
+            _start_anew_if_other(folder, listed)
             with meter(None, "Fetching", unit="B") as advance:
                 fetched += _append(location, name, part, advance)
             try:
@@ -116,7 +121,7 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
                     message = str(problem).replace(str(part), location.join(name))
                     raise StoreError(message) from None
             finally:
-                shutil.rmtree(folder)
+                remove_resumable(folder, _fetched_names(folder).__contains__)
     return fetched
 
 
@@ -126,7 +131,10 @@ def _pulling_folder(output: Path) -> Iterator[Path]:
     folder = output.with_name(f".{output.name}.pulling")
     output.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.with_name(f"{folder.name}.lock")
-    with lock.open("wb") as file:
+    require_plain_file(lock, OutputExists)
+    with lock.open("ab") as file:
+        if file.tell():
+            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
         if not _lock(file):
             raise StoreError(
                 f"another process is fetching {output}; wait for it, or choose another name"
@@ -152,13 +160,29 @@ def _lock(file: BinaryIO) -> bool:
 
 
 def _start_anew_if_other(folder: Path, listed: bytes) -> None:
-    """Remove what an earlier run fetched, if it was of another store."""
-    listing = folder / fmt.CHECKSUMS
-    if folder.exists() and not (listing.is_file() and listing.read_bytes() == listed):
-        shutil.rmtree(folder)
-    if not folder.exists():
-        write_bytes(listing, listed)
-        listing.chmod(READ_ONLY)
+    """Make the folder; keep what an earlier run fetched, if it was of the same store."""
+    listing, is_ours = folder / fmt.CHECKSUMS, _fetched_names(folder).__contains__
+    if is_resumable(folder, fmt.CHECKSUMS, is_ours):
+        if listing.read_bytes() == listed:
+            return
+        remove_resumable(folder, is_ours)
+    with new_folder(folder) as new:
+        write_bytes(new / fmt.CHECKSUMS, listed)
+        (new / fmt.CHECKSUMS).chmod(READ_ONLY)
+
+
+def _fetched_names(folder: Path) -> set[str]:
+    """The files that a pull puts into its folder, whole or in part, by the list in it."""
+    names = {fmt.CHECKSUMS, fmt.LOG}
+    with contextlib.suppress(StoreError):
+        names |= read_checksums(Folder(folder)).keys()
+    return names | {_part_of(name) for name in names}
+
+
+def _part_of(name: str) -> str:
+    """Where the beginning of a file is until the rest is fetched."""
+    folder, slash, file = name.rpartition("/")
+    return f"{folder}{slash}.{file}.part"
 
 
 def _check_pulled(where: str, folder: Path, checksums: Mapping[str, str]) -> None:
@@ -182,7 +206,7 @@ def _fetch(
             return 0
         target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
+    part = folder / _part_of(name)
     fetched = 0
     for _ in range(2):  # an earlier start may be useless: then once from the beginning
         try:

@@ -30,7 +30,7 @@ from obygaze_features.store.remote import (
 )
 
 GROUP = "zarr.json"
-_BUCKETS = ("s3://", "s3a://", "gs://", "gcs://")
+_BUCKETS = ("s3://", "gs://")
 
 
 def push(store: Path | str, target: Path | str) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -248,6 +251,21 @@ class Store:
             "failures": self.failures,
         }
 
+    def fingerprint(self, rows: Rows) -> str:
+        """What tells these rows from those of another store at the same address.
+
+        The SHA-256 of the attributes, and of the list of checksums or, in an open store, of the
+        records of the rows' blocks.
+        """
+        parts = [json.dumps(self.attributes, sort_keys=True).encode()]
+        if self.is_final:
+            with contextlib.suppress(FileNotFoundError):
+                parts.append(self.location.read(fmt.CHECKSUMS))
+        else:
+            records = map(self.record_of, np.unique(rows // self.block_rows).tolist())
+            parts += [record.to_bytes() for record in records if record]
+        return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
     # Reading rows
 
     def read(
@@ -386,7 +404,7 @@ class Store:
         """An array as a dataset for PyTorch; see `obygaze_features.store.views.StoreDataset`."""
         from obygaze_features.store.views import StoreDataset
 
-        return StoreDataset(self.location.address, array, ids)
+        return StoreDataset(self, array, ids)
 
     def verify(self) -> list[Damage]:
         """Read everything again and list what is damaged."""

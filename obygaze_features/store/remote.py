@@ -1,4 +1,4 @@
-"""Files behind a URL, read through fsspec: https, S3, the Hugging Face Hub, and what else it knows.
+"""Files behind a URL of one of `SCHEMES`, read through fsspec.
 
 Credentials and endpoints are where fsspec's file systems look for them: for S3 in
 ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web
@@ -21,10 +21,12 @@ from urllib.request import getproxies
 
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.package import need, obygaze_version
-from obygaze_features.common.text import format_size, redact, redact_url
+from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
 
+SCHEMES = ("https", "http", "s3", "gs", "hf", "file")
+"""What a URL may begin with. fsspec knows more: some of them run what a server sends."""
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
 """Seconds before each new try of a request that may succeed next time."""
 MAX_WAIT_S = 60
@@ -35,7 +37,7 @@ PIECE_BYTES = 8 * 2**20
 """Bytes of one request of a large file; neighbouring parts are joined up to this."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
-"""What is read of one answer of a web server at most, so that none can fill the memory."""
+"""What is read of one file at most, so that nobody can fill the memory."""
 TIMEOUT_S = 30
 """Seconds without a byte after which a connection counts as cut."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
@@ -171,6 +173,12 @@ class Remote:
         """Ranges of a file, several at a time; those that fail in passing are tried again."""
         system, root, query = self._open()
         path, pauses = f"{root}/{name}{query}", iter(PAUSES_S)
+        if not _is_http(system):  # whose answers are bounded as they come
+            sizes = [_length(span) or 0 for span in ranges]
+            if (None, None) in ranges:
+                with one_line_errors(self.join(name)):
+                    sizes.append(system.info(path)["size"] or 0)
+            _refuse_large(self.join(name), max(sizes), name)
         options = {"batch_size": MAX_REQUESTS} if system.async_impl else {}
         parts: dict[int, bytes] = {}
         while len(parts) < len(ranges):
@@ -186,8 +194,7 @@ class Remote:
                 else:
                     parts[number] = bytes(result)
                     self._answered = True
-                    start, end = ranges[number]
-                    asked = None if start is None else -start if end is None else end - start
+                    asked = _length(ranges[number])
                     if ranges_needed and asked is not None and len(parts[number]) > asked:
                         raise StoreError(
                             f"{self.join(name)}: the server does not support range requests; "
@@ -224,7 +231,13 @@ def is_url(address: str | Path) -> TypeGuard[str]:
 def open_file_system(address: str) -> tuple[Any, str, str]:
     """The fsspec file system of a URL, the root in it, and a query to put after each file."""
     fsspec, where = need("fsspec", extra="remote"), redact_url(address)
-    if address.startswith("hf://"):
+    scheme = address.partition("://")[0] if is_url(address) else "file"
+    if scheme not in SCHEMES:
+        raise UsageError(
+            f"{where}: stores are not read from or written to {shorten(scheme)} addresses; use "
+            f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}"
+        )
+    if scheme == "hf":
         repo, revision, folder = parse_hf_address(address)
         constants = need("huggingface_hub.constants", extra="remote")
         if constants.HF_HUB_OFFLINE:
@@ -234,7 +247,7 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         url = f"{endpoint.rstrip('/')}/datasets/{repo}/resolve/{revision}{folder}"
         return _open_http(headers), url, ""
-    if address.startswith(("http://", "https://")):
+    if scheme in ("http", "https"):
         url, _, query = address.partition("?")
         try:
             parts = urlsplit(url)
@@ -245,26 +258,22 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
             raise UsageError(f"{where} names no host, or no port of one")
         return _open_http({}), url.rstrip("/"), query and f"?{query}"
     bucket = urlsplit(address).netloc
-    if address.startswith(("s3://", "s3a://", "gs://", "gcs://")) and not bucket:
-        raise UsageError(f"{where} has no bucket; give s3://BUCKET/NAME.zarr")
-    is_s3 = address.startswith(("s3://", "s3a://"))
-    if is_s3 and ("@" in bucket or where.endswith("://...")):
+    if scheme in ("s3", "gs") and not bucket:
+        raise UsageError(f"{where} has no bucket; give {scheme}://BUCKET/NAME.zarr")
+    if scheme == "s3" and ("@" in bucket or where.endswith("://...")):
         raise UsageError(
             f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
         )
-    settings = _S3_OPTIONS if is_s3 else {}
     with one_line_errors(where):
-        try:
-            system, root = fsspec.core.url_to_fs(address, **settings)
+        try:  # not by `fsspec.url_to_fs`, which takes chains of file systems, too
+            system = fsspec.filesystem(scheme, **(_S3_OPTIONS if scheme == "s3" else {}))
         except ImportError as problem:
             raise MissingExtra(
                 f"{where} takes a package that is not installed ({problem}); for S3: "
                 "pip install 'obygaze[remote]'"
             ) from None
-        except ValueError as problem:
-            raise UsageError(f"{where} cannot be opened: {redact(str(problem))}") from None
-    return system, root.rstrip("/"), ""
+        return system, system._strip_protocol(address).rstrip("/"), ""
 
 
 def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
@@ -283,14 +292,11 @@ def _open_http(headers: Mapping[str, str]) -> Any:
     async def read(response: Any) -> bytes:
         if response._body is None:
             first = (response.history or [response])[0].url.path
-            limit = MAX_JSON_BYTES if first.endswith(".json") else MAX_FILE_BYTES
             body = bytearray()
             try:
                 async for part in response.content.iter_any():
                     body += part
-                    if len(body) > limit:
-                        where = redact_url(str(response.url))
-                        raise StoreError(f"{where} has more than {format_size(limit)}")
+                    _refuse_large(redact_url(str(response.url)), len(body), first)
             except BaseException:
                 response.close()
                 raise
@@ -310,6 +316,18 @@ def _open_http(headers: Mapping[str, str]) -> Any:
             },
         }
     )
+
+
+def _length(span: Range) -> int | None:
+    """The bytes of a range; None for a whole file."""
+    start, end = span
+    return None if start is None else -start if end is None else end - start
+
+
+def _refuse_large(where: str, size: int, name: str) -> None:
+    limit = MAX_JSON_BYTES if name.endswith(".json") else MAX_FILE_BYTES
+    if size > limit:
+        raise StoreError(f"{where} has more than {format_size(limit)}")
 
 
 def _is_http(system: Any) -> bool:

@@ -1,7 +1,8 @@
 """Repairing a store: damaged blocks become missing ones, which extraction computes again.
 
 What no block can replace (metadata, items, ids, tables) is restored from a copy of the store. No
-intact byte is lost: what a repair replaces or drops stays beside the store.
+intact byte is lost: what a repair replaces or drops stays beside the store. It gets its name there
+before the store is changed, so that a repair may be interrupted anywhere, and repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,13 @@ import numpy as np
 
 from obygaze_features.common.files import (
     disk_errors,
+    new_file,
     new_folder,
     require_plain_file,
+    sha256_of,
+    sync_folder,
     to_json,
+    unfinished,
     write_text,
 )
 from obygaze_features.errors import StoreError
@@ -41,6 +46,11 @@ from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
 """Ends the name of what a repair replaced or dropped, which stays beside the store."""
+ASIDE_NOTE = "kept-by-repair.txt"
+"""Written first into such a folder; one without it is somebody else's, and is not filled."""
+
+_WRITERS_FILE = re.compile(rf"{fmt.STAGING}/|(.*/)?\.")
+"""What only a killed writer leaves; a shard is moved into its array after its record is there."""
 
 Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
@@ -108,14 +118,14 @@ def repair(
         if to_do:
             confirm(remaining, to_do)
         reopened = store.is_final and bool(remaining or reopen)
-        aside = _choose_aside(path) if blocks or (reopened and remaining) else None
         if reopened:
-            _reopen(store, remaining, blocks, aside)
+            aside = _reopen(store, remaining, blocks)
         else:
-            _retire_blocks(store, blocks, aside)
+            aside = _retire_blocks(store, blocks)
             finish_moves(store.refresh())
         harmless = [entry.file for entry in entries if entry.harmless and not reopened]
-        cleared, left = _clear(path, harmless)
+        cleared, left, strays = _clear(path, harmless)
+        aside = aside or strays
         if not store.is_final and (remaining or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
     return Repair(path, damage, restored, to_do, cleared, left, reopened, aside)
@@ -132,12 +142,7 @@ def _put_back(path: Path) -> tuple[str, ...]:
 
 def _unfinished_folders(path: Path) -> list[Path]:
     """What a killed process left beside a store that it was replacing."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]+\.(partial|replaced)")
-    return [
-        folder
-        for folder in path.parent.glob(".*")
-        if pattern.fullmatch(folder.name) and folder.is_dir()
-    ]
+    return [folder for folder, _ in unfinished(path) if folder.is_dir()]
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
@@ -180,6 +185,7 @@ def _mend_list(store: Store) -> bool:
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise if a file is damaged that can neither be computed nor written again."""
+    require_plain_file(store.path / fmt.LOG, StoreError)
     for entry in damage:
         if concerns_list(entry) or not can_repair(entry, is_final=store.is_final):
             sha256 = None
@@ -201,30 +207,78 @@ def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int
     return blocks, tuple(store.ids[row] for row in rows)
 
 
-def _choose_aside(path: Path) -> Path:
-    """A new name beside the store."""
-    names = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-    return next(aside for name in names if not (aside := path.with_name(name)).exists())
+def _files_of(path: Path) -> list[str]:
+    """The names of all files in a store's folder."""
+    files = (file for file in path.rglob("*") if file.is_symlink() or file.is_file())
+    return [file.relative_to(path).as_posix() for file in files]
 
 
-def _retire_blocks(store: Store, blocks: Sequence[int], aside: Path | None) -> None:
-    """Make these blocks missing ones; their files go to `aside`, under their names."""
+def _set_aside(path: Path, names: Collection[str]) -> Path | None:
+    """Give files a second name in a folder beside the store, where they stay; None without files.
+
+    The store is not changed, and the names are on disk when this returns. So an interrupted repair
+    loses nothing, and a repeated one goes on in the same folder.
+    """
+    names = [name for name in names if (path / name).exists()]
+    if not names:
+        return None
+    numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+    asides = (path.with_name(name) for name in numbered)
+    aside = next(aside for aside in asides if _has_room(aside, path, names))
+    aside.mkdir(exist_ok=True)
+    with new_file(aside / ASIDE_NOTE, overwrite=True) as temporary:
+        temporary.write_text(f"What obygaze stores repair dropped or replaced in {path.name}.\n")
+    for name in names:
+        target = aside / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            try:
+                os.link(path / name, target)
+            except OSError:  # some file systems know no hard links
+                with new_file(target) as temporary:
+                    shutil.copyfile(path / name, temporary)
+    for folder in {path.parent, *(parent for name in names for parent in (aside / name).parents)}:
+        if folder.is_relative_to(path.parent):
+            sync_folder(folder)
+    return aside
+
+
+def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
+    """Whether a repair made this folder, and no other file of these names is in it.
+
+    Nor may it be a whole store, if these are none.
+    """
+    if not os.path.lexists(aside):
+        return True
+    if aside.is_symlink() or not (aside / ASIDE_NOTE).is_file():
+        return False
+    return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
+        sha256_of(path / name) == sha256_of(aside / name)
+        for name in names
+        if (aside / name).exists()
+    )
+
+
+def _retire_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
+    """Make these blocks missing ones; their files stay beside the store."""
+    path, shards = store.path, list[str]()
     for block in blocks:
-        assert aside is not None
-        retire_record(store, block, aside)
-        names = [fmt.shard_name(spec, block) for spec in store.specs]
-        staged = (store.path / fmt.STAGING).glob(f"{block:06d}.*")
-        names += [file.relative_to(store.path).as_posix() for file in staged]
-        for name in names:
-            (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(store.path / name, aside / name)
+        shards += [fmt.shard_name(spec, block) for spec in store.specs]
+        staged = (path / fmt.STAGING).glob(f"{block:06d}.*")
+        shards += [file.relative_to(path).as_posix() for file in staged]
+    aside = _set_aside(path, [*map(fmt.record_name, blocks), *shards])
+    for block in blocks:
+        retire_record(store, block)
+    for name in shards:
+        (path / name).unlink(missing_ok=True)
+    return aside
 
 
-def _reopen(
-    store: Store, damage: Sequence[Damage], blocks: Sequence[int], aside: Path | None
-) -> None:
-    """Replace a final store by an open one that has all its blocks but these."""
+def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Path | None:
+    """Replace a final store by an open one that has all its blocks but these.
+
+    A damaged one stays beside it.
+    """
     n, path = len(store), store.path
     source = np.zeros(n, np.intp)
     source[np.isin(np.arange(n) // store.block_rows, blocks)] = NO_SOURCE
@@ -233,39 +287,44 @@ def _reopen(
         probe = read_probe(store)
     except StoreError:
         probe = {}
-
-    def keep(replaced: Path) -> None:
-        if aside:
-            os.rename(replaced, aside)
-
-    with new_folder(path, overwrite=True, allow_missing=True, after_swap=keep) as folder:
+    with new_folder(path, overwrite=True, allow_missing=True) as folder:
         write_plan(folder, plan, store.attributes, probe)
-        require_plain_file(path / fmt.LOG, StoreError)
         if (path / fmt.LOG).exists():
             shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
         append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])
+        return _set_aside(path, _files_of(path)) if damage else None
 
 
-def _clear(path: Path, harmless: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove what killed writers left; recent files may belong to a running writer."""
-    cleared, left = [], []
+def _clear(
+    path: Path, harmless: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], Path | None]:
+    """Remove what killed writers left; recent files may belong to a running writer.
+
+    Other files, such as a shard that lost its record, stay beside the store, in the folder that
+    is returned.
+    """
+    cleared, left, unused = list[str](), list[str](), list[str]()
     for claim in Claims(path / fmt.CLAIMS).stale_files():
         claim.unlink(missing_ok=True)
         cleared.append(claim.relative_to(path).as_posix())
-    leftovers = [*(path / name for name in harmless), *_unfinished_folders(path)]
     # Read again: a file that belonged to no block may have been committed in the meantime.
     store = open_store(path)
     committed = set() if store.is_final else committed_files(store)
     now = file_system_time(path)
-    for leftover in leftovers:
-        name = os.path.relpath(leftover, path)
+    folders = [os.path.relpath(folder, path) for folder in _unfinished_folders(path)]
+    for name in (*harmless, *folders):
+        if name != "zarr.json":  # consolidated by somebody, and still the store's
+            with contextlib.suppress(FileNotFoundError):
+                is_old = now - _last_change(path / name) >= LEASE_S and name not in committed
+                (unused if is_old else left).append(name)
+    strays = [name for name in unused if not _WRITERS_FILE.match(name)]
+    aside = _set_aside(path, strays)
+    for name in unused:
+        leftover = path / name
         with contextlib.suppress(FileNotFoundError):
-            if now - _last_change(leftover) < LEASE_S or name in committed:
-                left.append(name)
-                continue
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-            cleared.append(name)
-    return tuple(cleared), tuple(left)
+    cleared += [name for name in unused if name not in strays]
+    return tuple(cleared), tuple(left), aside
 
 
 def _last_change(path: Path) -> float:

@@ -107,13 +107,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _find(self, path: str) -> Path | None:
         """The plain file that the path of a URL means; None if none may be given."""
         parts = [part for part in path.split("/") if part]
-        if any(part.startswith(".") or re.search(r"[\\:\0]", part) for part in parts):
+        if any(re.search(r"[\\:\0]", part) for part in parts):
             return None
         try:
             file = self.root.joinpath(*parts).resolve(strict=True)
-        except (OSError, RuntimeError):
+            inside = file.relative_to(self.root).parts
+        except (OSError, RuntimeError, ValueError):
             return None
-        return file if file.is_file() and self.root in file.parents else None
+        # A name or what a link leads to.
+        is_hidden = any(part.startswith(".") for part in (*parts, *inside))
+        return file if file.is_file() and not is_hidden else None
 
     def _begin(self, status: int, length: int, *headers: tuple[str, str]) -> None:
         self.send_response(status)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
@@ -72,6 +73,12 @@ def verify(address: Path | str) -> list[Damage]:
     }
     others = {name: sha256 for name, sha256 in checksums.items() if name not in shards}
     damage += _find_changed(location, others)
+    if isinstance(location, Folder):
+        try:
+            require_plain_file(location.path / fmt.LOG, StoreError)
+        except StoreError as problem:
+            reason = _brief(location, problem).removeprefix(fmt.LOG)
+            damage.append(Damage(fmt.LOG, None, (), f"it{reason}"))
     damage += _find_wrong_copies(location, [name for name in others if name.endswith("/zarr.json")])
     try:
         if store.is_final:

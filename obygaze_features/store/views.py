@@ -5,8 +5,6 @@ A view has only the rows that are done; `Store.status` and `Store.failures` say 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,15 +65,16 @@ def to_xarray(store: Store, arrays: Sequence[str] | None = None) -> xr.Dataset:
 
 
 class StoreDataset:
-    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is a row.
+    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
-    of workers may be forked or spawned.
+    of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then,
+    or if the blocks of its rows were written again.
 
     Parameters
     ----------
-    address
-        The store, as for `open_store`.
+    store
+        The store, or its address, as for `open_store`.
     array
         Its name.
     ids
@@ -86,36 +85,38 @@ class StoreDataset:
     ::
 
         dataset = open_store("stores/xclip.zarr").dataset("frames")
-        for batch in DataLoader(dataset, batch_size=64, num_workers=4):
+        for ids, frames in DataLoader(dataset, batch_size=64, num_workers=4):
             ...
     """
 
     def __init__(
-        self, address: Path | str, array: str = "native", ids: Sequence[str] | None = None
+        self, store: Store | Path | str, array: str = "native", ids: Sequence[str] | None = None
     ) -> None:
-        self.address, self.array = address, array
         self._opened: tuple[int, Store] | None = None
-        self._digest = ""
-        store = self._store()
-        self._digest = _digest_of(store)
+        if not isinstance(store, Store):
+            store = open_store(store)
+            self._opened = os.getpid(), store
+        self.address, self.array = store.location.address, array
         # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
             self._rows = store.rows_of(ids)
+        self._fingerprint = store.fingerprint(self._rows)
         self.__getitems__([])  # an unknown array raises here, not in a worker
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        """One row."""
-        row: NDArray[Any] = self.__getitems__([index])[0]
-        return row
+    def __getitem__(self, index: int) -> tuple[str, NDArray[Any]]:
+        """An id and its row."""
+        return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> NDArray[Any]:
-        """Several rows, as a data loader reads a batch."""
-        return self._store().read_rows(self.array, self._rows[np.asarray(indices, np.intp)])
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[str, NDArray[Any]]]:
+        """Several, as a data loader reads a batch."""
+        store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
+        values = store.read_rows(self.array, rows)
+        return [(store.ids[row], value) for row, value in zip(rows.tolist(), values, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -129,14 +130,9 @@ class StoreDataset:
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
             store = open_store(self.address)
-            if self._digest and self._digest != _digest_of(store):
+            if self._fingerprint != store.fingerprint(self._rows):
                 raise StoreUnreadable(
                     f"{store.where} was replaced since this dataset was made; make it again"
                 )
             self._opened = os.getpid(), store
         return self._opened[1]
-
-
-def _digest_of(store: Store) -> str:
-    text = json.dumps(store.attributes, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -43,6 +43,8 @@ from obygaze_features.video.bitstream import (
 
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
+MAX_BEYOND_S = 1.0
+"""A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 CACHE_FORMAT = 1
 _ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
 _FIELDS = ("codec", "container", "width", "height", "seconds", "why_slow")
@@ -96,7 +98,10 @@ class FrameIndex:
         return len(self.times)
 
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
-        """The numbers of the frames with ``start <= time < end``; `path` is for messages."""
+        """The numbers of the frames with ``start <= time < end``; `path` is for messages.
+
+        Raises `VideoError` if there are none, or if most of the clip is after the film's end.
+        """
         # Spans are written with few digits; frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
@@ -104,6 +109,12 @@ class FrameIndex:
             raise VideoError(
                 f"{path}: there is no frame from {0 if start is None else start:g} s to "
                 f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
+            )
+        begin = start or 0.0
+        if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - begin) / 2):
+            raise VideoError(
+                f"{path}: most of the clip ({begin:g} s to {end:g} s) is after the film's end: the "
+                f"film is {self.seconds:.3f} s long; correct the clip's end in the manifest"
             )
         return range(first, last)
 

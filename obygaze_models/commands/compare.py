@@ -76,13 +76,13 @@ def compare(
     notes += [note for comparison in compared.comparisons for note in comparison.notes]
     notes += compared.left_out
     warnings = [warning for run in results for warning in run.run.record.warnings]
-    synthetic = [warning for warning in warnings if warning.code == "synthetic"]
+    alarms = [warning for warning in warnings if warning.voids_scores]
     if as_json:
         echo_json(asdict(compared))
-        echo_warnings(synthetic)
+        echo_warnings(alarms)
     else:
         click.secho(fill(compared.headline(metric), 100), bold=True)
-        echo_warnings(synthetic)
+        echo_warnings(alarms)
         click.echo(f"\n{table}")
     # One line for the notes that begin alike, such as "left out".
     kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]

@@ -13,7 +13,7 @@ from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.warnings import RunWarning
 
 if TYPE_CHECKING:
-    from obygaze_models.explain.clips import Condition, Contribution, ExplainedClip
+    from obygaze_models.explain.clips import ExplainedClip
 
 __all__ = ["explain"]
 
@@ -181,35 +181,24 @@ def _describe_clip(clip: ExplainedClip) -> str:
 
 def _reasons(clip: ExplainedClip) -> list[str]:
     from obygaze_models.explain.clips import TreePath, WeightedSum
+    from obygaze_models.explain.parts import NOT_CONCEPTS, name_log_odds
 
     reasons = clip.explanation.why
     if isinstance(reasons, TreePath):
         shares = ", ".join(f"{share:.0%} {name}" for name, share in reasons.shares.items())
-        conditions = [_describe_condition(condition) for condition in reasons.conditions]
-        return [*conditions, f"  the training clips that end there: {shares}"]
+        sentences = [part.sentence("the store's clips") for part in reasons.conditions]
+        return [
+            *(f"  {text}" for text in sentences),
+            f"  the training clips that end there: {shares}",
+        ]
     if isinstance(reasons, WeightedSum):
-        rows = [(part.concept, part.amount) for part in _by_size(reasons.contributions)]
+        rows = [(part.concept, part.amount) for part in reasons.contributions]
         rows.append(("(intercept)", reasons.intercept))
         if reasons.residual is not None:
-            rows.append(("(not explained by concepts)", reasons.residual))
-        return [*_bars(rows), f"  together {reasons.logit:+.2f}: the logit of {reasons.label}"]
+            rows.append((f"({NOT_CONCEPTS})", reasons.residual))
+        kind = name_log_odds(list(clip.explanation.probabilities))
+        return [*_bars(rows), f"  together {reasons.logit:+.2f}: the {kind}"]
     return ["  this model gives no reasons"]
-
-
-def _describe_condition(condition: Condition) -> str:
-    bounds = [
-        f"{bound:.0f}% or {side}"
-        for bound, side in ((condition.low, "more"), (condition.high, "less"))
-        if bound is not None
-    ]
-    return (
-        f"  {condition.words}: more of it than in {condition.percentile:.0f}% of the store's "
-        f"clips; the tree asks for {' and '.join(bounds)}"
-    )
-
-
-def _by_size(contributions: tuple[Contribution, ...]) -> list[Contribution]:
-    return sorted(contributions, key=lambda part: -abs(part.amount))
 
 
 def _bars(rows: list[tuple[str, float]]) -> list[str]:

@@ -14,7 +14,7 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.text import for_shell, redact_url
+from obygaze_features.common.text import counted, for_shell, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import echo_warnings, verbose_option
 from obygaze_models.commands.compare import compare
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["models"]
 
 PARTLY_DONE = 3
-"""The exit code if a model has no scores."""
+"""The exit code if fits or tests were skipped."""
 
 
 @click.group()
@@ -71,8 +71,8 @@ def run(
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
     models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
-    interruption, and with --overwrite starts anew. Ends with exit code 3 if no fit of a model
-    succeeded. Prints the result first; where only some of the films are tested, it names them. An
+    interruption, and with --overwrite starts anew. Ends with exit code 3 if fits or tests were
+    skipped. Prints the result first; where only some of the films are tested, it names them. An
     EXPERIMENT is a TOML file; its paths are relative to it:
 
     \b
@@ -114,10 +114,14 @@ def run(
         echo_json(to_builtins(done.record))
     else:
         _echo_run(done, verbose=verbose)
-    if unscored := done.record.unscored:
+    if skipped := done.record.skipped:
+        if as_json:
+            echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
+        parts = counted(len(skipped), "fit or test was", "fits and tests were")
+        without = ", ".join(done.record.unscored)
         click.echo(
-            f"{', '.join(unscored)}: no fit succeeded, so without scores; "
-            f"{done.folder / RECORD} says why (skipped)",
+            f"{parts} skipped{f' (no scores of {without})' * bool(without)}; "
+            f"{done.folder / RECORD} says why",
             err=True,
         )
         click.get_current_context().exit(PARTLY_DONE)

@@ -103,7 +103,11 @@ def moments(
     import obygaze_features as of
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
-    from obygaze_features.common.files import refuse_to_overwrite, write_files
+    from obygaze_features.common.files import (
+        refuse_to_overwrite,
+        require_folder_name,
+        write_files,
+    )
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.experiments.run_folder import load_run
     from obygaze_models.explain.moments import find_moments
@@ -121,6 +125,8 @@ def moments(
         raise UsageError("-o, --frames and --figure need different files")
     for path in filter(None, (output, frames)):
         refuse_to_overwrite(path, overwrite=overwrite)
+    if elan:
+        require_folder_name(elan)
     if figure:
         check_figure_path(figure, overwrite=overwrite)
     elif film or timelines:

@@ -68,6 +68,7 @@ def train(
         estimator=estimator,
         concept=concept,
         overwrite=overwrite,
+        log=lambda line: click.echo(line, err=True),
     )
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
@@ -141,7 +142,7 @@ def predict(
 
     A run in place of MODEL needs no store: its held-out predictions are written, each clip's by
     the fits that were not trained on it, with the film's title, the annotators' level and
-    concepts, and the reasons where a model's parts add up.
+    concepts, and the concepts' parts in the log-odds where they add up.
 
     \b
     Examples:
@@ -227,7 +228,9 @@ def _write_held_out(
         echo_json([row.row() for row in rows])
     for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
         click.echo(line, err=as_json)
-    echo_warnings([warning for warning in run.warnings if warning.code in ("synthetic", "leak")])
+    echo_warnings(
+        [warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"]
+    )
 
 
 def _rows(predictions: Predictions) -> list[dict[str, object]]:

@@ -111,9 +111,9 @@ def reproduce(
         overwrite=overwrite,
         log=_progress(verbose=verbose),
     )
+    echo_warnings(reproduction.warnings)
     if as_json:
         echo_json({table.name: to_json_data(table) for table in reproduction.tables})
-        echo_warnings(reproduction.warnings)
     else:
         _echo_tables(reproduction, verbose=verbose)
     for need, rows in reproduction.needs.items():
@@ -121,7 +121,7 @@ def reproduce(
         click.secho(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
     if not as_json:
         cautions = [note for table in reproduction.tables for note in table.notes]
-        cautions = [note for note in cautions if verbose or note.code not in ("note", "synthetic")]
+        cautions = [n for n in cautions if verbose or not (n.code == "note" or n.voids_scores)]
         echo_warnings(cautions, heading="NOTE", verbose=verbose)
     ctx.exit(PARTLY_DONE if reproduction.empty else 0)
 
@@ -140,13 +140,12 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
-    """The result in a line a table, what limits it, and where to read on; then one table."""
+    """The result in a line a table, and where to read on; then one table."""
     from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
         click.secho(fill(summary(table), 100), bold=True)
-    echo_warnings(reproduction.warnings)
     named = [table.name for table in reproduction.tables if table.has_results]
     files = [f"{named[0] if len(named) == 1 else '*'}.txt: all protocols, guesses, intervals"]
     if reproduction.report:

@@ -23,6 +23,7 @@ from obygaze_models.estimators.classes import (
     Chance,
     as_logits,
     check_both,
+    check_layer,
     encode,
     find_classes,
     fit_temperature,
@@ -130,6 +131,7 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
 
         def normal(*shape: int, scale: float) -> Any:
+            check_layer(*shape)
             return torch.randn(shape, generator=generator) * scale
 
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from obygaze_features.errors import ExperimentError
 
 Array = NDArray[Any]
 Chance = int | np.random.RandomState | None
+MAX_WEIGHTS = 2**27
+"""Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
 
 
 def find_classes(y: Array) -> Array:
@@ -104,6 +107,15 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
         }
         estimator.set_params(**free)
     return estimator
+
+
+def check_layer(*shape: int) -> None:
+    """Raise where a layer has more weights than training has memory for."""
+    if math.prod(shape) > MAX_WEIGHTS:
+        raise ExperimentError(
+            f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
+            f"{MAX_WEIGHTS:,}); give fewer hidden units or heads"
+        )
 
 
 def reads_frames(estimator: Any) -> bool:

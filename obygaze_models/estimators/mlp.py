@@ -21,6 +21,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Chance,
     check_both,
+    check_layer,
     encode,
     find_classes,
     fit_temperature,
@@ -255,6 +256,7 @@ def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
     """Weights and then offsets, drawn as torch's own linear layer draws them."""
     import torch
 
+    check_layer(inputs + 1, outputs)
     bound = inputs**-0.5
     return torch.empty((inputs + 1) * outputs).uniform_(-bound, bound, generator=generator)
 

@@ -22,6 +22,7 @@ from obygaze_features.errors import ExperimentError, ObygazeError
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _OWN, _SKLEARN = "obygaze_models", "sklearn"
+_NOT_LOADED_BY_PLUGINS = {"__main__", "cli", "obygaze_features", _OWN}
 
 
 class PluginError(ExperimentError):
@@ -85,7 +86,7 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
     """The versions of the packages of an estimator and its parts, and digests of their files.
 
     Ours and scikit-learn are left out. Of a package without a version the digest still changes
-    with the file of the class, or of one that it inherits from.
+    with any of its files that are loaded.
     """
     provided = {package_of(plugin.path): plugin.package for plugin in plugins()}
     versions = {}
@@ -98,12 +99,30 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
             versions[name] = number
         else:
             versions |= {name: version(name) for name in packages_distributions().get(package, ())}
-        modules = {
-            base.__module__ for base in kind.__mro__ if package_of(base.__module__) == package
-        }
-        files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
-        if any(files):
-            content = b"".join(Path(file).read_bytes() for file in files if file)
+        files = _loaded_files(package)
+        if files:
+            content = b"".join(file.read_bytes() for file in files)
             digest = hashlib.sha256(content).hexdigest()
             versions[f"{kind.__module__}:{kind.__qualname__}"] = f"sha256 {digest[:16]}"
     return dict(sorted(versions.items()))
+
+
+def _loaded_files(package: str) -> list[Path]:
+    """The files of a package that are loaded.
+
+    A module in a plain folder has no package: its neighbours there, and theirs, count.
+    """
+    own, folder = _file_of(package), None
+    if own and not hasattr(sys.modules[package], "__path__") and "site-packages" not in own.parts:
+        folder = own.parent
+    packages = {package}
+    for name in {package_of(name) for name in sys.modules} - _NOT_LOADED_BY_PLUGINS:
+        if folder and (file := _file_of(name)) and folder in file.parents[:2]:
+            packages.add(name)
+    loaded = [_file_of(name) for name in list(sys.modules) if package_of(name) in packages]
+    return sorted({file for file in loaded if file})
+
+
+def _file_of(module: str) -> Path | None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file) if file and Path(file).is_file() else None

@@ -1,5 +1,7 @@
 """The estimators that an experiment can name. A new one: its file, and one line here.
 
+Another line in `obygaze_models.safe_classes` says what a saved one must be.
+
 Another package provides one by an entry point:
 ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
 scikit-learn classifier takes part as ``"package.module:Class"``.
@@ -13,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.common.text import first_line, unknown_name
@@ -180,7 +182,7 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
             "inherit from ClassifierMixin and BaseEstimator"
         )
-    parameters = {key: _make_part(value) for key, value in parameters.items()}
+    parameters = {key: _make_part(name, key, value) for key, value in parameters.items()}
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -245,9 +247,17 @@ def _is_class(value: Any) -> bool:
     return isinstance(value, str) and _CLASS.fullmatch(value) is not None
 
 
-def _make_part(value: Any) -> Any:
+def _make_part(name: str, key: str, value: Any) -> Any:
     """A part that is given as ``module:Class``; other values as they are."""
-    return load_class(value)() if _is_class(value) else value
+    if not _is_class(value):
+        return value
+    kind = load_class(value)
+    if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
+        raise ExperimentError(
+            f"estimator {name!r}: {key} names {value}, which is no scikit-learn estimator; give a "
+            "class that inherits from BaseEstimator, or a value"
+        )
+    return kind()
 
 
 def _validate(name: str, estimator: Any) -> None:

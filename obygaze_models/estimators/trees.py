@@ -62,6 +62,8 @@ class TreeArrays:
     def apply(self, Z: Array) -> Array:
         """The leaf of each clip, [N]."""
         columns = np.asarray(Z, dtype=np.float32)
+        if columns.shape[1] != self.width:
+            raise ExperimentError(f"a tree of {self.width} columns was given {columns.shape[1]}")
         nodes, rows = np.zeros(len(columns), dtype=np.int64), np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():
             parents = nodes[inside]

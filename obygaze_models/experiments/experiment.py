@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.files import require_readable
+from obygaze_features.common.files import describe_other_kind, require_readable
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
@@ -82,9 +82,10 @@ class Experiment:
         Folders of the labelled items and of their features. The features of several stores are
         concatenated, clip by clip.
     split
-        The manifest's fold column. Without one `leak-free`, `paper` and `split` deal the
-        labelled clips over ten folds, and `released` takes the authors' file for the task.
-        `leave-film-out` takes the clips that it has, and not its folds; `official` needs one.
+        The manifest's fold column. Without one `leak-free`, `paper` and `split` take the
+        manifest's only split; if it has none, or for ``""``, they deal the labelled clips over ten
+        folds. `released` takes the authors' file for the task. `leave-film-out` takes the clips
+        that it has, and not its folds; `official` needs one.
     positives, train_negatives
         The levels to tell apart in training and validation, by code or name.
     test_negatives
@@ -104,8 +105,8 @@ class Experiment:
         The array of frame features, read where an estimator takes sequences of frames.
     protocol
         ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
-        By default ``split`` if each fold of `split` is a film, so that every film is tested; else
-        ``leak-free``.
+        By default ``official`` if `split` is called so; ``split`` if each fold of it is a film, so
+        that every film is tested; else ``leak-free``.
     balance
         ``undersample``: draw as many training clips of each class as the smallest has;
         ``weights``: train on all clips, with classes weighted by the inverse of their size;
@@ -129,7 +130,9 @@ class Experiment:
         Location | tuple[Location, ...],
         Meta(description="a folder, an archive or a URL; for several: stores = [...]"),
     ]
-    split: Annotated[_Name | None, Meta(description="the name of a split")] = None
+    split: Annotated[
+        str | None, Meta(description='the name of a split, or "" to draw ten folds')
+    ] = None
     positives: Annotated[_Names, _levels('["S"]')] = ()
     train_negatives: Annotated[_Names, _levels('["HN"]')] = ()
     test_negatives: Annotated[
@@ -353,6 +356,8 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     """
     path = Path(path)
     require_readable(path, ExperimentError)
+    if other := describe_other_kind(path, "the TOML file of an experiment"):
+        raise ExperimentError(other)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:

@@ -1,8 +1,8 @@
 """Finished fits, kept in ``OUTPUT.partial`` until the run is complete, so that it can resume.
 
-Each fit is a folder that appears by one rename: what was killed before that is fitted again.
-``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of
-them differs, the run starts anew.
+The folder, and in it each fit, appears by one rename and survives a loss of power: what was killed
+before that is fitted again. ``partial.json`` says of which experiment, clips, folds and versions
+the fits are; where one of them differs, the run starts anew. Nothing else is resumed or removed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -19,20 +20,33 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import write_text
+from obygaze_features.common.files import (
+    check_format,
+    is_resumable,
+    new_folder,
+    parse_json,
+    remove_resumable,
+    sha256_of,
+    write_text,
+)
 from obygaze_features.common.text import counted
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import FitResult
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.experiments.fit import Fit
+from obygaze_models.model_header import digest_of
 from obygaze_models.protocols import Fold
 from obygaze_models.tasks import Task
 from obygaze_models.warnings import RunWarning
 
 __all__ = ["FinishedFits", "digest_of_clips"]
 
+FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
+_OWN = re.compile(r"partial\.json|[^/]+/[^/]+/(fit\.json|arrays\.npz|model/model[^/]*)")
+"""The files that a run writes."""
 
 
 class FinishedFits:
@@ -59,35 +73,50 @@ class FinishedFits:
         anew: bool = False,
     ) -> None:
         self.folder = output.with_name(f"{output.name}.partial")
-        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
-        self.count = 0
-        if anew:
+        header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        self._identity: dict[str, Any] = json.loads(json.dumps(header | dict(identity)))
+        self._log = log
+        self._kept: dict[str, str] = {}
+        if not is_resumable(self.folder, HEADER, _OWN.fullmatch):
+            return
+        changed = _differences(self._read_identity(), self._identity)
+        if changed and not anew:
+            log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
+        if changed or anew:
             self.discard()
-        if not self.folder.is_dir():
             return
-        with contextlib.suppress(OSError, ValueError):
-            earlier = json.loads((self.folder / HEADER).read_text(encoding="utf-8"))
-            if changed := _differences(earlier, self._identity):
-                log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
-                self.discard()
-                return
-            found = len(list(self.folder.glob(f"*/*/{FIT}")))
-            finished = counted(found, "finished fit is", "finished fits are")
-            log(f"Resuming: {finished} in {self.folder}.")
-            return
-        self.discard()
+        found = len(list(self.folder.glob(f"*/[!.]*/{FIT}")))
+        finished = counted(found, "finished fit is", "finished fits are")
+        log(f"Resuming: {finished} in {self.folder}.")
+
+    @property
+    def count(self) -> int:
+        """How many fits are kept."""
+        return len(self._kept)
 
     def load(self, model: str, task: Task, fold: Fold) -> FitResult | None:
-        """The result of a fit that is finished; None where it is not, or its files are damaged."""
-        folder = self.folder / model_folder(model, task, fold)
-        if not (folder / FIT).is_file():
+        """The result of a fit that is finished; None where it is not, or its files are damaged.
+
+        `StoreUnreadable` where the system cannot read them now: the fit may be whole.
+        """
+        place = model_folder(model, task, fold)
+        files = Folder(self.folder / place)
+        if not files.exists(FIT):
             return None
         try:
-            result = self._read(folder, model, task, fold)
-        except (OSError, ValueError, KeyError, TypeError, ExperimentError):
-            shutil.rmtree(folder)
+            record = json.loads(files.read(FIT))
+            if record.pop("sha256") != digest_of(record):
+                raise ValueError(f"the digest of {FIT} differs")
+            for name, digest in record["files"].items():
+                if sha256_at(files, name) != digest:
+                    raise ValueError(f"the digest of {name} differs")
+            result = self._read(files.path, record, model, task, fold)
+        except StoreUnreadable:
+            raise
+        except Exception:  # whatever damage causes
+            self._log(f"{files.where} is damaged; it is fitted again.")
             return None
-        self.count += 1
+        self._kept[place] = record["not_saved"]
         return result
 
     def keep(self, place: str, result: FitResult, about: Mapping[str, Any]) -> str:
@@ -95,21 +124,18 @@ class FinishedFits:
 
         One that failed is not kept: what was in its way may be gone when the run resumes.
         """
-        final = self.folder / place
-        if (final / FIT).is_file():
-            record = json.loads((final / FIT).read_text(encoding="utf-8"))
-            return str(record.get("not_saved", ""))
-        final.parent.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / HEADER).is_file():
-            write_text(self.folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
-        unfinished = final.with_name(f".{final.name}.{os.getpid()}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        record = self._write(unfinished, result, about)
-        shutil.rmtree(final, ignore_errors=True)  # a damaged one
-        os.rename(unfinished, final)
-        self.count += 1
-        return str(record.get("not_saved", ""))
+        if place not in self._kept:
+            if not self.folder.exists():
+                text = json.dumps(self._identity, indent=1) + "\n"
+                # Another process may make it at the same time.
+                with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
+                    write_text(folder / HEADER, text)
+            if self._read_identity() != self._identity:
+                raise OutputExists(f"another run writes {self.folder}; choose another output")
+            # One that is there is damaged, or of another process that does the same.
+            with new_folder(self.folder / place, overwrite=True, allow_missing=True) as folder:
+                self._kept[place] = self._write(folder, result, about)
+        return self._kept[place]
 
     def copy_models(self, names: Iterable[str], folder: Path) -> None:
         """Put saved models into the run folder: as links where the disk can, else as copies."""
@@ -121,10 +147,20 @@ class FinishedFits:
             )
 
     def discard(self) -> None:
-        """Remove all."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove all that a run wrote."""
+        remove_resumable(self.folder, _OWN.fullmatch)
 
-    def _write(self, folder: Path, result: FitResult, about: Mapping[str, Any]) -> dict[str, Any]:
+    def _read_identity(self) -> dict[str, Any]:
+        path, data = self.folder / HEADER, Folder(self.folder).read(HEADER)
+        try:
+            identity = parse_json(data, path, OutputExists)
+            return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
+        except OutputExists as problem:
+            raise OutputExists(
+                f"{problem}; move {self.folder} elsewhere, or choose another output"
+            ) from None
+
+    def _write(self, folder: Path, result: FitResult, about: Mapping[str, Any]) -> str:
         from obygaze_models.persistence import save_model
 
         fit, not_saved = result.fit, ""
@@ -143,14 +179,22 @@ class FinishedFits:
             "history": fit.history,
             "warnings": [asdict(warning) for warning in fit.warnings],
             "not_saved": not_saved,
+            "files": {
+                path.relative_to(folder).as_posix(): sha256_of(path)
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+            },
         }
-        (folder / FIT).write_text(json.dumps(record), encoding="utf-8")
-        return record
+        record = json.loads(json.dumps(record))  # as it will be read, for its digest
+        write_text(folder / FIT, json.dumps(record | {"sha256": digest_of(record)}))
+        return not_saved
 
-    def _read(self, folder: Path, model: str, task: Task, fold: Fold) -> FitResult:
+    @staticmethod
+    def _read(
+        folder: Path, record: Mapping[str, Any], model: str, task: Task, fold: Fold
+    ) -> FitResult:
         from obygaze_models.persistence import load_model
 
-        record = json.loads((folder / FIT).read_text(encoding="utf-8"))
         with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
             seen, table = arrays["seen"], arrays["table"]
         estimator = None if record["not_saved"] else load_model(folder / MODEL)[0]

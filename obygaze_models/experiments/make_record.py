@@ -49,7 +49,7 @@ from obygaze_models.metrics import TREC
 from obygaze_models.protocols import BALANCED_PROTOCOLS, FILM_CLIPS, Fold
 from obygaze_models.stores import store_fingerprint
 from obygaze_models.tasks import Task, official_measure, uses_external_data
-from obygaze_models.warnings import synthetic_warnings
+from obygaze_models.warnings import origin_warnings
 
 __all__ = ["about_features", "about_model", "describe_films", "make_record"]
 
@@ -93,7 +93,7 @@ def make_record(
         warnings=warnings_of_run(
             experiment,
             manifest,
-            attributes["backbone"],
+            attributes,
             plan,
             joined,
             evaluation,
@@ -195,9 +195,12 @@ def library_versions(experiment: Experiment) -> dict[str, str]:
     """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
     names = ("obygaze", "numpy", "scikit-learn", "torch")
     versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
+    estimators = []
     for spec in experiment.learners.values():
         with suppress(PluginError):  # of which each fit tells
-            versions |= plugin_versions(make_estimator(spec.name, spec.options))
+            estimators.append(make_estimator(spec.name, spec.options))
+    for estimator in estimators:  # once all of their modules are loaded
+        versions |= plugin_versions(estimator)
     return versions
 
 
@@ -240,7 +243,7 @@ def about_model(
         "seen": seen,
         "footage": footage_of(manifest.items, seen),
         "warnings": [
-            asdict(warning) for warning in synthetic_warnings(manifest.items, features["backbone"])
+            asdict(warning) for warning in origin_warnings(manifest.items, store.attributes)
         ],
     }
 

@@ -33,6 +33,10 @@ RELEASED = {
     frozenset({"EN", "HN", "S"}): "02_ENHN_S",
 }
 RELEASED_CONCEPTS = "02_EN_HN_S"
+NEED_FOLDS = (None, "leak-free", "paper", "split")
+"""The protocols that go by a fold column, and draw one where the manifest has none."""
+OFFICIAL = "official"
+"""The name of the split, and of the protocol, of a benchmark's own sets."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Plan:
     ids: frozenset[str] | None = None
     runs: RunSet | None = None
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    note: str = ""
+    """Which split was taken where the experiment names none."""
 
     def join(
         self,
@@ -101,13 +107,15 @@ class Plan:
 
 
 def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
-    """The experiment's protocol; without one ``split`` where each fold is a film, else
-    ``leak-free``.
+    """The experiment's protocol; by default ``official`` for a benchmark's sets, ``split`` where
+    each fold is a film, else ``leak-free``.
     """
     if experiment.protocol is not None:
         return experiment.protocol
-    if experiment.split is None:
+    if not experiment.split:
         return "leak-free"
+    if experiment.split == OFFICIAL and experiment.balance is None:
+        return "official"
     films = dict(zip(manifest.ids, manifest.items.films, strict=True))
     fold_of = manifest.split(experiment.split).fold_of
     pairs = {(fold, films.get(clip, "")) for clip, fold in fold_of.items()}
@@ -118,6 +126,11 @@ def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
 
 def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
     """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
+    if experiment.split is None and experiment.protocol in NEED_FOLDS and manifest.split_names:
+        split_name = _only_split(experiment, manifest)
+        plan = make_plan(replace(experiment, split=split_name), manifest, problems)
+        note = f"folds of {split_name}, the only split of {manifest.name}; protocol {plan.protocol}"
+        return replace(plan, note=note)
     name = choose_protocol(experiment, manifest)
     if name == "released":
         return _released(experiment, manifest, problems)
@@ -127,7 +140,7 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             raise ExperimentError(
                 f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
             )
-        split = manifest.split(experiment.split) if experiment.split is not None else None
+        split = manifest.split(experiment.split) if experiment.split else None
         films = sorted(set(manifest.items.films))
         number = {film: fold for fold, film in enumerate(films)}
         fold_of = {
@@ -137,13 +150,13 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         if split is None:
             return Plan(name, "", fold_of, len(films) - 1)
         return Plan(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
-    if name == "official" and experiment.split is None:
+    if name == "official" and not experiment.split:
         raise ExperimentError(
             f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
-    if experiment.split is not None:
+    if experiment.split:
         split = manifest.split(experiment.split)
     else:
         split = stratified(
@@ -161,6 +174,18 @@ def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     return Plan(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
 
 
+def _only_split(experiment: Experiment, manifest: Manifest) -> str:
+    """The name of the manifest's split; `ExperimentError` if it has several."""
+    first, *others = manifest.split_names
+    if others:
+        raise ExperimentError(
+            f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
+            f'{", ".join(manifest.split_names)}. Name one, such as split = "{first}", or draw ten '
+            'new folds with split = ""'
+        )
+    return first
+
+
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
     """The authors' runs where there are any for the split; else what their concepts do.
 
@@ -168,7 +193,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     trains. Their bottlenecks are trained once, on all folds but the last (of which the last but
     one is called validation here). Clips without a media file are left out, as their code does.
     """
-    if experiment.split not in (None, *RELEASED.values(), RELEASED_CONCEPTS):
+    if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(
             f"{experiment.split} is not a split of the authors; leave split out, or take "
             f"the protocol 'split' for it"

@@ -56,6 +56,52 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the record: its fields are the keys of the file."""
 
 
+class _Estimator(_Part, frozen=True, kw_only=True):
+    """An estimator with options."""
+
+    name: str
+
+
+class _Settings(_Part, frozen=True, kw_only=True):
+    """Of an experiment's settings, what is read by its key."""
+
+    name: str
+    manifest: str
+    store: str | list[str]
+    positives: list[str]
+    train_negatives: list[str]
+    test_negatives: list[list[str]]
+    levels: list[str]
+    concepts: list[str]
+    array: str
+    pooling: str | None
+    estimators: list[str | _Estimator]
+    seed: int
+    balance: str | None = None
+    frames: str | None = None
+
+
+class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "scikit-learn"}):
+    """The libraries that a report names."""
+
+    obygaze: str
+    scikit_learn: str
+    torch: str
+
+
+class _Config(_Part, frozen=True, kw_only=True):
+    """Of a backbone's configuration, what is read by its key."""
+
+    vision_config: dict[str, Any] = {}
+
+
+class _Backbone(_Part, frozen=True, kw_only=True):
+    """Of a store's backbone, what is read by its key."""
+
+    name: str
+    config: _Config = _Config()
+
+
 class ManifestRecord(_Part, frozen=True, kw_only=True):
     """The labelled items. `levels` has the name of each level's code."""
 
@@ -77,6 +123,9 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
     preprocessing: dict[str, Any]
     precision: str
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        _check(self.backbone, _Backbone, "backbone")
 
 
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -300,6 +349,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     balance: str = ""
     sha256: str = ""
 
+    def __post_init__(self) -> None:
+        _check(self.experiment, _Settings, "experiment")
+        _check(self.versions, _Versions, "versions")
+
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
         tasks = list(dict.fromkeys(fit.task for fit in self.fits))
@@ -331,6 +384,14 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
         )
     return convert(content, RunRecord, path, f"run it again with: {MAKE}")
+
+
+def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
+    """Raise where an object that is kept as it is lacks a key that is read, or has another type."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        raise ValueError(f"{problem} in `{key}`") from None
 
 
 def write_record(folder: Path, record: RunRecord) -> None:

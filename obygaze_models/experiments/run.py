@@ -46,7 +46,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.protocols import Fold
 from obygaze_models.stores import open_stores
-from obygaze_models.tasks import levels_of
+from obygaze_models.tasks import Task, levels_of
 
 __all__ = ["run_experiment"]
 
@@ -96,6 +96,8 @@ def run_experiment(
         outside = [model for path in experiment.predictions for model in read_outside(path)]
         _check_names(experiment, [model.name for model in outside])
         plan = make_plan(experiment, manifest, problems)
+        if plan.note:
+            log(f"{experiment.name}: {plan.note}")
         experiment = replace(experiment, protocol=plan.protocol)
         tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
         wanted = levels_of(tasks, manifest.labels(experiment.labels))
@@ -120,6 +122,11 @@ def run_experiment(
         results: list[FitResult] = []
         progress = _Progress(log)
 
+        def load(model: str, task: Task, fold: Fold) -> FitResult | None:
+            result = fits.load(model, task, fold)
+            progress.resumed += result is not None
+            return result
+
         def keep(result: FitResult, total: int) -> None:
             progress.advance(total)
             place = model_folder(result.model, result.task, result.fold)
@@ -143,7 +150,7 @@ def run_experiment(
                 lambda problem: folds[problem.train.name],
                 experiment.learners,
                 outside=outside,
-                finished=fits.load,
+                finished=load,
                 on_result=keep,
                 memo=memo,
                 balance=experiment.balance,
@@ -208,19 +215,25 @@ def _tested_films(
 
 
 class _Progress:
-    """Lines about the fits done and the time left, where no bar is shown."""
+    """Lines about the fits done and the time left, where no bar is shown.
+
+    `resumed` counts those of an interrupted run, which took no time in this one.
+    """
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._begin = self._last = time.monotonic()
-        self.done = self.total = 0
+        self.done = self.total = self.resumed = 0
 
     def advance(self, total: int) -> None:
         self.done, self.total, now = self.done + 1, total, time.monotonic()
+        if self.done == self.resumed:
+            self._begin = now
+            return
         if sys.stderr.isatty() or now - self._last < LINE_EVERY_S or self.done == total:
             return
         self._last = now
-        left = (now - self._begin) / self.done * (total - self.done)
+        left = (now - self._begin) / (self.done - self.resumed) * (total - self.done)
         self._log(f"{self.done} of {total} fits, about {_minutes(left)} left")
 
 

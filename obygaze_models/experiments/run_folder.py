@@ -30,10 +30,12 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import for_shell, join_some, unknown_name
+from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.store import Store
+from obygaze_features.store.remote import is_url
 from obygaze_models.dataset import Join
 from obygaze_models.decoding import convert, read_lines
 from obygaze_models.experiments.check_results import check_results
@@ -61,6 +63,7 @@ __all__ = [
     "MeanPredictions",
     "Results",
     "Run",
+    "annotated_clips",
     "average_over_fits",
     "format_clips",
     "format_lines",
@@ -208,7 +211,7 @@ class Run:
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
             saved = [line for line in saved if line[kind] == (name or names[0])]
-        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        opened = self._open_stores(store)
         parts = []
         for line in saved:
             tested = dict.fromkeys(
@@ -234,8 +237,18 @@ class Run:
         """The moments of films in the test clips: `find_moments` of `frames`, with its options."""
         from obygaze_models.explain.moments import find_moments
 
-        opened = open_stores(self.record.experiment["store"] if store is None else store)
+        opened = self._open_stores(store)
         return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
+
+    def _open_stores(self, store: StoreLike | None) -> Store:
+        """Open the stores given, or else those that the run names, if they are on this machine."""
+        recorded = as_list(self.record.experiment["store"])
+        if store is None and (urls := [address for address in recorded if is_url(address)]):
+            raise ExperimentError(
+                f"{self.folder}: its features are behind a URL ({redact_url(urls[0])}), which a "
+                "file must not choose; if you trust it, give it as store="
+            )
+        return open_stores([*recorded] if store is None else store)
 
     @cached_property
     def _results(self) -> Results:
@@ -312,11 +325,16 @@ def read_results(folder: Path) -> Results:
     return Results(run, clips, predictions, explained)
 
 
+class _FactsWarning(msgspec.Struct):
+    subject: str
+    text: str
+
+
 class _Facts(msgspec.Struct):
     """Of what a fit recorded, what the report reads."""
 
     skipped: dict[str, str] = {}
-    warnings: list[dict[str, str]] = []
+    warnings: list[_FactsWarning] = []
 
 
 class _SavedModel(msgspec.Struct):
@@ -362,6 +380,27 @@ def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
+    """All clips that `labels` has by id, in the manifest's order, as if no run had used them."""
+    titles = film_titles(manifest)
+    return {
+        item.id: Clip(
+            id=item.id,
+            film=item.film,
+            title=titles.get(item.film, item.film),
+            media=item.media,
+            start=item.start,
+            end=item.end,
+            level=labels.level_of[item.id],
+            concepts=labels.concepts_of[item.id],
+            fold=None,
+            used="",
+        )
+        for item in manifest
+        if item.id in labels.level_of
+    }
+
+
 def format_clips(
     manifest: Manifest,
     labels: LabelSet,
@@ -380,28 +419,19 @@ def format_clips(
     task_levels
         The levels that the run's tasks ask for.
     """
-    titles = film_titles(manifest)
     reasons = dict.fromkeys(join.without_fold, "no fold")
     reasons |= dict.fromkeys(join.without_features, "no features")
     columns: dict[str, list[str]] = {name: [] for name in _CLIP_COLUMNS}
-    for item in manifest:
-        level = labels.level_of.get(item.id)
-        if level is None:
-            continue
-        row = {
-            "id": item.id,
-            "film": item.film,
-            "title": titles.get(item.film, item.film),
-            "media": item.media,
-            "start": "" if item.start is None else repr(item.start),
-            "end": "" if item.end is None else repr(item.end),
-            "level": level,
-            "concepts": "|".join(labels.concepts_of[item.id]),
-            "fold": str(fold_of.get(item.id, "")),
-            "used": reasons.get(item.id, "") if level in task_levels else "not in the task",
+    for clip in annotated_clips(manifest, labels).values():
+        row = vars(clip) | {
+            "start": "" if clip.start is None else repr(clip.start),
+            "end": "" if clip.end is None else repr(clip.end),
+            "concepts": "|".join(clip.concepts),
+            "fold": str(fold_of.get(clip.id, "")),
+            "used": reasons.get(clip.id, "") if clip.level in task_levels else "not in the task",
         }
-        for name, value in row.items():
-            columns[name].append(value)
+        for name, column in columns.items():
+            column.append(row[name])
     return format_table({**columns})
 
 

@@ -19,7 +19,7 @@ from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.leaks import Leak
 from obygaze_models.model_card import unreliable_concepts
 from obygaze_models.protocols import Fold
-from obygaze_models.warnings import RunWarning, synthetic_warnings
+from obygaze_models.warnings import RunWarning, origin_warnings
 
 __all__ = ["warnings_of_run"]
 
@@ -30,7 +30,7 @@ SHOWN = 10
 def warnings_of_run(
     experiment: Experiment,
     manifest: Manifest,
-    backbone: Mapping[str, Any],
+    store: Mapping[str, Any],
     plan: Plan,
     joined: Join,
     evaluation: Evaluation,
@@ -40,9 +40,11 @@ def warnings_of_run(
     *,
     official: bool,
 ) -> list[RunWarning]:
-    """All of them; `leaked` is by task, `official` is whether the task has an official measure."""
+    """All of them; `store` has its attributes, `leaked` is by task, `official` is whether the task
+    has an official measure.
+    """
     return [
-        *_warnings(manifest, backbone, evaluation, leaked),
+        *_warnings(manifest, store, evaluation, leaked),
         *(_without_features(plan, joined) if official else []),
         *_concept_warnings(experiment, plan, models),
         *_balance_warnings(experiment),
@@ -55,12 +57,12 @@ def warnings_of_run(
 
 def _warnings(
     manifest: Manifest,
-    backbone: Mapping[str, Any],
+    store: Mapping[str, Any],
     evaluation: Evaluation,
     leaked: Mapping[str, Sequence[Leak]],
 ) -> list[RunWarning]:
     """What a reader must know before any score."""
-    warnings = synthetic_warnings(manifest.items, backbone)
+    warnings = origin_warnings(manifest.items, store)
     for task, leaks in leaked.items():
         tests = dict.fromkeys(leak.test for leak in leaks)
         warnings += [_leak_warning(test, evaluation.folds[task], leaks) for test in tests]

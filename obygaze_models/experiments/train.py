@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def train_model(
     estimator: str | None = None,
     concept: str | None = None,
     overwrite: bool = False,
+    log: Callable[[str], None] = lambda _: None,
 ) -> TrainedModel:
     """Train one estimator of an experiment on all its labelled clips.
 
@@ -89,6 +91,8 @@ def train_model(
         Which of its concepts, where it has several; by default the first.
     overwrite
         Replace an earlier model.
+    log
+        Called with a line about the split that was taken.
     """
     learners = experiment.learners
     name = estimator or next(iter(learners))
@@ -107,6 +111,8 @@ def train_model(
         )
     task = problems[chosen].train
     plan = make_plan(experiment, manifest, [problems[chosen]])
+    if plan.note:
+        log(f"{experiment.name}: {plan.note}")
     wanted = levels_of([task], manifest.labels(experiment.labels))
     data, joined = plan.join(experiment, manifest, store, wanted)
     labels = task.labels(data)

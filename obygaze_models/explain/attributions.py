@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +27,8 @@ __all__ = [
     "join_steps",
     "logit_gradients",
     "logits",
+    "trace_path",
+    "tree_of",
 ]
 
 Array = NDArray[Any]
@@ -51,10 +54,10 @@ class Condition:
     concept
         Its name.
     percentile
-        The percentage of clips that measure less of the concept than this clip.
+        The percentage of clips that measure less of the concept than this clip; ties count half.
     low, high
-        The path needs this percentile or a higher one; this or a lower one. None where it asks
-        no such question.
+        The path needs a higher percentile than this; a lower one. None where it asks no such
+        question.
     """
 
     concept: str
@@ -64,10 +67,31 @@ class Condition:
 
     @property
     def words(self) -> str:
-        """Such as "with Body"."""
-        if self.low is not None and self.high is not None:
-            return f"some {self.concept}"
-        return f"{'without' if self.low is None else 'with'} {self.concept}"
+        """Such as "enough Body": of the tree's threshold, which may be a high or a low one."""
+        parts = ["enough"] * (self.low is not None) + ["not too much"] * (self.high is not None)
+        return f"{', '.join(parts)} {self.concept}"
+
+    @property
+    def whole(self) -> tuple[int, int | None, int | None]:
+        """Percentile, low and high in whole numbers; bounds outwards, so that they agree."""
+        return (
+            round(self.percentile),
+            None if self.low is None else math.floor(self.low),
+            None if self.high is None else math.ceil(self.high),
+        )
+
+    def sentence(self, clips: str) -> str:
+        """The words with the numbers, `clips` being what the percentages are of."""
+        percentile, low, high = self.whole
+        bounds = [
+            f"{bound}% or {side}"
+            for bound, side in ((low, "more"), (high, "less"))
+            if bound is not None
+        ]
+        return (
+            f"{self.words}: more of it than in {percentile}% of {clips}; "
+            f"the tree asks for {' and '.join(bounds)}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +128,7 @@ class Attribution:
     intercept: Array | None = None
     residual: Array | None = None
     logit: Array | None = None
-    steps: list[list[Step]] | None = None
+    steps: Sequence[Sequence[Step]] | None = None
     leaves: list[int] | None = None
 
     @property
@@ -142,9 +166,13 @@ def attribute(
     names = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
     if isinstance(model, ConceptBottleneck | HybridBottleneck):
         measured = model.concept_scores(X)
-        tree = as_tree(model.head_)
+        tree = tree_of(model)
         if tree is not None:
-            return _paths(tree, measured, model.concept_names(), names[-1:] * len(X))
+            concepts = model.concept_names()
+            paths = [trace_path(tree, scores, concepts) for scores in measured]
+            steps, leaves = [path for path, _ in paths], [leaf for _, leaf in paths]
+            labels = names[-1:] * len(X)
+            return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
         if not hasattr(model.head_, "coef_"):
             return None  # another kind of head has no parts to show
         return _sums(model, measured, X, names)
@@ -153,55 +181,67 @@ def attribute(
     return None
 
 
+def tree_of(model: Any) -> TreeArrays | None:
+    """The tree of a bottleneck; None for another model."""
+    is_bottleneck = isinstance(model, ConceptBottleneck | HybridBottleneck)
+    return as_tree(model.head_) if is_bottleneck else None
+
+
+def trace_path(
+    tree: TreeArrays, scores: Array, concepts: Sequence[str]
+) -> tuple[tuple[Step, ...], int]:
+    """The questions of a tree to a clip with these scores [K], and its leaf."""
+    compared = _as_compared(scores)
+    steps, node = [], 0
+    while tree.left[node] != -1:
+        column, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        above = bool(compared[column] > threshold)
+        steps.append(Step(concepts[column], float(scores[column]), threshold, above))
+        node = int(tree.right[node] if above else tree.left[node])
+    return tuple(steps), node
+
+
 def join_steps(
-    steps: Sequence[Step], concepts: Sequence[str], values: Array
+    steps: Sequence[Step], concepts: Sequence[str], values: Array, row: int
 ) -> tuple[Condition, ...]:
     """A condition for each concept that a path asks about, in the order of its first question.
 
     Parameters
     ----------
     steps
-        The path of a clip.
+        The path of a clip. Its answers hold where a file has rounded the numbers.
     concepts, values
-        The scores of the clips that the percentiles are of, [N, K], and their columns' names.
+        The scores of the clips that the percentiles are of, of one computation, [N, K], and
+        their columns' names.
+    row
+        The clip's.
     """
     by_concept: dict[str, list[Step]] = {}
     for step in steps:
         by_concept.setdefault(step.concept, []).append(step)
     conditions = []
     for concept, asked in by_concept.items():
-        scores = values[:, concepts.index(concept)]
-        bounds = [
-            [step.threshold for step in asked if step.above is above] for above in (True, False)
-        ]
-        low, high = (
-            None if not thresholds else 100 * float((scores <= choose(thresholds)).mean())
-            for thresholds, choose in zip(bounds, (max, min), strict=True)
+        scores = _as_compared(values[:, concepts.index(concept)])
+        less, up_to = ((scores < scores[row]).sum(), (scores <= scores[row]).sum())
+        counts = [(step.above, (scores <= step.threshold).sum()) for step in asked]
+        lows = [min(count, less) for above, count in counts if above]
+        highs = [max(count, up_to) for above, count in counts if not above]
+        percentile, low, high = (
+            None if count is None else 100 * float(count) / len(scores)
+            for count in ((less + up_to) / 2, max(lows, default=None), min(highs, default=None))
         )
-        percentile = 100 * float((scores < asked[0].value).mean())
+        assert percentile is not None
         conditions.append(Condition(concept, percentile, low, high))
     return tuple(conditions)
 
 
+def _as_compared(scores: Array) -> Array:
+    """As a tree compares them with its thresholds, which have 64 bits."""
+    return scores.astype(np.float32).astype(np.float64)
+
+
 def _names(bank: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in bank.get_feature_names_out())
-
-
-def _paths(
-    head: TreeArrays, measured: Array, names: tuple[str, ...], labels: list[str]
-) -> Attribution:
-    columns = measured.astype(np.float32)  # as the tree compares
-    paths, leaves = [], []
-    for row in range(len(columns)):
-        steps, node = [], 0
-        while head.left[node] != -1:
-            column, threshold = int(head.feature[node]), float(head.threshold[node])
-            above = bool(columns[row, column] > threshold)
-            steps.append(Step(names[column], float(measured[row, column]), threshold, above))
-            node = int(head.right[node] if above else head.left[node])
-        paths.append(steps)
-        leaves.append(node)
-    return Attribution("path", names, labels, measured, steps=paths, leaves=leaves)
 
 
 def _sums(

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
-from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.attributions import (
     Attribution,
     Condition,
     Step,
     attribute,
     join_steps,
+    trace_path,
+    tree_of,
 )
 from obygaze_models.inference import check_features, features_of
 from obygaze_models.persistence import load_model
@@ -34,6 +35,7 @@ __all__ = [
     "WeightedSum",
     "explain_clip",
     "explain_clips",
+    "explain_rows",
     "load_bank",
     "nearest_clips",
 ]
@@ -63,7 +65,7 @@ class WeightedSum:
     label
         The class of the logit.
     contributions
-        One for each concept, in the bank's order.
+        One for each concept, the largest first.
     intercept
         The logit of a clip with 0 on all concepts.
     residual
@@ -83,7 +85,7 @@ class WeightedSum:
 class TreePath:
     """A clip's path from the root, and the shares of the classes in its last node.
 
-    `conditions` are the same questions joined by concept; none without clips to compare with.
+    `conditions` are the same questions joined by concept.
     """
 
     steps: tuple[Step, ...]
@@ -112,35 +114,50 @@ class Explanation:
     why: WeightedSum | TreePath | None
 
 
-def explain_clip(
-    model: Any,
-    x: Array,
-    *,
-    classes: Sequence[str] | None = None,
-    compared: Array | None = None,
-) -> Explanation:
-    """Explain a model's prediction of a clip.
+def explain_clip(model: Any, x: Array, *, classes: Sequence[str] | None = None) -> Explanation:
+    """Explain a model's prediction of a clip x [D] alone; see `explain_rows`."""
+    return explain_rows(model, np.asarray(x)[None], [0], classes=classes)[0]
+
+
+def explain_rows(
+    model: Any, X: Array, rows: Sequence[int], *, classes: Sequence[str] | None = None
+) -> list[Explanation]:
+    """Explain a model's predictions of some clips.
 
     Parameters
     ----------
     model
         A fitted estimator that reads features.
-    x
-        The features of the clip [D].
+    X
+        The features of all clips that a tree's percentiles are of, [N, D].
+    rows
+        The clips to explain.
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
-    compared
-        The features of the clips that a tree's percentiles are of, [N, D].
     """
-    X = np.asarray(x)[None]
-    probabilities = model.predict_proba(X)[0]
     labels = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
-    attribution = attribute(model, X, classes=classes)
-    return Explanation(
-        labels[int(probabilities.argmax())],
-        dict(zip(labels, map(float, probabilities), strict=True)),
-        None if attribution is None else _first_clip(attribution, model, labels, compared),
-    )
+    whys: list[WeightedSum | TreePath | None]
+    if (tree := tree_of(model)) is None:
+        X = X[list(rows)]
+        probabilities = model.predict_proba(X)
+        attribution = attribute(model, X, classes=classes)
+        whys = [
+            None if attribution is None else _weighted_sum(attribution, row)
+            for row in range(len(X))
+        ]
+    else:
+        # All at once: the scores of clips computed apart differ in their last bits.
+        scores, concepts = model.concept_scores(X), model.concept_names()
+        probabilities, whys = model.predict_proba(X)[list(rows)], []
+        for row in rows:
+            steps, leaf = trace_path(tree, scores[row], concepts)
+            shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
+            conditions = join_steps(steps, concepts, scores, row)
+            whys.append(TreePath(steps, conditions, leaf, shares))
+    return [
+        Explanation(labels[int(own.argmax())], dict(zip(labels, map(float, own), strict=True)), why)
+        for own, why in zip(probabilities, whys, strict=True)
+    ]
 
 
 def nearest_clips(
@@ -202,14 +219,14 @@ def explain_clips(
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
     opened.rows_of(ids)  # an unknown id is an error
-    is_tree = as_tree(getattr(fitted, "head_", None)) is not None
-    stored, features = features_of(about, opened, opened.ids if nearest or is_tree else ids)
+    everything = nearest or tree_of(fitted) is not None
+    stored, features = features_of(about, opened, opened.ids if everything else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
+    rows = {clip: row_of[clip] for clip in ids}
+    explanations = explain_rows(fitted, features, [*rows.values()], classes=about.get("classes"))
     explained = []
-    for clip in dict.fromkeys(ids):
-        x = features[row_of[clip]]
-        explanation = explain_clip(fitted, x, classes=about.get("classes"), compared=features)
-        similar = nearest_clips(x, stored, features, nearest + 1)
+    for (clip, row), explanation in zip(rows.items(), explanations, strict=True):
+        similar = nearest_clips(features[row], stored, features, nearest + 1)
         others = tuple(neighbour for neighbour in similar if neighbour.id != clip)
         explained.append(ExplainedClip(clip, explanation, others[:nearest]))
     return explained
@@ -228,30 +245,21 @@ def load_bank(folder: Path, about: dict[str, Any]) -> Any:
     return bank
 
 
-def _first_clip(
-    attribution: Attribution, model: Any, labels: list[str], compared: Array | None
-) -> WeightedSum | TreePath:
-    if attribution.steps is not None and attribution.leaves is not None:
-        leaf, tree = attribution.leaves[0], as_tree(model.head_)
-        assert tree is not None
-        shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
-        steps = tuple(attribution.steps[0])
-        conditions: tuple[Condition, ...] = ()
-        if compared is not None:
-            conditions = join_steps(steps, attribution.concepts, model.concept_scores(compared))
-        return TreePath(steps, conditions, leaf, shares)
+def _weighted_sum(attribution: Attribution, row: int) -> WeightedSum:
     assert attribution.weights is not None
     assert attribution.logit is not None
     assert attribution.intercept is not None
-    contributions = tuple(
+    contributions = [
         Contribution(name, value, weight, value * weight)
         for name, value, weight in zip(
             attribution.concepts,
-            attribution.values[0].tolist(),
-            attribution.weights[0].tolist(),
+            attribution.values[row].tolist(),
+            attribution.weights[row].tolist(),
             strict=True,
         )
-    )
-    label, logit = attribution.labels[0], float(attribution.logit[0])
-    residual = None if attribution.residual is None else float(attribution.residual[0])
-    return WeightedSum(label, contributions, float(attribution.intercept[0]), residual, logit)
+    ]
+    contributions.sort(key=lambda part: -abs(part.amount))
+    label, logit = attribution.labels[row], float(attribution.logit[row])
+    intercept = float(attribution.intercept[row])
+    residual = None if attribution.residual is None else float(attribution.residual[row])
+    return WeightedSum(label, tuple(contributions), intercept, residual, logit)

@@ -72,7 +72,10 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
                 limits=(0.0, round_up(max(map(max, shares.values())))),
                 percent=True,
             ),
-            html("How often annotators marked each concept, by level of the clip."),
+            html(
+                "How often annotators marked each concept, by level of the clip{}.",
+                "" if run.counts_all else ", in the clips used here",
+            ),
         )
     ]
     if detected := _detected(head):

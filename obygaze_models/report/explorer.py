@@ -16,6 +16,7 @@ from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.report.citations import citation
 from obygaze_models.report.explorer_reasons import explanations, number_column
 from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
 from obygaze_models.report.glossary import concept_meanings
@@ -92,6 +93,7 @@ def explorer_data(
                 "about": PROTOCOLS[run.protocol],
                 "clips": sets[key],
                 "labels": run.record.manifest.labels,
+                "cite": citation([run]),
                 "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
                 "fits": len({fit.fit for fit in run.results.said}),
                 "unused": unused,

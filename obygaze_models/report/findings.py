@@ -83,11 +83,13 @@ def headline(
 
 
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
-    """What changes the conclusion: made-up data, leaks, few clips, one film tested."""
+    """What changes the conclusion: features made up or of unknown origin, leaks, few clips, one
+    film tested.
+    """
     record = head.run.record
-    # Any run's: scores of made-up features must not pass for real ones anywhere on the page.
-    made_up = (str(w) for run in runs for w in run.record.warnings if w.code == "synthetic")
-    lines = [html("{}", text) for text in dict.fromkeys(made_up)]
+    # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
+    void = (str(w) for run in runs for w in run.record.warnings if w.voids_scores)
+    lines = [html("{}", text) for text in dict.fromkeys(void)]
     for name in dict.fromkeys(leak.test for leak in record.leaks):
         leaks = [leak for leak in record.leaks if leak.test == name]
         if not any(leak.train + leak.validation for leak in leaks):
@@ -131,8 +133,9 @@ def _annotated(head: Headline) -> Html:
     clips, films = run.clips, len(run.films)
     key = "annotated", run.number
     of = html(
-        "{} clips{}",
+        "{} clips{}{}",
         number(len(clips), *key, "clips", form=","),
+        "" if run.counts_all else " used here",
         html(" of {} films", count(films)) if films > 1 else "",
     )
     if experiment["concepts"]:
@@ -249,6 +252,10 @@ def limits(head: Headline) -> list[str]:
     trained = record.films.also_trained
     candidates = [
         ("anything about films: the data are made up", _has(head, "synthetic")),
+        (
+            "anything about a backbone, or about the paper: nobody recorded what made the features",
+            _has(head, "unknown-origin"),
+        ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
         (
             f"how the model does on other films than {join_some(head.run.tested_films)}",

@@ -88,9 +88,11 @@ def _about(runs: Sequence[ReportRun], labels: str = "") -> Html:
             ", ".join(levels.values()),
             " or ".join(targets),
         )
+    unknown = any(w.code == "unknown-origin" for run in runs for w in run.record.warnings)
     predicted = html(
-        "For each clip a model says how probable it finds {}, by what its frames show.",
+        "For each clip a model says how probable it finds {}, by {}.",
         " or ".join(targets),
+        "features of unknown origin" if unknown else "what its frames show",
     )
     return html("{} {}", annotated, predicted)
 

@@ -17,6 +17,7 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.run_folder import Results
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
+from obygaze_models.report.citations import citation
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
@@ -128,6 +129,7 @@ def render_report(
         more_cautions=notes[MAX_CAUTIONS:],
         leaks=leak_rows(prepared),
         concept_notes=concept_notes(prepared),
+        citation=citation(prepared),
         protocols=PROTOCOLS,
         protocol_names=PROTOCOL_NAMES,
         explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),

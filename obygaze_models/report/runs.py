@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from obygaze_models.experiments.run_folder import (
     FitPredictions,
     MeanPredictions,
     Results,
+    annotated_clips,
     average_over_fits,
 )
 from obygaze_models.experiments.summary import main_metric
@@ -74,8 +75,33 @@ class ReportRun:
 
     @property
     def clips(self) -> Mapping[str, Clip]:
-        """The labelled clips by id."""
-        return self.results.clips
+        """The annotated clips by id: all that the annotators labelled, as far as is known."""
+        return self._label_set or self.results.clips
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether `clips` are all of the label set, rather than those that the run had."""
+        return self._label_set is not None
+
+    @cached_property
+    def _label_set(self) -> dict[str, Clip] | None:
+        """All clips of the manifest's default label set, where the run's labels are a part of it;
+        else those of the run's own set. None where the manifest is gone, or has other labels.
+        """
+        own, name = self.results.clips, self.record.manifest.labels
+        if self.manifest is None or name not in self.manifest.label_names:
+            return None
+        for labels in (self.manifest.labels(), self.manifest.labels(name)):
+            clips = annotated_clips(self.manifest, labels)
+            same = (
+                key in clips
+                and (clip.level, clip.concepts) == (clips[key].level, clips[key].concepts)
+                for key, clip in own.items()
+            )
+            if all(same):
+                absent = f"not in the label set {name}"
+                return {key: own.get(key) or replace(clips[key], used=absent) for key in clips}
+        return None
 
     @property
     def protocol(self) -> str:

@@ -17,7 +17,7 @@ from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
 from obygaze_models.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
-from obygaze_models.warnings import synthetic_warnings
+from obygaze_models.warnings import origin_warnings
 
 __all__ = ["LEVELS", "PROTOCOLS", "Feature", "ReproductionContext", "Setting", "Unavailable"]
 
@@ -211,8 +211,11 @@ class ReproductionContext:
     @property
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
-        backbones = [store.attributes["backbone"] for store in self.stores.values()] or [{}]
-        synthetic = any(synthetic_warnings(self.manifest.items, backbone) for backbone in backbones)
+        stores = [None, *(store.attributes for store in self.stores.values())]
+        warnings = [
+            note for store in stores for note in origin_warnings(self.manifest.items, store)
+        ]
+        synthetic = any(warning.code == "synthetic" for warning in warnings)
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
     def is_published(self, slot: str) -> bool:

@@ -11,7 +11,7 @@ from obygaze_models.figures import Dot, Panel, level_series, panel_plot, round_u
 from obygaze_models.reproduce.context import ReproductionContext
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.warnings import synthetic_warnings
+from obygaze_models.warnings import origin_warnings
 
 __all__ = ["fig2"]
 
@@ -100,7 +100,7 @@ def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -
         ],
         [
             *notes(f"Label set: {counts.labels}. {source}"),
-            *synthetic_warnings(context.manifest.items, {}),
+            *origin_warnings(context.manifest.items),
         ],
     )
 

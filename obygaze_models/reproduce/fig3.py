@@ -113,7 +113,7 @@ def _runs(
             + ("" if C is None else f", C = {C:g}"),
             concepts=tuple(of_C),
             negatives=negatives,
-            split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
+            split=RELEASED_CONCEPTS if setting.protocol == "released" else "",
             estimators=("svm" if C is None else {"name": "svm", "C": C},),
         )
         for C, of_C in by_C.items()

@@ -37,7 +37,7 @@ def run_warnings(setting: Setting, subject: str, results: Results) -> list[RunWa
     """
     record = results.run.record
     where = f"{subject}, {setting.key}"
-    warnings = [warning for warning in record.warnings if warning.code == "synthetic"]
+    warnings = [warning for warning in record.warnings if warning.voids_scores]
     if lost := record.join.without_features:
         text = (
             f"{where}: {counted(len(lost), 'labelled clip')} of {record.join.labelled:,} "

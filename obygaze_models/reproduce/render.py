@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
-from obygaze_features.common.tables import align, escape_formula, format_table
+from obygaze_features.common.tables import align, format_spreadsheet
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.warnings import RunWarning
 
@@ -121,9 +121,9 @@ class Table:
     difference_columns: Sequence[str] = ()
 
     @property
-    def synthetic(self) -> list[RunWarning]:
-        """The notes that say that the numbers are no real results."""
-        return [note for note in self.notes if note.code == "synthetic"]
+    def alarms(self) -> list[RunWarning]:
+        """The notes that say that the numbers mean nothing."""
+        return [note for note in self.notes if note.voids_scores]
 
     @property
     def has_results(self) -> bool:
@@ -141,7 +141,7 @@ class Artifacts:
 
 def to_text(table: Table) -> str:
     """The table for a terminal."""
-    parts = ["\n".join([table.title, *map(str, table.synthetic)])]
+    parts = ["\n".join([table.title, *map(str, table.alarms)])]
     if table.missing:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
     for block in table.blocks:
@@ -264,14 +264,14 @@ def to_csv(table: Table) -> str:
     )  # fmt: skip
     rows = [
         [
-            table.name, escape_formula(block.title), block.protocol, block.score,
-            escape_formula(line.name), line.kind, escape_formula(column),
+            table.name, block.title, block.protocol, block.score,
+            line.name, line.kind, column,
             *map(_csv_number, (value.mean, value.std, *(value.interval or (None, None)))),
             _csv_number(value.difference),
         ]
         for block, line, column, value in _numbers(table)
     ]  # fmt: skip
-    return format_table({name: [row[at] for row in rows] for at, name in enumerate(header)})
+    return format_spreadsheet({name: [row[at] for row in rows] for at, name in enumerate(header)})
 
 
 def to_latex(table: Table) -> str:

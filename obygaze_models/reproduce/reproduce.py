@@ -106,7 +106,7 @@ class Reproduction:
     @property
     def warnings(self) -> list[RunWarning]:
         """What must be known before any number is read."""
-        return unique_warnings([note for table in self.tables for note in table.synthetic])
+        return unique_warnings([note for table in self.tables for note in table.alarms])
 
     @property
     def empty(self) -> list[str]:
@@ -188,7 +188,7 @@ def reproduce(
 
             log("report")
             runs = list(context.runs.values())
-            write_report(runs, folder / "report.html", title="The paper, reproduced")
+            write_report(runs, folder / "report.html", title=_title(artifacts))
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,
@@ -204,6 +204,18 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
+
+
+def _title(artifacts: Mapping[str, Artifacts]) -> str:
+    """The page's: whether all of the paper is there, and of which part nothing is missing."""
+    complete = [
+        name
+        for name, artifact in artifacts.items()
+        if all(table.has_results and not table.missing for table in artifact.tables)
+    ]
+    if len(complete) == len(TARGETS):
+        return "The paper, reproduced"
+    return f"The paper, reproduced in part: {len(complete)} of {len(TARGETS)} tables and figures"
 
 
 @contextlib.contextmanager

@@ -155,7 +155,7 @@ def bottlenecks(
             positives=("S",),
             train_negatives=negatives,
             test_negatives=tuple(TESTS),
-            split=RELEASED_CONCEPTS if setting.protocol == "released" else None,
+            split=RELEASED_CONCEPTS if setting.protocol == "released" else "",
             estimators=of_training,
         )
         for negatives, of_training in estimators.items()

@@ -237,6 +237,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
     again = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
     assert (again.exit_code, "--overwrite" in again.output) == (1, True)
+    assert "and no limit" in obygaze("annotations", "agreement", "--help").output
 
 
 def test_the_order_of_annotators_and_the_seed(

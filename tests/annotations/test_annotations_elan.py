@@ -14,7 +14,15 @@ from pympi.Elan import Eaf
 
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
-from obygaze_features.common.elan import Annotation, Document, Tier, to_eaf
+from obygaze_features.common.elan import (
+    Annotation,
+    Document,
+    Tier,
+    add_tiers,
+    read_eaf,
+    refuse_edited,
+    to_eaf,
+)
 from obygaze_features.common.elan_reader import MAX_BYTES, MAX_TIERS
 from obygaze_features.errors import AnnotationError
 
@@ -386,3 +394,23 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, oby
     assert result.exit_code == 3
     assert "bad.eaf is not XML, or is cut short" in result.output
     assert list(Timelines.load(tmp_path / "t").films) == ["good"]
+
+
+def test_added_tiers_keep_comments_and_instructions(tmp_path):
+    plain = to_eaf(Document([Tier("mine", "segment", [Annotation(0, 900, "Sure & <b>")])]))
+    _, _, body = plain.partition("-->\n")
+    body = body.replace("<HEADER", "<!-- who: Anna --><HEADER").replace(
+        "Sure &amp;", "Su<!--?-->re &amp;"
+    )
+    before = '<?xml-stylesheet href="a.xsl"?>\n<!-- kept -->'
+    path = tmp_path / "Juno.eaf"
+    path.write_text(f'<?xml version="1.0"?>\n{before}\n{body}<!-- end --><?end of="it"?>\n')
+    text = add_tiers(path, [Tier("model", "prediction", [Annotation(5, 8, "x")])], AnnotationError)
+    for remark in (before, "<!-- who: Anna -->", "Su<!--?-->re &amp; &lt;b&gt;</", "<!-- end -->"):
+        assert remark in text
+    assert text.rstrip().endswith('<?end of="it"?>')
+    path.write_text(text)
+    document, _, _ = read_eaf(path, AnnotationError)
+    assert [tier.name for tier in document.tiers] == ["mine", "model"]
+    assert document.tiers[0].annotations[0].value == "Sure & <b>"
+    refuse_edited([path])

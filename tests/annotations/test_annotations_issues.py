@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
 from obygaze_features.annotations import Issue, Segment, Timelines
@@ -47,8 +48,11 @@ def test_issues_of_one_kind_are_one_line() -> None:
     assert len(list(describe_issues(frames[:3], "r"))) == 3
 
 
-def made_timelines(longest: float, second: float = 240.0) -> Timelines:
-    """Ten short segments of each level, and two long ones of Easy Negative."""
+def made_timelines(longest: float, second: float = 240.0, *, others: int = 0) -> Timelines:
+    """Ten short segments of each level, and two long ones of Easy Negative.
+
+    `others` films more have 20 segments of up to 20 minutes.
+    """
     rows, start = [], 0.0
     lengths = [30.0, 60.0] * 10 + [second, longest]
     for number, length in enumerate(lengths):
@@ -63,18 +67,35 @@ def made_timelines(longest: float, second: float = 240.0) -> Timelines:
             segment = Segment("juno", "ben", begin, end, level)
             rows.append(SourceRow(f"line {len(rows) + 2}", segment))
         start += length + 5
+    for number in range(20 * others):
+        film, place = divmod(number, 20)
+        begin, level = place * 1200.0, "EN" if place % 2 else "S"
+        segment = Segment(f"film{film}", "ben", begin, begin + 60 * (place + 1), level)
+        rows.append(SourceRow(f"line {len(rows) + 2}", segment))
     return build_timelines("made", rows)
 
 
-def test_a_stretch_far_longer_than_all_others_is_named() -> None:
-    [issue] = made_timelines(2861).issues
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_stretch_far_longer_than_its_films_others_is_named(others: int) -> None:
+    [issue] = made_timelines(2861, others=others).issues
     assert (issue.film, issue.annotator, issue.action) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in issue.problem
-    assert "the next longest is 4.0" in issue.problem
+    assert "the next longest of the film is 4.0" in issue.problem
     assert "0:20:45 to 1:08:26" in issue.problem
     assert made_timelines(700).issues == ()  # not three times as long
     assert made_timelines(599, 100).issues == ()  # under ten minutes
     assert len(made_timelines(2000, 1900).issues) == 2
+
+
+def test_mobygazes_long_stretch_is_named_alone_and_among_all(authors: Path, tmp_path: Path) -> None:
+    table = authors / "mobygaze/mobygaze_dataframe.csv"
+    head, *rows = table.read_text("utf-8").splitlines(keepends=True)
+    alone = tmp_path / "juno.csv"
+    alone.write_text("".join([head, *(row for row in rows if ";tt0467406;" in row)]), "utf-8")
+    for source in (alone, table):
+        [issue] = [i for i in Timelines.from_mobygaze(source).issues if "minutes" in i.problem]
+        assert (issue.film, issue.annotator) == ("tt0467406", "annotator2")
+        assert "Easy Negative for 47.7 minutes" in issue.problem
 
 
 def test_edited_table_of_issues(tmp_path: Path, obygaze: Callable[..., Result]) -> None:

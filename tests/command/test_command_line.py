@@ -22,6 +22,7 @@ from docs.commands import contexts
 from obygaze_features.common.cli import LazyGroup, RootGroup
 from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
+from tests.annotations.worked import worked
 
 ALL = {context.command_path: context.command for context in contexts()}
 HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}
@@ -185,6 +186,32 @@ def test_exit_codes(command: str, code: int, line: str) -> None:
     assert (result.exit_code, result.stderr) == (code, line)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "annotations agreement manifest -o out.html",
+        "annotations figure timelines manifest -o out.HTML",
+        "annotations export timelines --elan -o out.eaf",
+        "annotations project timelines --grid 60 -o out.csv",
+        "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
+        "features thumbnails manifest --videos films -o out.jpg",
+        "manifests import prompts emotion -o out.json",
+        "models moments mil store.zarr -o moments.csv --elan out.csv",
+    ],
+)
+def test_no_folder_is_named_like_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    worked().save(Path("timelines"))
+    obygaze("annotations", "project", "timelines", "--grid", "60", "-o", "manifest")
+    Path("films").mkdir()
+    refused = obygaze(*command.split())
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert re.search(r"Error: out\.\w+: .* folder.* \(got \.\w+\); name it out$", refused.stderr)
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_debug_shows_the_traceback() -> None:
     result = CliRunner().invoke(root, ["--debug", "mistake"])
     assert isinstance(result.exception, ManifestError)
@@ -263,3 +290,31 @@ def test_a_host_program_prints_as_before(capfd: pytest.CaptureFixture[str]) -> N
 
     result = CliRunner().invoke(group, ["show"])
     assert result.output == "\u00e9\n\x1b[31mred \\u001b[2A\x1b[0m\n"
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/data"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("models predict xclip.zarr models/mlp", "is a model, not a feature store"),
+        ("models predict manifest xclip.zarr", "is a manifest, not a model"),
+        ("models evaluate manifest xclip.zarr models/mlp", "is a manifest, not a model"),
+        ("models export xclip.zarr -o net.onnx", "is a feature store, not a model"),
+        ("models run run", "is a run, not the TOML file of an experiment"),
+        ("models compare xclip.zarr run", "is a feature store, not a run"),
+        ("report manifest", "is a manifest, not a run"),
+        ("manifests stats xclip.zarr", "is a feature store, not a manifest"),
+        ("stores info manifest", "is a manifest, not a feature store"),
+        ("features probe xclip.zarr --videos .", "is a feature store, not a manifest"),
+    ],
+)
+def test_another_of_our_folders_is_named(command, words, monkeypatch, obygaze) -> None:
+    """And the order of the arguments, which is what was mistaken most often."""
+    monkeypatch.chdir(GOLDEN)
+    result = obygaze(*command.split())
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert re.search(rf"the order is: .*{command.split()[0]} .*[A-Z]+", result.stderr)
+    assert result.stderr.count("\n") == 1

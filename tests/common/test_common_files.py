@@ -276,13 +276,13 @@ def test_what_a_killed_run_left_goes_when_it_is_run_again(make: str, tmp_path: P
         f"with files.{make}(pathlib.Path(sys.argv[1])):\n    os.kill(os.getpid(), 9)"
     )
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", killed, tmp_path / "x.zip"], check=False)
+        subprocess.run([sys.executable, "-c", killed, tmp_path / "x.made"], check=False)
         [left] = tmp_path.iterdir()
     (tmp_path / f"{left.name[:-8]}-copy.partial").touch()
-    (tmp_path / left.name.replace("x.zip", "y.zip")).touch()
-    with make_new(tmp_path / "x.zip") as first:
+    (tmp_path / left.name.replace("x.made", "y.made")).touch()
+    with make_new(tmp_path / "x.made") as first:
         assert not left.exists()
-        with contextlib.suppress(RuntimeError), make_new(tmp_path / "x.zip"):
+        with contextlib.suppress(RuntimeError), make_new(tmp_path / "x.made"):
             raise RuntimeError
         assert first.exists()
     assert len(list(tmp_path.iterdir())) == 3

@@ -157,6 +157,7 @@ def test_a_majority_is_counted_before_balancing(known, rows):
         ("sklearn.mixture:GaussianMixture", {}, "GaussianMixture.* is not a classifier"),
         ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
         ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
+        ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors names builtins:d"),
     ],
 )
 def test_a_slip_is_one_line(name, options, message):

@@ -13,6 +13,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.attention import FrameMIL
 from obygaze_models.estimators.mlp import MLPProbe
 from tests.estimators.clips import authors_clips
 
@@ -225,6 +226,13 @@ def test_a_share_of_the_clips_stops_the_training_like_given_ones(problem):
 def test_sizes_that_are_none_are_one_line(problem, sizes):
     with pytest.raises(ValueError, match="hidden_layer_sizes"):
         MLPProbe(sizes).fit(*problem[0])
+
+
+@pytest.mark.parametrize("kind", [MLPProbe, FrameMIL])
+def test_a_layer_beyond_memory_is_refused(kind):
+    X = np.zeros((20, 2, 8), np.float32) if kind is FrameMIL else np.zeros((20, 16), np.float32)
+    with pytest.raises(ExperimentError, match="100,000,000 weights is too large"):
+        kind(hidden_layer_sizes=[10**8]).fit(X, [0, 1] * 10)
 
 
 def test_a_number_is_one_hidden_layer(problem):

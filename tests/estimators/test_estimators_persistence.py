@@ -11,14 +11,16 @@ import pytest
 import sklearn
 from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC, NuSVC
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
@@ -256,6 +258,8 @@ def sign(path: Path) -> None:
     content.pop("sha256")
     data = (path / "model.safetensors").read_bytes()
     content["files"]["model.safetensors"] = hashlib.sha256(data).hexdigest()
+    for file in path.glob("*.skops"):
+        content["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     text = json.dumps(content, sort_keys=True)
     content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     (path / "model.json").write_text(json.dumps(content))
@@ -326,12 +330,110 @@ def test_forged_shapes_are_refused(models, tmp_path):
         load_model(tmp_path / "mlp")
 
 
-@pytest.mark.parametrize("forest", [RandomForestClassifier, HistGradientBoostingClassifier])
-def test_forests_are_not_saved_as_a_forged_one_could_read_memory(known, tmp_path, forest):
+@pytest.mark.parametrize(
+    "kind", [RandomForestClassifier, HistGradientBoostingClassifier, SVC, NuSVC, KMeans]
+)
+def test_compiled_predictors_are_not_saved(known, tmp_path, kind):
+    """A forged one could read and write memory."""
     labels = np.array(known.levels) == "S"
     with pytest.raises(ExperimentError, match="cannot be read back safely, so it is not saved"):
-        save_model(forest().fit(known.X, labels), tmp_path / "model", {})
+        save_model(kind().fit(known.X, labels), tmp_path / "model", {})
     assert not (tmp_path / "model").exists()
+
+
+def test_a_knn_that_cannot_be_checked_is_not_saved(known, tmp_path):
+    model = KNeighborsClassifier(metric="chebyshev", algorithm="brute").fit(known.X, known.levels)
+    with pytest.raises(ExperimentError, match=r"metric is 'chebyshev'.*'cosine'"):
+        save_model(model, tmp_path / "model", {})
+
+
+CHILDREN = """
+import json, os, sys
+from pathlib import Path
+import numpy as np
+import skops.io, sklearn.dummy, sklearn.neighbors, torch  # once, not in every child
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators import registry
+from obygaze_models.persistence import load_model
+for name in registry.ESTIMATORS:
+    registry.make_estimator(name)
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    if (pid := os.fork()) == 0:
+        os.dup2(2, 1)
+        try:
+            model, _ = load_model(folder)
+            model.predict(np.zeros((2, model.n_features_in_), dtype=np.float32))
+        except ExperimentError as problem:
+            os._exit(7 if chr(10) not in str(problem) else 8)
+        os._exit(0)
+    _, status, usage = os.wait4(pid, 0)
+    end = [folder.name, os.waitstatus_to_exitcode(status), usage.ru_maxrss]
+    print(json.dumps(end), flush=True)
+"""
+
+
+def fitted(header, **values):
+    header["model"]["fitted"].update(values)
+
+
+def manhattan(header, arrays):
+    header["model"]["parameters"]["metric"] = "manhattan"
+    fitted(header, effective_metric_="manhattan")
+    arrays["model._fit_X"] = arrays["model._fit_X"].astype("float32")
+    arrays["model._y"][:] = 10**9
+
+
+def reshape(name, *shape):
+    def forge_shape(header, arrays):
+        arrays[name] = np.resize(arrays[name], shape)
+
+    return forge_shape
+
+
+SIZES = [
+    ("knn", "labels", manhattan),
+    ("knn", "negative labels", lambda h, a: a["model._y"].__setitem__(0, -9)),
+    ("knn", "clips", lambda h, a: fitted(h, n_samples_fit_=10**9)),
+    ("knn", "jobs", lambda h, a: h["model"]["parameters"].update(n_jobs=10**6)),
+    ("knn", "fewer labels", reshape("model._y", 3)),
+    ("knn", "width", lambda h, a: fitted(h, n_features_in_=10**9)),
+    ("majority", "width", lambda h, a: fitted(h, n_features_in_=10**9)),
+    ("majority", "a text", lambda h, a: fitted(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
+    ("frame-mil", "frames", lambda h, a: fitted(h, n_frames_in_=4 * 10**7)),
+    ("attention-probe", "frames", lambda h, a: fitted(h, n_frames_in_=4 * 10**7)),
+    ("mlp", "width", lambda h, a: fitted(h, n_features_in_=10**9)),
+    ("mlp", "columns of offsets", reshape("model.intercepts_.0", 20_000, 1)),
+    ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
+    ("pcbm-tree", "columns of offsets", reshape("model.bank_.intercepts_", 20_000, 1)),
+    ("a classifier from elsewhere", "a kernel machine", None),
+]
+
+
+def test_forged_sizes_neither_crash_nor_take_memory(models, known, tmp_path):
+    import skops.io
+
+    for number, (name, subject, forgery) in enumerate(SIZES):
+        path = tmp_path / f"{number:02} {name}, {subject}"
+        save_model(models[name], path, {})
+        if forgery is None:
+            machine = SVC().fit(known.X, np.array(known.levels))
+            machine.support_ = np.zeros(10**6, np.int32)
+            (path / "model.skops").write_bytes(skops.io.dumps(machine))
+            sign(path)
+            continue
+        tensors = load_file(path / "model.safetensors")
+        header = json.loads((path / "model.json").read_text())
+        forgery(header, tensors)
+        save_file(tensors, path / "model.safetensors")
+        (path / "model.json").write_text(json.dumps(header))
+        sign(path)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHILDREN, str(tmp_path)],
+        check=True, timeout=300, capture_output=True, text=True,
+    )  # fmt: skip
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ends) == len(SIZES)
+    assert [end for end in ends if end[1] != 7 or end[2] > 2**20] == []
 
 
 def test_a_forged_skops_file_runs_nothing(known, tmp_path):

@@ -58,6 +58,8 @@ def hub() -> Iterator[Hub]:
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            if status >= 400:  # as a hostile endpoint does
+                self.send_header("X-Error-Message", f"no: {self.headers.get('Authorization')}")
             if not isinstance(value, bytes):
                 self.send_header("Content-Type", "application/json")
             for name, text in headers.items():
@@ -105,6 +107,9 @@ def hub() -> Iterator[Hub]:
             body, path = self.body(), self.path.partition("?")[0]
             if path == "/api/repos/create":
                 asked = json.loads(body)
+                if asked["organization"] == "closed":
+                    self.say(403, {"error": "not yours"})
+                    return
                 name = f"{asked['organization']}/{asked['name']}"
                 state.repos.setdefault(name, {".gitattributes": b"*.bin filter=lfs\n"})
                 if asked.get("private") or asked.get("visibility") == "private":

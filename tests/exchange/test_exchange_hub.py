@@ -20,7 +20,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with hub() as state:
         monkeypatch.setenv("HF_ENDPOINT", state.url)
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        monkeypatch.setenv("HF_TOKEN", "hf_secret0123456789")
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -58,6 +58,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
         "same": obygaze("push", final_store, address, "--json"),
         "other": obygaze("push", other_store, address),
         "films": obygaze("push", final_store, "hf://datasets/lab/films"),
+        "closed": obygaze("push", final_store, "hf://datasets/closed/films"),
         "pull": obygaze("pull", address, "-o", tmp_path / "back.zarr"),
         "verify": obygaze("verify", address),
         "subset": obygaze("subset", address, "--ids", "tt1-003", "-o", tmp_path / "one.zarr"),
@@ -69,11 +70,12 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     codes = {name: run.returncode for name, run in runs.items()}
     assert codes == {
         "same": 0, "other": 1, "films": 1, "pull": 0, "verify": 0, "subset": 0, "none": 1,
-        "offline": 1, "unsent": 1,
+        "offline": 1, "unsent": 1, "closed": 1,
     }, said  # fmt: skip
     assert json.loads(said["same"])["sent"] == 0
     assert "holds another store" in said["other"]
     assert "holds something else, such as film.mkv" in said["films"]
+    assert "Bearer ***" in said["closed"]
     assert "hf_secret" not in "".join(said.values())
     assert f"{address} is undamaged" in said["verify"]
     assert "HF_HUB_OFFLINE is set" in said["offline"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Manifest, Split
 from obygaze_features.manifests.splits import leave_film_out
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.experiments.run import run_experiment
@@ -161,3 +161,63 @@ def test_at_most_five_warnings_are_printed_unless_all_are_asked_for(capsys):
     assert group_warnings(same) == ["mlp and svm: stopped early."]
     echo_warnings(warnings)
     assert len(capsys.readouterr().err.splitlines()) == len(warnings)
+
+
+@pytest.mark.parametrize(
+    ("names", "key", "exit_code", "split", "words"),
+    [
+        (["ten"], "", 0, "ten", "folds of ten, the only split of toy"),
+        (["official"], "", 0, "official", "protocol official"),
+        (
+            ["ten", "other"],
+            "",
+            1,
+            "",
+            'several splits: other, ten. Name one, such as split = "other"',
+        ),
+        (["ten", "other"], "split = 'other'", 0, "other", ""),
+        (["ten", "other"], "split = ''", 0, "stratified, 10 folds, seed 0", ""),
+        (["ten", "other"], "protocol = 'leave-film-out'", 0, "", ""),
+        ([], "", 0, "stratified, 10 folds, seed 0", ""),
+    ],
+)
+def test_without_a_split_the_manifests_only_one_is_taken(
+    in_folder, world, names, key, exit_code, split, words
+):
+    manifest = Manifest.load(world.manifest)
+    splits = [Split(name, world.ids, world.folds) for name in names if name != "ten"]
+    manifest.with_parts(splits=splits).save(in_folder / "manifest")
+    if "ten" not in names:
+        for path in (in_folder / "manifest/splits").glob("ten.*"):
+            path.unlink()
+    text = (in_folder / "sure.toml").read_text(encoding="utf-8")
+    text = text.replace('split = "ten"', key).replace(world.manifest.as_posix(), "manifest")
+    (in_folder / "sure.toml").write_text(f"{text}\nestimators = ['majority']", encoding="utf-8")
+    trained = obygaze("models", "train", "sure.toml", "--estimator", "majority")
+    result = obygaze("models", "run", "sure.toml")
+    for done in (trained, result):
+        assert done.exit_code == exit_code, done.output
+        assert words in done.stderr
+        assert exit_code == 0 or done.stderr.count("\n") <= 2
+    if exit_code == 0:
+        assert read_results(in_folder / "runs/sure").run.record.split == split
+
+
+def test_skipped_folds_end_with_exit_code_3(in_folder, world):
+    """Fold 4 has no clip of S, so it cannot validate; the others go on."""
+    manifest = Manifest.load(world.manifest)
+    lacking = [
+        0 if (fold, level) == (4, "S") else fold
+        for fold, level in zip(world.folds, world.levels, strict=True)
+    ]
+    manifest.with_parts(splits=[Split("lacking", world.ids, lacking)]).save(in_folder / "manifest")
+    text = (in_folder / "sure.toml").read_text(encoding="utf-8")
+    text = text.replace('"ten"', '"lacking"').replace(world.manifest.as_posix(), "manifest")
+    (in_folder / "sure.toml").write_text(f"{text}\nestimators = ['majority']", encoding="utf-8")
+    for number, options in enumerate(([], ["--json"])):
+        result = obygaze("models", "run", "sure.toml", "-o", f"run{number}", *options)
+        assert result.exit_code == 3
+        assert "SKIPPED: EN vs S, validation fold 4: the validation set has no clip of S" in (
+            result.stderr
+        )
+        assert f"1 fit or test was skipped; run{number}/run.json says why" in result.stderr

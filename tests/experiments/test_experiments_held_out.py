@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,13 @@ from obygaze_features.annotations.export import elan_files
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Run
-from obygaze_models.held_out import HeldOut, held_out, held_out_elan
-from obygaze_models.persistence import load_model
+from obygaze_models.experiments.run_folder import Run, read_results
+from obygaze_models.explain.parts import average_parts
+from obygaze_models.held_out import HeldOut, held_out, held_out_elan, held_out_table
+from obygaze_models.report.explorer import explorer_data
+from obygaze_models.report.runs import prepare_runs
 from tests.world import write_store
 
 CONCEPTS = ("Look", "Body")
@@ -80,47 +85,80 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run: Run) -> None:
     )
 
 
-def test_reasons_are_parts_of_the_saved_models_and_point_to_the_verdict(run: Run) -> None:
-    """Weight times measured concept, by the model of the fold that left the film out."""
-    from obygaze_features.store import open_store
+def test_a_clips_parts_are_the_same_wherever_they_are_shown(
+    run: Run, tmp_path: Path, obygaze: Callable[..., Result]
+) -> None:
+    """In the page, in ELAN, in both tables, and by the saved models of the folds that tested it."""
+    clips, kind = [f"f1-{n:03}" for n in range(0, CLIPS, 5)], "parts in the log-odds of S"
+    outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
+    assert obygaze("models", "predict", run.folder, *outputs).exit_code == 0
+    runs = prepare_runs([read_results(run.folder)])
+    data = explorer_data((runs[0], runs[0].models[0]), runs, {})
+    [view] = [view for view in data["views"] if view["model"] == "pcbm-logistic"]
+    why, row_of = view["why"], {data["clips"][0]["ids"][at]: r for r, at in enumerate(view["at"])}
+    assert f"parts in the {why['of']}" == kind
+    assert not any(row.parts for row in held_out(run, model="mlp"))
 
-    rows = held_out(run, model="pcbm-logistic")
-    assert not any(row.reasons for row in held_out(run, model="mlp"))
-    folders = {
-        line["fit"]: line["folder"] for line in run.models() if line["model"] == rows[0].model
+    files = (tmp_path / "tt0120338.csv", "utf-8-sig"), (tmp_path / "all.csv", "utf-8")
+    tables = [
+        {
+            row["clip"]: row[kind]
+            for row in read_csv(path.read_text(encoding=encoding))
+            if row["model"] == "pcbm-logistic"
+        }
+        for path, encoding in files
+    ]
+    eaf = Eaf(str(tmp_path / "tt0120338.eaf"))
+    [tier] = [name for name in eaf.get_tier_names() if name.endswith(kind)]
+    in_elan = {
+        int(part[0]) // 10_000: part[2] for part in eaf.get_ref_annotation_data_for_tier(tier)
     }
-    fits_of: dict[str, list[int]] = {}
-    for part in run.predictions():
-        for clip in part.ids if part.model == rows[0].model else []:
-            fits_of.setdefault(clip, []).append(part.fit)
-    store = open_store(run.record.experiment["store"])
-    seen = 0
-    for row in rows[::7]:
-        vector, by_fit = store.read("native", ids=[row.clip.id]), []
-        assert row.fits == len(fits_of[row.clip.id]) == 2  # each other film stops one of them
-        for fit in fits_of[row.clip.id]:
-            model, _ = load_model(folders[fit])
-            names = list(model.bank_.get_feature_names_out())
-            by_fit.append(_parts(model, model.bank_.transform(vector)))
-        parts = np.mean(by_fit, axis=0)
-        assert all(amount > 0 for _, amount in row.reasons)
-        for name, amount in row.reasons:
-            sign = 1 if row.predicted == "S" else -1
-            assert amount == pytest.approx(sign * parts[names.index(name)], rel=1e-3, abs=1e-3)
-            seen += 1
-    assert seen > 10
+
+    predicted, by_fit = set(), {clip: [] for clip in clips}  # type: ignore[var-annotated]
+    folders = {model["fit"]: model["folder"] for model in run.models() if model["model"] != "mlp"}
+    for fit in run.predictions():
+        if fit.model == "mlp" or clips[0] not in fit.ids:
+            continue
+        store = run.record.experiment["store"]
+        result = obygaze("models", "explain", folders[fit.fit], store, *clips, "--json")
+        for found in json.loads(result.stdout):
+            parts = found["explanation"]["why"]["contributions"]
+            by_fit[found["id"]].append({part["concept"]: part["amount"] for part in parts})
+            predicted.add(found["explanation"]["label"])
+    for clip, fits in by_fit.items():
+        means = {name: float(np.mean([parts[name] for parts in fits])) for name in fits[0]}
+        order = sorted(means, key=lambda name: -abs(means[name]))
+        row = row_of[clip]
+        assert [why["concepts"][place] for place in why["order"][row]] == order
+        for name in order:
+            column = why["amounts"][why["concepts"].index(name)]
+            shown = column["of"][row] * column["unit"]
+            assert shown == pytest.approx(means[name], abs=0.51 * column["unit"])
+        for text in (in_elan[int(clip[3:])], *(table[clip] for table in tables)):
+            assert [part.rpartition(" ")[0] for part in text.split(", ")] == order
+            amounts = [float(part.rpartition(" ")[2]) for part in text.split(", ")]
+            assert amounts == pytest.approx([means[name] for name in order], abs=0.0051)
+    assert predicted == {"S", "EN+HN"}
 
 
-def _parts(model, measured):  # type: ignore[no-untyped-def]
-    """Each concept's part in the log-odds: by taking it away."""
-    head = model.head_
-    whole = head.decision_function(measured)[0]
-    parts = []
-    for column in range(measured.shape[1]):
-        without = measured.copy()
-        without[:, column] = 0
-        parts.append(whole - head.decision_function(without)[0])
-    return parts
+def explained(labels: list[str], amounts: list[list[float]]) -> Explained:
+    ids, parts = [f"c{n}" for n in range(len(labels))], np.array(amounts)
+    return Explained("m", "t", 0, "sum", CONCEPTS, ids, labels, parts, parts, parts[:, 0])
+
+
+def test_parts_of_the_other_class_are_turned() -> None:
+    fits = [explained(["S"], [[1.0, -2.0]]), explained(["EN"], [[-2.0, 4.0]])]
+    parts = average_parts(fits, ("EN", "S"), ["c0", "never"])
+    assert parts.of_clip(0) == (("Body", -3.0), ("Look", 1.5))
+    assert parts.intercept is not None
+    assert parts.intercept[0] == 1.5
+    assert parts.of_clip(1) == ()
+
+
+def test_fits_that_predict_different_ones_of_several_classes_have_no_parts() -> None:
+    fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
+    parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
+    assert [parts.of_clip(row) for row in (0, 1)] == [(("Look", 2.0), ("Body", -2.0)), ()]
 
 
 def test_tables_have_title_times_and_reasons(
@@ -242,3 +280,11 @@ def test_clips_without_times_have_no_place_in_elan(run: Run) -> None:
     untimed = [replace(row, clip=replace(row.clip, start=None, end=None)) for row in rows]
     with pytest.raises(ExperimentError, match="--csv"):
         held_out_elan(untimed)
+
+
+def test_no_text_of_a_table_is_a_formula(run: Run) -> None:
+    row = held_out(run, model="mlp")[0]
+    codes = replace(row, clip=replace(row.clip, level="=1+1", title="-5.0+A1"))
+    (cells,) = read_csv(held_out_table([codes]))
+    assert (cells["annotators"], cells["title"]) == ("'=1+1", "'-5.0+A1")
+    assert float(cells["probability"]) == pytest.approx(row.probability, abs=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -165,6 +166,36 @@ def test_a_changed_plugin_starts_anew(install, tmp_path, write):
     assert "not resumed: mylab.flip:Flip, mylab.stop:Stop changed" in line
     [line, *_] = interrupted(install, tmp_path, write, files=edited, version="0.2.0")
     assert "not resumed: mylab changed" in line
+
+
+def test_a_changed_helper_of_a_plugin_starts_anew(install, tmp_path, write):
+    """A module that the class's module imports."""
+    files = {"flip.py": f"from mylab import net\n{FLIP}", "net.py": "SHARE = 0.25\n"}
+    interrupted(install, tmp_path, write, files=files)
+    assert "Resuming" in interrupted(install, tmp_path, write, files=files)[0]
+    files["net.py"] = "SHARE = 0.75\n"
+    [line, *_] = interrupted(install, tmp_path, write, files=files)
+    assert "not resumed: mylab.flip:Flip, mylab.stop:Stop changed" in line
+
+
+def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatch):
+    """Of a module in a plain folder, which has no package."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    stop = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
+    (folder / "mylab_est.py").write_text(f"import mylab_net\n{FLIP}\n\n{stop}")
+    toml, heard = write("mylab_est:Flip", "mylab_est:Stop"), []
+    for share in (0.25, 0.25, 0.5):
+        (folder / "mylab_net.py").write_text(f"SHARE = {share:.2f}\n")
+        for name in ("mylab_est", "mylab_net"):
+            sys.modules.pop(name, None)
+        lines = []
+        with pytest.raises(KeyboardInterrupt):
+            om.run_experiment(toml, tmp_path / "run", log=lines.append)
+        heard.append(lines[0])
+    assert "Resuming" in heard[1]
+    assert "not resumed: mylab_est:Flip, mylab_est:Stop changed" in heard[2]
 
 
 def test_overwrite_starts_anew(install, tmp_path, write):

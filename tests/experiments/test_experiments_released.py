@@ -105,11 +105,9 @@ def test_ninety_models_leave_films_out(authors, coded):
 HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
 
 
-def areas(coded, protocol):
+def areas(coded, **protocol):
     """The mean AUROC of each model and test set over four independent codings of the clips."""
-    experiment = coded.experiment(
-        protocol=protocol, test_negatives=TESTS, estimators=("mlp", HEART)
-    )
+    experiment = coded.experiment(**protocol, test_negatives=TESTS, estimators=("mlp", HEART))
     known, draws, _ = drawn(experiment)
     problems = experiment.problems(Manifest.load(experiment.manifest).scheme)
     found = {}
@@ -129,21 +127,21 @@ def test_codes_without_any_signal_score_where_tests_leak(coded):
     By the released files models are tested on clips that they were trained on; they know those
     by heart, and seem to know what is positive. By one fold column for all they are at chance.
     """
-    released = areas(coded, "released")
+    released = areas(coded, protocol="released")
     assert released["by heart", "EN vs S"] > 0.58
     assert released["by heart", "EN+HN vs S"] > 0.63
     assert released["mlp", "EN vs S"] > 0.55
     assert released["mlp", "EN+HN vs S"] > 0.58
-    assert all(0.44 < area < 0.54 for area in areas(coded, "leak-free").values())
+    assert all(0.44 < area < 0.54 for area in areas(coded, protocol="leak-free", split="").values())
 
 
 def test_leakage_is_said_loudly_and_only_where_it_is(coded, tmp_path):
     released, ours = (
         run_experiment(
-            coded.experiment(protocol=protocol, test_negatives=TESTS, estimators=("majority",)),
-            tmp_path / protocol,
+            coded.experiment(test_negatives=TESTS, estimators=("majority",), **protocol),
+            tmp_path / protocol["protocol"],
         ).record
-        for protocol in ("released", "leak-free")
+        for protocol in ({"protocol": "released"}, {"protocol": "leak-free", "split": ""})
     )
     assert (ours.leaked, ours.leaks, ours.warnings) == ([], [], [])
     said = [one for one in released.warnings if one.code == "leak"]
@@ -170,7 +168,7 @@ def test_leaks_are_counted_run_by_run(authors, coded, tmp_path):
 
 
 def test_without_a_split_the_folds_are_dealt_by_level(coded):
-    known, draws, joined = drawn(coded.experiment(labels="paper"))
+    known, draws, joined = drawn(coded.experiment(labels="paper", split=""))
     assert joined.without_fold == []
     tested = draws[0].tests["HN vs S"]
     assert np.bincount([known.levels[row] == "S" for row in tested]).tolist() == [31, 31]

@@ -6,8 +6,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.metrics import f1_score
 
+import cli
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
@@ -79,8 +81,9 @@ def test_explanations_are_those_of_the_saved_models(results, marked):
                     (s.concept, s.above) for s in why.steps
                 ]
                 continue
-            amounts = [part.amount for part in why.contributions]
-            np.testing.assert_allclose(one.amounts[row], amounts, rtol=1e-4, atol=1e-6)
+            amounts = {part.concept: part.amount for part in why.contributions}
+            given = dict(zip(one.concepts, one.amounts[row], strict=True))
+            assert given == pytest.approx(amounts, rel=1e-4, abs=1e-6)
             assert one.labels[row] == why.label == "S"
             left = 0 if one.residual is None else one.residual[row]
             whole = one.amounts[row].sum() + one.intercept[row] + left
@@ -136,6 +139,36 @@ def first_score(text: str, value: float, *, sealed: bool = True) -> str:
     record = json.loads(text)
     record["scores"][0]["mean"]["f1"] = value
     return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
+
+
+def without(text: str, *path: str) -> str:
+    """A sealed record that lacks a key."""
+    record = part = json.loads(text)
+    for key in path[:-1]:
+        part = part[key]
+    del part[path[-1]]
+    return json.dumps(record | {"sha256": seal(record)})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("experiment", "estimators"),
+        ("experiment", "seed"),
+        ("versions", "scikit-learn"),
+        ("store", "backbone", "name"),
+    ],
+)
+def test_a_key_that_a_sealed_record_lacks_is_named(results, tmp_path, path):
+    shutil.copytree(results.run.folder, tmp_path / "run")
+    damage(tmp_path / "run", "run.json", lambda text: without(text, *path))
+    outcome = CliRunner().invoke(
+        cli.main, ["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]
+    )
+    assert outcome.exit_code == 1
+    assert isinstance(outcome.exception, SystemExit)
+    assert f"`{path[-1]}`" in outcome.output
+    assert f"`{path[-2]}`" in outcome.output
 
 
 @pytest.mark.parametrize("lost", ["run.json", *FILES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,10 +10,13 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from obygaze_features.errors import OutputExists, StoreUnreadable
 from obygaze_models.experiments import evaluate
 from obygaze_models.experiments.run import run_experiment
 from tests.world import make_world
@@ -36,12 +40,16 @@ def whole(several, tmp_path_factory):
     return bytes_of(run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
 
 
-def bytes_of(folder):
-    files = {
+def bytes_in(folder):
+    return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+def bytes_of(folder):
+    files = bytes_in(folder)
     record = json.loads(files["run.json"]) | {"started": "", "seconds": 0}
     return files | {"run.json": json.dumps(record).encode()}
 
@@ -131,20 +139,112 @@ def test_another_stores_features_start_anew(several, experiment, stop_after, tmp
     assert "run.partial is not resumed: features changed" in lines[0]
 
 
+DAMAGE = {
+    "fit.json": [
+        b"",
+        b"{",
+        b"[1]",
+        b"[" * 100_000,
+        lambda data: data.replace(b"features", b"frames"),
+    ],
+    "arrays.npz": [b"", b"PK", lambda data: data[: len(data) // 2]],
+    "model/model.json": [lambda data: data.replace(b"0", b"1")],
+}
+
+
 def test_a_damaged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
+    """Whatever it does not read as, and what can be read and was changed."""
     stop_after(12)
     with pytest.raises(Stop):
         run_experiment(several, tmp_path / "run")
-    partial = tmp_path / "run.partial"
-    (partial / "mlp/HN-vs-S-0/fit.json").write_text("{")
-    (partial / "mlp/HN-vs-S-1/arrays.npz").write_bytes(b"PK")
-    header = partial / "mlp/HN-vs-S-2/model/model.json"
-    header.write_text(header.read_text().replace("0", "1"))
-    (partial / "mlp/HN-vs-S-3/fit.json").unlink()
-    calls = stop_after(1000)
-    run = run_experiment(several, tmp_path / "run")
-    assert len(calls) == 27 - 12 + 4
+    folders = sorted((tmp_path / "run.partial").glob("*/*"))
+    for name, contents in DAMAGE.items():
+        for content in contents:
+            path = folders.pop() / name
+            path.write_bytes(content if isinstance(content, bytes) else content(path.read_bytes()))
+    (folders.pop() / "fit.json").unlink()
+    calls, lines = stop_after(1000), []
+    run = run_experiment(several, tmp_path / "run", log=lines.append)
+    assert len(calls) == 27 - 12 + 10
+    assert sum("is damaged" in line for line in lines) == 9
     assert bytes_of(run.folder) == whole
+
+
+@pytest.fixture
+def small(several):
+    return replace(several, estimators=("majority",))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("name", ["partial.json", "fit.json", "arrays.npz"])
+def test_a_disk_that_fails_now_loses_no_fit(small, stop_after, tmp_path, monkeypatch, name, code):
+    stop_after(5)
+    with pytest.raises(Stop):
+        run_experiment(small, tmp_path / "run")
+    before = bytes_in(tmp_path / "run.partial")
+    real = Path.open
+
+    def fails(path, *arguments, **options):
+        if path.name == name and "run.partial" in path.parts:
+            raise OSError(code, os.strerror(code), str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fails)
+    with pytest.raises(StoreUnreadable, match=f"{name} cannot be read now"):
+        run_experiment(small, tmp_path / "run")
+    monkeypatch.setattr(Path, "open", real)
+    assert bytes_in(tmp_path / "run.partial") == before
+    calls = stop_after(1000)
+    run_experiment(small, tmp_path / "run")
+    assert len(calls) == 9 - 5
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("partial.json", "[1]"),
+        ("partial.json", "[" * 100_000),
+        ("partial.json", ""),
+        ("partial.json", "{}"),
+        ("thesis.docx", "precious"),
+        ("majority/HN-vs-S-0/notes.txt", "precious"),
+        ("majority/thesis.docx", None),
+    ],
+)
+def test_only_what_a_run_wrote_is_removed(small, stop_after, tmp_path, name, content, overwrite):
+    """A link (None) leads elsewhere."""
+    stop_after(2)
+    with pytest.raises(Stop):
+        run_experiment(small, tmp_path / "run")
+    path = tmp_path / "run.partial" / name
+    (tmp_path / "elsewhere").mkdir()
+    if content is None:
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_text(content)
+    before = bytes_in(tmp_path)
+    with pytest.raises(OutputExists, match=r"run\.partial.*; move .*choose another") as problem:
+        run_experiment(small, tmp_path / "run", overwrite=overwrite)
+    assert name in str(problem.value)
+    assert bytes_in(tmp_path) == before
+
+
+def test_what_is_kept_is_flushed_before_it_has_its_name(small, stop_after, tmp_path, monkeypatch):
+    flushed = set()
+    real = os.fsync
+
+    def observed(descriptor):
+        flushed.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", observed)
+    stop_after(2)
+    with pytest.raises(Stop):
+        run_experiment(small, tmp_path / "run")
+    kept = [path for path in (tmp_path / "run.partial").rglob("*") if path.is_file()]
+    assert len(kept) >= 1 + 2 * 3
+    assert {path.stat().st_ino for path in kept} <= flushed
 
 
 def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
@@ -176,3 +276,20 @@ def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     run = run_experiment(several, output)
     assert bytes_of(run.folder) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
+
+
+def test_the_time_left_is_by_the_fits_of_this_call(experiment, stop_after, tmp_path, monkeypatch):
+    """Ten of 18 fits are kept; each further one takes a second."""
+    from obygaze_models.experiments import run as module
+
+    two = replace(experiment, estimators=("majority", "logistic"))
+    stop_after(10)
+    with pytest.raises(Stop):
+        run_experiment(two, tmp_path / "run")
+    calls, lines = stop_after(-1), []
+    monkeypatch.setattr(module, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(len(calls))))
+    run_experiment(two, tmp_path / "run", log=lines.append)
+    assert "11 of 18 fits, about 7 s left" in lines
+    assert "17 of 18 fits, about 1 s left" in lines
+    assert not any(line.startswith("10 of 18 fits") for line in lines)

@@ -17,6 +17,8 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import load_run, read_results
 from obygaze_models.persistence import load_model
 from obygaze_models.report.page import render_report
+from obygaze_models.stores import open_stores
+from obygaze_models.warnings import origin_warnings
 from tests.world import RECIPE, make_world, write_store
 
 
@@ -228,6 +230,33 @@ def test_what_is_not_real_is_said(experiment, tmp_path):
         "Not a real result: the clips are synthetic (drawn by a test).",
         "Not a real result: the backbone is synthetic (random weights).",
     ]
+
+
+@pytest.mark.parametrize(
+    ("weights", "mode", "said"),
+    [("unknown:tiny", "unknown", 1), ("unknown:tiny", "standard", 0), ("0" * 64, "unknown", 0)],
+)
+def test_features_of_unknown_origin_are_said(experiment, tmp_path, obygaze, weights, mode, said):
+    recipe = replace(
+        RECIPE,
+        backbone=RECIPE.backbone | {"weights_sha256": weights},
+        preprocessing={"mode": mode},
+    )
+    world = make_world(tmp_path, recipe=recipe)
+    file = tmp_path / "sure.toml"
+    file.write_text(
+        f'manifest = "{world.manifest}"\nstore = "{world.store}"\nsplit = "ten"\n'
+        'name = "Sure"\npositives = ["S"]\ntrain_negatives = ["HN"]\nestimators = ["logistic"]\n'
+    )
+    result = obygaze("models", "run", file, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.stderr.splitlines() if "UNKNOWN ORIGIN: " in line]
+    assert [("tiny" in line, "weights, preprocessing" in line) for line in lines] == [
+        (True, True)
+    ] * said
+    both = open_stores([world.store, world.store])
+    codes = [note.code for note in origin_warnings(both.items, both.attributes)]
+    assert codes == ["unknown-origin"] * said
 
 
 def test_what_is_wrong_with_concepts_is_a_line_a_model(experiment, tmp_path):

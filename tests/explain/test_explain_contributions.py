@@ -1,16 +1,24 @@
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.bottlenecks import HybridBottleneck
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.attributions import attribute
-from obygaze_models.explain.clips import explain_clip, nearest_clips
+from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.explain.attributions import attribute, join_steps
+from obygaze_models.explain.clips import explain_clip, explain_rows, nearest_clips
 from tests.estimators.clips import logistic_on, tree_on, with_output
 from tests.explain.conftest import torch_logits
 
@@ -35,9 +43,10 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, head, output):
             logit(expected)
         )
         assert why.logit == pytest.approx(logit(expected))
-        for one, measured in zip(why.contributions, model.concept_scores([x])[0], strict=True):
-            assert one.amount == pytest.approx(one.weight * measured)
-        assert [one.concept for one in why.contributions] == list(clips.known.concept_names)
+        measured = dict(zip(clips.known.concept_names, model.concept_scores([x])[0], strict=True))
+        assert {part.concept for part in why.contributions} == set(measured)
+        for part in why.contributions:
+            assert part.amount == pytest.approx(part.weight * measured[part.concept])
 
 
 def test_of_several_classes_the_predicted_ones_logit_is_explained(clips):
@@ -102,8 +111,8 @@ def test_a_trees_questions_are_joined_as_percentiles(clips):
     model = tree_on(clips.bank, max_depth=6, random_state=3).fit(clips.X, clips.levels)
     scores = model.concept_scores(clips.X)
     kinds = set()
-    for x, own in zip(clips.X[:40], scores, strict=False):
-        path = explain_clip(model, x, compared=clips.X).why
+    explanations = explain_rows(model, clips.X, range(40))
+    for path, own in zip([found.why for found in explanations], scores, strict=False):
         assert len(path.conditions) == len({step.concept for step in path.steps})
         for condition in path.conditions:
             column = clips.known.concept_names.index(condition.concept)
@@ -118,10 +127,50 @@ def test_a_trees_questions_are_joined_as_percentiles(clips):
             high = 100 if condition.high is None else condition.high
             assert high - low == pytest.approx(100 * allowed.mean())
             assert low <= condition.percentile <= high
-            lower = np.mean(scores[:, column] < own[column])
-            assert condition.percentile == pytest.approx(100 * lower, abs=100 / len(scores) + 1e-9)
+            compared = scores[:, column].astype(np.float32)  # as the tree does
+            lower = (compared < np.float32(own[column])).mean()
+            up_to = (compared <= np.float32(own[column])).mean()
+            assert condition.percentile == pytest.approx(50 * (lower + up_to))
             kinds.add(condition.words.removesuffix(f" {condition.concept}"))
-    assert kinds == {"with", "without", "some"}
+    assert kinds == {"enough", "not too much", "enough, not too much"}
+
+
+#: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
+NEAR = [1.0, 1 + 1e-9, 1 + 2**-23, 1 + 2**-24, 0.123456, 0.1234564, 0.1234561, -2.0, 0.0]
+SCORES = st.sampled_from([*NEAR, -3.0, 2.0, 3.0, 1e3])
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 12), st.just(2)), elements=SCORES),
+    arrays(np.float64, 15, elements=SCORES),
+    arrays(np.int64, 15, elements=st.integers(0, 1)),
+)
+def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
+    """Of any tree, its scores as the model has them, and as a run's file has rounded them."""
+    places = np.arange(15)
+    left, right = (np.where(places < 7, 2 * places + side, -1) for side in (1, 2))
+    tree = TreeArrays(left, right, asked, thresholds, np.full((15, 2), 0.5), 2)
+    model = ConceptBottleneck()
+    model.bank_, model.head_, model.classes_ = FunctionTransformer(), tree, np.array(["EN", "S"])
+    model.bank_.get_feature_names_out = lambda: ["Look", "Body"]
+    rounded = np.array([[float(f"{value:.6g}") for value in row] for row in scores])
+    for row, found in enumerate(explain_rows(model, scores, range(len(scores)))):
+        assert found.why.leaf == tree.apply(scores)[row]
+        saved = [
+            replace(step, threshold=float(f"{step.threshold:.6g}")) for step in found.why.steps
+        ]
+        for condition in (
+            *found.why.conditions,
+            *join_steps(saved, ("Look", "Body"), rounded, row),
+        ):
+            text = condition.sentence("the clips")
+            own = float(re.search(r"more of it than in (\d+)%", text)[1])
+            low, high = (re.search(rf"(\d+)% or {side}", text) for side in ("more", "less"))
+            branches = {s.above for s in found.why.steps if s.concept == condition.concept}
+            assert branches == {side for side, bound in ((True, low), (False, high)) if bound}
+            assert (float(low[1]) if low else 0) <= own <= (float(high[1]) if high else 100)
+            assert condition.low is None or condition.low < condition.percentile
+            assert condition.high is None or condition.percentile < condition.high
 
 
 @pytest.mark.parametrize("several", [False, True])

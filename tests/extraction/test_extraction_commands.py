@@ -191,6 +191,29 @@ def test_probe_looks_into_every_file(world):
     assert [row["id"] for row in result] == ["tt0000003-001", "tt0000003-002"]
 
 
+def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
+    """The film is half a second long; an end that is rounded up by a second is none."""
+    spans = world / "spans.csv"
+    film = "tt0000001/tt0000001_scene_1.mp4"
+    ends = {"whole": 0.5, "rounded": 1.4, "beyond": 99999}
+    rows = [f"{clip},tt0000001,{film},EN,0,{end}" for clip, end in ends.items()]
+    spans.write_text("\n".join(["id,film,file,level,start,end", *rows]), encoding="utf-8")
+    assert obygaze("manifests", "import", "csv", spans, "-o", world / "spans").exit_code == 0
+    result = obygaze(
+        "features", "probe", world / "spans", "--videos", world / "data/videos", "--json"
+    )
+    assert result.exit_code == 3
+    errors = {row["id"]: row["error"] for row in json.loads(result.stdout)}
+    assert (errors.pop("whole"), errors.pop("rounded")) == ("", "")
+    assert "(0 s to 99999 s) is after the film's end: the film is 0.500 s long" in errors["beyond"]
+    made = obygaze(
+        "features", "extract", world / "spans", "--videos", world / "data/videos",
+        "--backbone", f"tiny={world / 'weights'}", "-o", world / "stores", "--device", "cpu",
+    )  # fmt: skip
+    assert made.exit_code == 3
+    assert open_store(world / "stores/tiny.zarr").failures == errors
+
+
 def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     result = extract(world, "--dry-run", "--json")
     assert result.exit_code == 0

@@ -90,6 +90,21 @@ def test_a_misspelt_option_is_refused(manifest, films, tiny, tmp_path):
         extract(manifest, films, tiny, tmp_path, engine="slurm")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_no_loaded_backbone_is_refused_in_a_line(manifest, films, tiny, tmp_path, several):
+    """A function that makes one, a network of torch, and a backbone that was not loaded by name."""
+    unnamed = tiny.with_changes(name="", about={})
+    for given, kind in (
+        (len, "len"),
+        (tiny.module, "ModuleDict"),
+        (unnamed, "Backbone"),
+        (7, "int"),
+    ):
+        with pytest.raises(UsageError, match=rf"'module:function'.*got .*{kind}"):
+            extract(manifest, films, [given] if several else given, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_clip_shorter_than_the_backbones_frames_repeats_them(films, tiny, tmp_path):
     extract(clips("clip0.mp4"), films, [tiny], tmp_path)
     row = open_store(tmp_path / "tiny.zarr")["clip0"]
@@ -184,7 +199,7 @@ def test_clips_and_texts_in_one_manifest_are_refused(films, tiny, tmp_path):
 def test_spans_of_a_longer_film(tiny, tmp_path):
     """The frames of a span are those that the same span cut out would give, by their numbers."""
     write_clip(tmp_path / "film.mkv", "S", seconds=10)
-    spans = [(0.0, 2.0), (3.5, 4.0), (9.0, 30.0), (12.0, 13.0)]
+    spans = [(0.0, 2.0), (3.5, 4.0), (9.0, 10.9), (12.0, 13.0)]
     items = [
         Item(f"span-{row}", media="film.mkv", start=start, end=end)
         for row, (start, end) in enumerate(spans)

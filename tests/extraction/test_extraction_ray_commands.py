@@ -26,6 +26,8 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
 )
 SIGNALS = [("SIGINT", 130, "Interrupted."), ("SIGTERM", 143, "Terminated.")]
+LOOPBACK = {"0100007F", f"{'0' * 24}01000000", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, ::1 and ::ffff:127.0.0.1 in Linux's tables of sockets."""
 COMMAND = """
 import obygaze_features.backbones
 from tests.extraction import ray_loads
@@ -118,6 +120,35 @@ def test_sigterm_stops_cleanly_and_takes_its_cluster_with_it(
     assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
     assert ray_processes(process.pid) == []
     finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
+
+
+@pytest.mark.faults
+def test_cluster_of_one_machine_listens_on_loopback_only(manifest, films, weights, tmp_path):
+    with start(manifest, films, weights, tmp_path / "stores") as process:
+        addresses = listening({process.pid, *below(process.pid)})
+        process.terminate()
+        _, stderr = process.communicate(timeout=60)
+    assert len(addresses) > 2, stderr  # of the head, of this node, of its workers
+    assert {address for address, _ in addresses} <= LOOPBACK
+
+
+def listening(processes: set[int]) -> set[tuple[str, str]]:
+    """The addresses and ports on which processes listen, as Linux writes them."""
+    sockets = set()
+    for pid in processes:
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(str(descriptor.readlink()))
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]
+    ]
+    return {
+        tuple(line[1].split(":"))
+        for line in lines
+        if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    }
 
 
 @pytest.mark.faults

@@ -9,7 +9,18 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from obygaze_features import open_store
+from obygaze_models import save_model
+from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
+from obygaze_models.experiments.finished_fits import FinishedFits
 from tests.conftest import run_obygaze
 from tests.fuzz.mutations import Files
 from tests.golden.workspace import copy_data
@@ -75,6 +86,31 @@ def seal_store(files: Files) -> None:
         files["checksums.json"] = json.dumps(listed).encode()
 
 
+def seal_fits(files: Files) -> None:
+    """New digests in each ``fit.json`` of an interrupted run."""
+    from obygaze_models.model_header import digest_of
+
+    for name in [name for name in files if name.endswith("/fit.json")]:
+        record = _header(files, name)
+        if record is None:
+            continue
+        folder = name.removesuffix("fit.json")
+        if isinstance(listed := record.get("files"), dict):
+            listed |= {part: _sha256(files[folder + part]) for part in listed
+                       if folder + part in files}  # fmt: skip
+        record.pop("sha256", None)
+        record["sha256"] = digest_of(record)
+        files[name] = json.dumps(record).encode()
+
+
+def add_strangers_file(files: Files) -> None:
+    """What a run must neither remove nor read."""
+    files["mlp/" + STRANGERS_FILE] = b"precious"
+
+
+STRANGERS_FILE = "thesis.docx"
+
+
 def _header(files: Files, name: str) -> dict[str, object] | None:
     try:
         value = json.loads(files[name])
@@ -87,10 +123,15 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+ANNOTATED = ("film-prior", "oracle-tree", "oracle-logistic")
+"""The estimators that predict from annotations, so that no store fits them."""
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
     "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
+    "stores search {x} --text mirror",
 )  # fmt: skip
+RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
+SAVED = (*(name for name in ESTIMATORS if name not in ANNOTATED), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
@@ -126,6 +167,13 @@ KINDS: dict[str, Kind] = {
         )
         for name in ("mlp", "pcbm-tree", "svm", "concept-vector")
     },
+    **{
+        f"saved {name}": Kind(
+            f"saved/{name}", ("models predict {x} {data}/final.zarr -o {out}/x.csv",),
+            50, ("model",), seal_model,
+        )
+        for name in SAVED
+    },
     "run": Kind(
         "run",
         ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree"),
@@ -133,6 +181,9 @@ KINDS: dict[str, Kind] = {
         ("run.json", "predictions", "clips", "expl", "history", "models.jsonl"),
         seal_run,
     ),
+    "partial run": Kind("kept.partial", RESUME, 150),
+    "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
+    "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
     "timelines": Kind(
         "timelines",
@@ -178,9 +229,35 @@ def make_data(folder: Path) -> Path:
         "annotations export {data}/timelines --elan -o {data}/elan",
         "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
-        result = run_obygaze(*command.format(data=data).split())
+        with patch.object(FinishedFits, "discard"):  # as if the run were killed at its end
+            result = run_obygaze(*command.format(data=data).split())
         assert result.exit_code == 0, result.output
+    (data / "run.partial").rename(data / "kept.partial")
+    save_models(data)
     return data
+
+
+def save_models(data: Path) -> None:
+    """A saved model of each estimator of `SAVED`, of what ``final.zarr`` has."""
+    store = open_store(data / "final.zarr")
+    dice = np.random.default_rng(0)
+    concepts, y = dice.integers(0, 2, (40, 3)), np.arange(40) % 2
+    for name in SAVED:
+        if name == "pipeline":
+            model = make_pipeline(StandardScaler(), LogisticRegression())
+        else:
+            model = make_estimator(name, random_state=0)
+        array = "frames" if reads_frames(model) else "native"
+        shape = next(spec.shape for spec in store.specs if spec.name == array)
+        X = dice.normal(size=(40, *shape)).astype(np.float32)
+        model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
+        features = {"array": array, "shape": list(shape), "pooling": None} | {
+            key: store.attributes[key] for key in ("backbone", "preprocessing")
+        }
+        about = {"model": name, "estimator": name, "task": "EN vs S", "classes": ["EN", "S"],
+                 "reads": "frames" if array == "frames" else "features", "seen": [],
+                 "footage": {}, "features": features}  # fmt: skip
+        save_model(model, data / "saved" / name, about)
 
 
 def read_files(path: Path) -> Files:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import zipfile
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+import safetensors.numpy
 
 Files = dict[str, bytes]
 
 #: Values that a field of any type must survive.
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**63, 10**400, 0.5, -1e308, float("inf"), float("nan"),
+    None, True, False, 0, 1, -1, 10**9, 2**31, 2**63, 10**400, 0.5, -1e308, float("inf"),
+    float("nan"),
     "", "x", "0", "\0", "../../etc/passwd", "/dev/zero", "\x1b]0;owned\x07", "\u202e", "9" * 5000,
     "=1+1", "$\\foo{ 5$", "é" * 300, [], {}, [None], [[]], {"": None}, [0, "a"], {"name": 3},
 )  # fmt: skip
@@ -49,7 +55,9 @@ def mutate(files: Files, dice: random.Random) -> Files:
     if name.endswith(".csv"):
         ways += [change_table] * 6
     if name.endswith(".safetensors"):
-        ways += [change_safetensors] * 6
+        ways += [change_safetensors] * 4 + [forge_arrays] * 6
+    if name.endswith(".skops"):
+        ways += [forge_skops] * 10
     if dice.random() < 0.02:
         del files[name]
         return files
@@ -173,6 +181,57 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
     for key, part in inner:
         yield (*path, key)
         yield from _paths(part, (*path, key))
+
+
+def forge_array(array: Any, dice: random.Random) -> Any:
+    """A sound array with other numbers, or of another shape or type."""
+    way = dice.randrange(5)
+    array = array.copy()
+    if way == 0 and array.size:
+        array.flat[dice.randrange(array.size)] = dice.choice((10**9, -(10**9), -1, 10**4))
+    elif way == 1:
+        array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
+    elif way == 2 and array.size:
+        rows = dice.choice((0, 1, array.shape[0] - 1, array.shape[0] + 1, 20_000))
+        array = np.resize(array, (rows, *array.shape[1:]))
+    elif way == 3:
+        array = dice.choice((array.T, array.reshape(-1), array[..., None]))
+    else:
+        array = np.zeros(dice.choice(((0, 10**9), (20_000, 1), (1, 20_000), ())), array.dtype)
+    return np.ascontiguousarray(array)
+
+
+def forge_arrays(data: bytes, dice: random.Random) -> bytes:
+    """Replace one of the arrays in a safetensors file by another sound one."""
+    try:
+        arrays = safetensors.numpy.load(data)
+    except Exception:  # damaged by an earlier change
+        return change_bytes(data, dice)
+    if not arrays:
+        return data
+    name = dice.choice(sorted(arrays))
+    return safetensors.numpy.save(arrays | {name: forge_array(arrays[name], dice)})
+
+
+def forge_skops(data: bytes, dice: random.Random) -> bytes:
+    """Replace one of the arrays in a skops file, or change what it is made of."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        name = dice.choice(sorted(files))
+        if name.endswith(".npy"):
+            array, file = np.load(io.BytesIO(files[name])), io.BytesIO()
+            np.save(file, forge_array(array, dice))
+            files[name] = file.getvalue()
+        else:
+            files[name] = change_json(files[name], dice)
+    except (zipfile.BadZipFile, ValueError):  # damaged by an earlier change
+        return change_bytes(data, dice)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, content in files.items():
+            archive.writestr(member, content)
+    return file.getvalue()
 
 
 def change_safetensors(data: bytes, dice: random.Random) -> bytes:

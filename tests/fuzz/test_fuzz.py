@@ -5,6 +5,8 @@ Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes o
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import re
@@ -22,12 +24,21 @@ from typing import Any
 import pytest
 
 from tests.conftest import run_obygaze
-from tests.fuzz.kinds import KINDS, make_data, read_files, write_files
+from tests.fuzz.kinds import KINDS, STRANGERS_FILE, make_data, read_files, write_files
 from tests.fuzz.mutations import mutate
 
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
-CODES = {"manifests diff {x} {data}/eight": (1,), "stores diff {x} {data}/final.zarr": (0, 1)}
+CODES = {
+    "manifests diff {x} {data}/eight": (1,),
+    "stores diff {x} {data}/final.zarr": (0, 1),
+    "stores search {x} --text mirror": (1,),  # its weights are made up
+}
+FORGED = (
+    "manifest", "sealed final store", "model mlp", "model pcbm-tree", "timelines", "battery",
+    "lexicon", pytest.param("run", marks=pytest.mark.slow),
+)  # fmt: skip
+"""Kinds with JSON that names something. An experiment is none of them: it is a program."""
 SHARE = 25
 """`make test` makes one in this many inputs."""
 
@@ -49,7 +60,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*arguments: Any, **options: Any) -> Any:
+    def stop(
+        data: Any, problems: Any, folds: Any, learners: Any, *, finished: Any, **options: Any
+    ) -> Any:
+        for problem in problems:
+            for fold, name in itertools.product(folds(problem), learners):
+                finished(name, problem.train, fold)
         raise Planned
 
     monkeypatch.setattr("obygaze_models.experiments.run.evaluate", stop)
@@ -145,6 +161,9 @@ def fuzz(
                 f"{kind_name} {number}: {line}: {problem}"
                 for problem in problems_of(line, outcomes)
             ]
+        for path in files:
+            if path.endswith(STRANGERS_FILE) and not (trial / name / path).exists():
+                failures.append(f"{kind_name} {number}: {path} is gone")
         shutil.rmtree(trial)
     return outcomes, failures
 
@@ -162,6 +181,79 @@ def test_a_sound_input_is_accepted(kind, data, tmp_path):
 def test_a_share_of_the_inputs_ends_in_a_line(kind, data, tmp_path):
     _, failures = fuzz(kind, range(0, KINDS[kind].inputs, SHARE), data, tmp_path)
     assert not failures, "\n".join(failures)
+
+
+#: Keys of JSON under which a file names something.
+NAMING = {
+    "array", "backbone", "class", "estimator", "family", "folder", "frozen", "kind", "manifest",
+    "model", "models", "name", "package", "path", "pooling", "protocol", "revision", "scheme",
+    "skops", "source", "split", "store", "task",
+}  # fmt: skip
+
+
+def forged_names(text: bytes, name: str, seen: set[tuple[str, ...]]) -> Iterator[bytes]:
+    """JSON (or its first line) with each of its fields that name something set to a name.
+
+    Fields that are `seen`, here or in a file before, are left out.
+    """
+    first, mark, rest = text.partition(b"\n") if text.count(b"\n{") else (text, b"", b"")
+    try:
+        content = json.loads(first)
+    except ValueError:
+        return
+
+    def walk(node: Any, place: tuple[str, ...]) -> Iterator[bytes]:
+        if isinstance(node, list):
+            for child in node[:3]:
+                yield from walk(child, place)
+        elif isinstance(node, dict):
+            named = NAMING & node.keys() | ({"family"} if "weights_sha256" in node else set())
+            for key in sorted(named):
+                if (*place, key) not in seen:
+                    seen.add((*place, key))
+                    before = dict(node)
+                    node[key] = name
+                    yield json.dumps(content).encode() + mark + rest
+                    node.clear()
+                    node.update(before)
+            for key, child in node.items():
+                yield from walk(child, (*place, key))
+
+    yield from walk(content, ())
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_file_names_no_code(kind, data, tmp_path, monkeypatch):
+    (tmp_path / "lab_code.py").write_text("class Model: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec, seen = KINDS[kind], set[tuple[str, ...]]()
+    original = read_files(data / spec.name)
+    trial = tmp_path / "trial"
+    for file in original:
+        if file and not file.endswith((".json", ".jsonl")):
+            continue
+        for forged in forged_names(original[file], "lab_code:Model", seen):
+            files = {**original, file: forged}
+            spec.seal(files)
+            x = trial / Path(spec.name).name
+            write_files(x, files)
+            (trial / "out").mkdir()
+            for command in spec.commands:
+                run_obygaze(*command.format(x=x, data=data, out=trial / "out").split())
+                assert "lab_code" not in sys.modules, (command, file, forged[:2000])
+            shutil.rmtree(trial)
+    assert seen
+
+
+def test_an_experiment_takes_no_chain_of_addresses(data, tmp_path):
+    text = (data / "golden.toml").read_text()
+    address = "reference::http://127.0.0.1:1/refs.json"
+    experiment = data / "chained.toml"
+    experiment.write_text(re.sub(r'(?m)^store = ".*"', f'store = "{address}"', text))
+    result = run_obygaze("models", "run", experiment, "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert f"{address}: " in result.stderr
+    assert "'reference::http' addresses" in result.stderr
 
 
 def chosen(only: str) -> tuple[str, int]:

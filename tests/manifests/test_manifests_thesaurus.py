@@ -72,6 +72,13 @@ def test_the_command_prints_all_or_one_concept(obygaze: Run, tmp_path: Path) -> 
     papers = Counter(r["of"] for r in rows if (r["kind"], r["source"]) == ("instance", "paper"))
     assert papers == PAPER
     assert obygaze("manifests", "thesaurus", "--csv", path).exit_code == 1  # it exists
+    for name in ("Juno.eaf", "new.EAF"):
+        (tmp_path / "Juno.eaf").write_text("an annotator's")
+        refused = obygaze("manifests", "thesaurus", "--csv", tmp_path / name, "--overwrite")
+        assert refused.exit_code in (1, 2)
+        assert ".csv" in refused.stderr
+        assert (tmp_path / "Juno.eaf").read_text() == "an annotator's"
+        assert not (tmp_path / "new.EAF").exists()
 
 
 def annotate(template: Path, path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_trees_questions_are_told(page, html):
     page.choose("choose-which", "tested")
     page.click("#clips-body .open")
     text = page.run("document.querySelector('#clip').innerText")
-    words = r"(with|without|some) (Look|Body|Posture)( marked)?: more of it than in \d+% of the"
+    words = r"(enough|not too much) (Look|Body|Posture)( marked)?: more of it than in \d+% of the"
     assert re.search(words, text)
     assert "One of 9 trees" in text
 

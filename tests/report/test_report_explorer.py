@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -187,6 +188,12 @@ def test_a_link_brings_back_what_was_chosen(tab, page, page_of, html):
     tab.click("#choose-reset")
     tab.choose("choose-model", str(explorer(html)["runs"][0]["view"]))
     assert tab.run("location.hash") == "#film="
+    everything = status(tab)
+    tab.open(page_of(html, "explorer.html"), fragment="#film=")
+    assert (status(tab), tab.run("document.getElementById('address-note').textContent")) == (
+        everything,
+        "",
+    )
     assert tab.logged == []
 
 
@@ -249,6 +256,7 @@ def test_a_clip_can_be_cited_and_linked(page, html):
     assert f"Concepts: {concepts}. Model: " in citation
     chance = page.run("document.querySelector('#clip data').textContent")
     assert f"gives S (Sure) a probability of {chance}, in run first (xclip native, " in citation
+    assert re.search(r"Cite: toy, .*; .*CVPR 2024; obygaze [\w.]+\.$", citation)
 
 
 def table(tab):

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 import cli
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import read_results
@@ -260,6 +260,68 @@ def test_made_up_features_of_any_run_are_said_at_the_top(results):
     other = with_record(results["second"], warnings=warnings)
     page = Page(render_report([results["first"], other]))
     assert page.text.index("Not a real result: it is random") < page.text.index("Found")
+
+
+def test_features_of_unknown_origin_are_said_at_the_top(results):
+    warnings = [RunWarning("unknown-origin", "", "nobody knows")]
+    page = Page(
+        render_report([results["first"], with_record(results["second"], warnings=warnings)])
+    )
+    assert page.text.index("UNKNOWN ORIGIN: nobody knows") < page.text.index("Found")
+    assert "what its frames show" not in page.text
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_annotators_are_counted_over_the_label_set(marked, tmp_path, at_hand):
+    """Also where the run's was drawn from it; or it says that it counts the run's clips."""
+    manifest = Manifest.load(marked.manifest)
+    every = manifest.labels()
+    easy = [clip for clip, level in every.level_of.items() if level == "EN"]
+    ids = [clip for clip in every.ids if clip not in easy[::2]]
+    drawn = LabelSet(
+        "drawn",
+        ids,
+        [every.level_of[clip] for clip in ids],
+        [every.concepts_of[clip] for clip in ids],
+    )
+    manifest = Manifest(
+        "toy", manifest.items, scheme=manifest.scheme, default_labels="all"
+    ).with_parts(labels=[every, drawn], splits=[manifest.split("ten")])
+    manifest.save(tmp_path / "manifest")
+    experiment = Experiment(
+        "drawn", manifest=tmp_path / "manifest", store=marked.store, labels="drawn",
+        positives=("S",), train_negatives=("HN",), test_negatives=(("EN", "HN"),), split="ten",
+        estimators=("logistic",),
+    )  # fmt: skip
+    run_experiment(experiment, tmp_path / "run")
+    if not at_hand:
+        shutil.rmtree(tmp_path / "manifest")
+    page = Page(render_report([read_results(tmp_path / "run")]))
+    text = " ".join(page.text.split())
+    sure = [level for clip, level in every.level_of.items() if clip.startswith("tt0")].count("S")
+    if at_hand:
+        assert "sure of objectification in 50 of 200 clips of 4 films" in text
+        assert "clips used here" not in text
+    else:
+        assert "sure of objectification in 50 of 175 clips used here of 4 films" in text
+        assert "Of the clips used here" in text
+    film = len([clip for clip in ids if clip.startswith("tt0")])
+    assert page.row("tt0")[0] == f"{100 * sure / (50 if at_hand else film):.0f}%"
+
+
+def test_the_data_are_cited_first_and_each_once(results):
+    def cited(name, citation, **more):
+        manifest = to_builtins(results[name].run.record.manifest) | {"citation": citation} | more
+        return with_record(results[name], manifest=manifest)
+
+    runs = [cited("first", "A 2020."), cited("second", "B 2021"), cited("films", "A 2020.")]
+    said = " ".join(Page(render_report(runs)).text.partition("To cite:")[2].split())
+    assert said.startswith("A 2020; B 2021; Tores et al., Visual Objectification in Films")
+    assert said.partition("CVPR 2024; obygaze ")[2]
+    other = cited("concepts", "C 2022", levels={"calm": "calm", "S": "Sure"})
+    said = " ".join(Page(render_report([other])).text.partition("To cite:")[2].split())
+    assert said.startswith("C 2022; obygaze ")
+    assert "CVPR" not in said
 
 
 def test_one_film_tested_is_said_before_anything_else(run, monkeypatch):

@@ -585,6 +585,29 @@ def test_other_clips_have_no_published_numbers(dataset, other_clips, tmp_path, o
     assert "published, and ours minus it" not in result.stdout
 
 
+def test_features_of_unknown_origin_are_said_first(dataset, tmp_path, obygaze):
+    store = open_store(dataset.stores["lsmdc"])
+    np.save(tmp_path / "X.npy", store.read("native"))
+    made = obygaze(
+        "stores", "import", "npy", tmp_path / "X.npy", "--in-order", "--backbone", "xclip-lsmdc",
+        "--manifest", dataset.manifest, "-o", tmp_path / "theirs.zarr",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    result = obygaze(
+        "reproduce", "table5", "--manifest", dataset.manifest, "--protocol", "paper",
+        "--store", f"lsmdc={tmp_path / 'theirs.zarr'}", "-o", tmp_path / "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    before, _, after = result.output.partition("ours minus the paper's")
+    assert after
+    [said] = [line for line in before.splitlines() if "UNKNOWN ORIGIN: " in line]
+    assert all(word in said for word in ("weights, preprocessing, precision", "say nothing"))
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert page.index("UNKNOWN ORIGIN: ") < page.index('id="found"')
+    assert "what its frames show" not in page
+    assert re.search("<h1>The paper, reproduced in part: [01] of 7 tables", page)
+
+
 def test_a_manifest_without_splits_names_the_command(dataset, tmp_path, obygaze):
     manifest = Manifest.load(dataset.manifest)
     Manifest(

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 import obygaze_features as of
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError, UsageError
-from tests.retrieval.conftest import make_search_store
+from tests.retrieval.conftest import TOY, make_search_store
 from tests.tiny_models import write_checkpoint
 
 MODELS = {"tiny-clip": CLIPModel, "tiny-siglip": SiglipModel, "tiny-xclip": XCLIPModel}
@@ -73,8 +73,30 @@ def test_checkpoint_that_is_not_here_is_asked_for(tmp_path, tower, monkeypatch):
     monkeypatch.chdir(tmp_path)
     about = {**load_backbone(str(checkpoint), "cpu").about, "name": "ours"}
     made = make_search_store(tmp_path / "s.zarr", backbone=about)
-    with pytest.raises(BackboneError, match=r"ours is neither .*--backbone NAME=FOLDER"):
+    with pytest.raises(BackboneError, match=r"no backbone 'ours' .*--backbone NAME=FOLDER"):
         of.search(made.path, text=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("about", "remedy"),
+    [
+        ({"family": "shutil:rmtree"}, "--backbone x=shutil:rmtree"),
+        ({"name": "x=shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "standard"}, "NAME=FOLDER"),  # a folder that is there
+        ({"name": "x=standard"}, "NAME=FOLDER"),
+        ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
+        ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
+    ],
+)
+def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "standard").mkdir()
+    monkeypatch.setattr("obygaze_features.backbones.load_backbone", lambda *_: pytest.fail("loads"))
+    made = make_search_store(tmp_path / "s.zarr", backbone={**TOY, "name": "x", **about})
+    with pytest.raises(BackboneError, match=f"is known here; .*{remedy}"):
+        of.search(made.path, text=TEXT)
+    assert (tmp_path / "standard").is_dir()
 
 
 @pytest.mark.parametrize("family", ["vivit", "xclip-lsmdc", "videomae"])

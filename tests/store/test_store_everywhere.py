@@ -60,7 +60,7 @@ def test_from_s3(golden, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_by_any_url_of_fsspec(golden, name):
+def test_by_the_url_of_a_file(golden, name):
     assert_same(open_store(f"file://{golden}/{name}"), open_store(golden / name))
 
 

@@ -49,7 +49,7 @@ def test_everything_reads_as_from_the_folder(server, made, state):
     again = pickle.loads(pickle.dumps(there))
     np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
     dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
-    assert pickle.loads(pickle.dumps(dataset))[1].tolist() == VALUES["native"][40].tolist()
+    assert pickle.loads(pickle.dumps(dataset))[1][1].tolist() == VALUES["native"][40].tolist()
     assert repr(there).startswith(f"Store('{server.url}/{state}.zarr', ")
 
 

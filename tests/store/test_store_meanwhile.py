@@ -7,6 +7,7 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -299,7 +300,7 @@ def test_no_row_of_a_store_that_took_the_place(tmp_path: Path, state: str) -> No
     assert asked.ids == partly.ids == item_ids
     assert partly.read("native")[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     first = mapped.read("native", ["tt0"])
-    dataset = asked.dataset("native")
+    dataset = open_store(path).dataset("native")
     pickled = pickle.dumps(dataset)
     os.rename(path, tmp_path / "old.zarr")
     make(tmp_path / "new.zarr", item_ids[::-1])
@@ -324,6 +325,45 @@ def test_no_row_of_a_store_that_took_the_place(tmp_path: Path, state: str) -> No
         assert np.array_equal(mapped.read("native", ["tt0"]), first)
     assert asked.refresh().read("native", item_ids)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert open_store(path).ids == item_ids[::-1]
+
+
+def make_filled(path: Path, state: str, number: float) -> Path:
+    """A store of the same ids whatever the numbers, as of other videos."""
+    writer = StoreWriter.create(path, MANIFEST, RECIPE, block_rows=2)
+    for block in writer.missing_blocks():
+        writer.write_block(block, [row(number), row(number)])
+    if state != "open":
+        finalise(path, compress=state == "compressed")
+    return path
+
+
+@pytest.mark.parametrize("state", ["open", "final", "compressed"])
+@pytest.mark.parametrize("way", ["asked later", "sent to a worker", "same inode and time"])
+def test_a_dataset_gives_no_row_of_another_store(tmp_path: Path, state: str, way: str) -> None:
+    path = make_filled(tmp_path / "toy.zarr", state, 1)
+    store = open_store(path)
+    dataset = store.dataset("native")
+    assert store.status.all()
+    assert dataset[0][1].tolist() == [1, 1, 1]
+    pickled = pickle.dumps(dataset)
+    header, before = path / "zarr.json", (path / "zarr.json").stat()
+    other = make_filled(tmp_path / "other.zarr", state, 2)
+    if way == "same inode and time":  # as `rm -r` and `tar x` may give: only ctime tells
+        header.chmod(0o644)
+        header.write_bytes((other / "zarr.json").read_bytes())
+        os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.rename(header, other / "zarr.json")
+        assert (other / "zarr.json").stat().st_ino == before.st_ino
+    shutil.rmtree(path)
+    os.rename(other, path)
+    for read in {
+        "asked later": [lambda: store.dataset("native"), lambda: store.dataset("native", ["tt1"])],
+        "sent to a worker": [lambda: pickle.loads(pickled)[0]],
+        "same inode and time": [lambda: store.read("frame_index"), lambda: store.dataset("native")],
+    }[way]:
+        with pytest.raises(StoreUnreadable, match="was replaced since"):
+            read()
+    assert open_store(path).dataset("native")[0][1].tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("values", [[2**32 + 5.0, 7], [np.nan, 1], [1.5, 2], [-1, 2]])

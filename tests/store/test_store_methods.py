@@ -45,7 +45,9 @@ def test_a_dataset_has_the_rows_that_are_done(path):
     store = of.open_store(path)
     dataset = store.dataset("frames")
     assert (dataset.ids, len(dataset)) == (store.done_ids(), 17)
-    np.testing.assert_array_equal(dataset[3], store[dataset.ids[3]]["frames"])
+    item_id, frames = dataset[3]
+    assert item_id == dataset.ids[3]
+    np.testing.assert_array_equal(frames, store[item_id]["frames"])
 
 
 def test_a_writer_takes_text(path, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -160,6 +161,7 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state):
     aside = Path(told["aside"])
     assert aside == path.with_name("toy.zarr.before-repair")
     kept = toys.contents(aside)
+    assert b"obygaze stores repair" in kept.pop("kept-by-repair.txt")
     assert kept.items() <= before.items()
     dropped = before if state == "final" else {"blocks/000000.json", "native/c/0/0"}
     assert kept.keys() >= set(dropped)
@@ -170,7 +172,12 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state):
     if state == "open":
         flip_bit(path / "native/c/1/0", 3)
         again = obygaze("stores", "repair", path, "--yes")
+        assert f"as it was: {aside} (remove it" in again.stdout
+        toys.fill(toys.resume(path), [0])
+        flip_bit(path / "native/c/0/0", 4)
+        again = obygaze("stores", "repair", path, "--yes")
         assert f"as it was: {aside}-2 (remove it" in again.stdout
+        assert kept.items() <= toys.contents(aside).items()
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
@@ -189,3 +196,83 @@ def test_the_command_asks_on_a_terminal(copy, answer, code):
     assert "native/c/0/0: its checksum is wrong; rows: tt1-000\n" in done.stderr
     assert "Drop them? [y/N]" in done.stderr
     assert (toys.contents(path) == before) == (code == 1)
+
+
+class KilledError(BaseException):
+    """The process ends here: no later call of the system has an effect."""
+
+
+CHANGES = ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "fsync")
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, point: int) -> list[str]:
+    """From the `point`-th change of a file on, nothing is done; gives the changes so far."""
+    calls = list[str]()
+
+    def count(name: str) -> Callable[..., object]:
+        call = getattr(os, name)
+
+        def counted(*args, **options):
+            calls.append(name)
+            if len(calls) >= point:
+                raise KilledError
+            return call(*args, **options)
+
+        return counted
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, count(name))
+    return calls
+
+
+def held(folder: Path) -> set[tuple[str, bytes]]:
+    """The shards and records in a store and beside it."""
+    return {
+        (name, data)
+        for path in folder.glob("toy.zarr*")
+        for name, data in toys.contents(path).items()
+        if name.startswith("blocks/") or "/c/" in name
+    }
+
+
+@pytest.mark.parametrize("state", ["open", "final"])
+def test_a_repair_that_is_killed_loses_no_shard(copy, tmp_path, monkeypatch, state):
+    """A few points; tests/faults has all of them."""
+
+    def try_to_repair(point: int) -> int:
+        path = copy(state)
+        flip_bit(path / ("native/c/2/0" if state == "open" else "native/c/0/0"), 3)
+        before = held(tmp_path)
+        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+            calls = kill_at(patch, point)
+            repair(path)
+        for _ in range(2):
+            for file in list(tmp_path.rglob("*")):  # nobody writes any more
+                with contextlib.suppress(FileNotFoundError):
+                    toys.age(file)
+            repair(path)
+            assert before <= held(tmp_path), f"at change {point}"
+        assert verify(path) == []
+        for folder in tmp_path.iterdir():
+            shutil.rmtree(folder)
+        return len(calls)
+
+    points = try_to_repair(sys.maxsize)
+    for share in (0.2, 0.4, 0.6, 0.8):
+        try_to_repair(round(points * share))
+
+
+def test_a_shard_that_lost_its_record_is_kept(copy, tmp_path):
+    path = copy("open")
+    aside = path.with_name("toy.zarr.before-repair")
+    (aside / "blocks").mkdir(parents=True)
+    note = "What obygaze stores repair dropped or replaced in toy.zarr.\n"
+    (aside / "kept-by-repair.txt").write_text(note)
+    before = held(tmp_path)
+    os.rename(path / "blocks/000002.json", aside / "blocks/000002.json")
+    for file in path.rglob("*"):
+        toys.age(file)
+    result = repair(path)
+    assert (result.aside, result.cleared) == (aside, ())
+    assert held(tmp_path) == before
+    assert verify(path) == []

@@ -87,12 +87,13 @@ def test_whole_files_and_parts_that_are_none(port):
     [
         "/", "/deep", "/deep/", "/none", "/.hidden", "/../secret", "/deep/../../secret",
         "/%2e%2e/secret", "/deep/..%2f..%2fsecret", "//secret", "/link", "/link_folder/secret",
-        "/..%5csecret", "/deep/data%00", "/c:secret", "/deep/data/x",
+        "/..%5csecret", "/link_hidden", "/deep/data%00", "/c:secret", "/deep/data/x",
     ],
 )  # fmt: skip
 def test_nothing_else_is_given(port, folder, path):
     (folder / "link").symlink_to(folder.parent / "secret")
     (folder / "link_folder").symlink_to(folder.parent)
+    (folder / "link_hidden").symlink_to(folder / ".hidden")
     assert ask(port, path) == (404, b"", None)
     assert ask(port, path, how="PUT")[0] == 501
 

@@ -196,7 +196,7 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
     ]
     for file in leftovers:
         file.write_bytes(b"half a shard")
-    beside = path.parent / ".toy.zarr.x1.partial"
+    beside = path.parent / ".toy.zarr.0a1b2c3d_7_x1.partial"
     beside.mkdir()
     reported = verify(path)
     assert all(entry.harmless for entry in reported)
@@ -207,7 +207,10 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
     assert len(repair(path).left) == 5
     for offset in [*leftovers, beside]:
         toys.age(offset)
-    assert len(repair(path).cleared) == 5
+    result = repair(path)
+    assert len(result.cleared) == 4
+    assert result.aside
+    assert toys.contents(result.aside) == {"native/c/1/0.partial": b"half a shard"}
     assert toys.contents(path) == toys.contents(sound)
     assert not beside.exists()
 
@@ -327,7 +330,7 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
 
 
 def test_a_store_lost_between_two_renames_is_put_back(path, sound):
-    path.rename(path.parent / ".toy.zarr.abc.replaced")
+    path.rename(path.parent / ".toy.zarr.0a1b2c3d_7_abc.replaced")
     assert repair(path).restored == ("toy.zarr",)
     assert toys.contents(path) == toys.contents(sound)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from obygaze_features.common import package
-from obygaze_features.errors import MissingExtra, StoreError
+from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
+from tests.store import toys
 from tests.store.making import final_state, open_state
 
 VALUES = {
@@ -78,10 +80,14 @@ def test_a_dataset_gives_the_rows_asked_for(path):
     dataset = StoreDataset(path, "frames")
     assert len(dataset) == 6
     assert dataset.ids == [f"tt{row:03}" for row in DONE]
-    np.testing.assert_array_equal(dataset[3], VALUES["frames"][4])
+    item_id, frames = dataset[3]
+    assert item_id == dataset.ids[3]
+    np.testing.assert_array_equal(frames, VALUES["frames"][4])
     some = StoreDataset(path, "native", ["tt008", "tt000"])
     assert some.ids == ["tt008", "tt000"]
-    np.testing.assert_array_equal(np.stack([some[0], some[1]]), VALUES["native"][[8, 0]])
+    np.testing.assert_array_equal(
+        np.stack([row for _, row in (some[0], some[1])]), VALUES["native"][[8, 0]]
+    )
     with pytest.raises(IndexError):
         some[2]
     with pytest.raises(StoreError, match="tt003 failed: row 3 is broken"):
@@ -95,7 +101,7 @@ def test_a_dataset_travels_as_its_path_and_its_rows(path):
     dataset[0]
     letter = pickle.dumps(dataset)
     assert len(letter) < 1000
-    np.testing.assert_array_equal(pickle.loads(letter)[5], VALUES["native"][8])
+    np.testing.assert_array_equal(pickle.loads(letter)[5][1], VALUES["native"][8])
     path.rename(path.with_name("elsewhere.zarr"))
     arrived = pickle.loads(letter)  # opens nothing yet
     with pytest.raises(StoreError, match="does not exist"):
@@ -106,10 +112,10 @@ def test_a_process_that_was_forked_opens_the_store_for_itself(path, monkeypatch)
     dataset = StoreDataset(path, "native")
     opened = []
     monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
-    assert dataset[5].tolist() == VALUES["native"][8].tolist()
+    assert dataset[5][1].tolist() == VALUES["native"][8].tolist()
     assert opened == []
     monkeypatch.setattr(views.os, "getpid", lambda: -1)
-    assert dataset[5].tolist() == VALUES["native"][8].tolist()
+    assert dataset[5][1].tolist() == VALUES["native"][8].tolist()
     assert opened == [path]
 
 
@@ -120,7 +126,7 @@ def test_rows_that_are_written_later_do_not_shift_those_of_a_dataset(tmp_path):
     StoreWriter(open_store(source)).write_block(0, [Done(row, None), Done(row, None)])
     later = pickle.loads(letter)
     assert len(later) == 6
-    np.testing.assert_array_equal(later[0], VALUES["native"][2])
+    np.testing.assert_array_equal(later[0][1], VALUES["native"][2])
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.gate)])
@@ -129,11 +135,25 @@ def test_a_data_loader_reads_in_workers(path, method):
     if method not in torch.multiprocessing.get_all_start_methods():
         pytest.skip(f"this system cannot {method}")
     dataset = StoreDataset(path, "frames")
-    before = dataset[0]  # the parent has it open, mapped or through Zarr's threads
+    _, before = dataset[0]  # the parent has it open, mapped or through Zarr's threads
     loader = torch.utils.data.DataLoader(
         dataset, batch_size=2, num_workers=2, multiprocessing_context=method
     )
-    batches = list(loader)
+    ids, batches = zip(*loader, strict=True)
+    assert [item_id for batch in ids for item_id in batch] == dataset.ids
     assert [tuple(batch.shape) for batch in batches] == [(2, 2, 3)] * 3
     np.testing.assert_array_equal(torch.cat(batches).numpy(), VALUES["frames"][DONE])
-    np.testing.assert_array_equal(dataset[0], before)
+    np.testing.assert_array_equal(dataset[0][1], before)
+
+
+def test_a_data_loader_notices_a_replaced_store_between_epochs(tmp_path):
+    data = pytest.importorskip("torch").utils.data
+    path = toys.a_store(tmp_path / "toy.zarr")
+    loader = data.DataLoader(open_store(path).dataset("native"), batch_size=4, num_workers=1)
+    assert next(iter(loader))[1].shape == (4, 5)
+    shutil.rmtree(path)
+    ids = toys.a_manifest()
+    other = StoreWriter.create(path, ids, toys.RECIPE, probe=toys.probe(), block_rows=4)
+    toys.fill(other, compute=lambda row: toys.a_row(row, "another film"))
+    with pytest.raises(StoreUnreadable, match="was replaced since"):
+        next(iter(loader))

@@ -166,6 +166,8 @@ def test_consolidating_a_store_of_before_harms_nothing(before, tmp_path, obygaze
     with serve(tmp_path) as served:
         store = open_store(f"{served.url}/before.zarr")
         assert len(store.read("native", store.ids[:2])) == 2
+    for file in before.rglob("*"):
+        toys.age(file)
     assert not repair(before).reopened
     unchanged = toys.contents(before)
     assert {name for name in was if unchanged[name] != was[name]} == {"zarr.json"}

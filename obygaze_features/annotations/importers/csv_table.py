@@ -76,7 +76,7 @@ def import_timelines(
 def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRow | Issue]:
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
-        film, annotator = unescape_formula(cells["film"].strip()), cells["annotator"].strip()
+        film, annotator = (unescape_formula(cells[name].strip()) for name in ("film", "annotator"))
         try:
             if by_frames:
                 rate = decimal_point(cells.get("framerate", ""), table.delimiter) or default_rate

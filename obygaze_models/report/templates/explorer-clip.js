@@ -109,13 +109,12 @@ function why_parts(view, clip, marked) {
   const title = make("h3", {}, "Why");
   if (!why) return [title, make("p", {}, NO_REASONS)];
   if (why.kind === "path") return [title, ...path_parts(view, row, marked)];
-  const spoken = why.labels[why.speaks.length ? why.speaks[row] : 0];
-  const note = `Each concept’s part in the log-odds of ${spoken}. The parts add up.`;
-  const rows = why.concepts.map((name, place) => ({
-    name, column: why.amounts[place], measured: figure(why.values[place], row), marked: marked.includes(name),
+  if (!has_parts(why, row)) return [title, make("p", {}, `No parts: ${FITS_DIFFER}.`)];
+  const note = `Each concept’s part in the ${why.of}. The parts add up.`;
+  const rows = why.order[row].map((place) => ({
+    name: why.concepts[place], column: why.amounts[place], measured: figure(why.values[place], row), marked: marked.includes(why.concepts[place]),
   }));
-  rows.sort((one, other) => Math.abs(other.column.of[row]) * other.column.unit - Math.abs(one.column.of[row]) * one.column.unit);
-  for (const [key, name] of [["residual", "past the concepts"], ["intercept", "at rest (intercept)"]]) {
+  for (const [key, name] of [["residual", NOT_CONCEPTS], ["intercept", "at rest (intercept)"]]) {
     if (why[key]) rows.push({ name, column: why[key], measured: "", rest: true });
   }
   const most = Math.max(...rows.map((one) => Math.abs(one.column.of[row] * one.column.unit)), 1e-9);
@@ -135,7 +134,7 @@ function why_parts(view, clip, marked) {
       make("td", { class: "bars", "aria-hidden": "true" }, bar)));
   }
   const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
-  body.append(make("tr", { class: "sum" }, make("th", { scope: "row" }, "log-odds"), make("td"),
+  body.append(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, figure({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
   table.append(body);
   const tail = view.fits[row] > 1 ? [make("p", { class: "soft" }, `Means over the ${view.fits[row]} fits that tested this clip.`)] : [];

@@ -33,12 +33,12 @@ function citation(view, clip) {
   const model = value === null
     ? `${view.model} has no prediction (${gap(view, clip)})`
     : `${view.model} gives ${named(view, view.spoken)} a probability of ${probability(value)}`;
-  return `${film.title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts}. Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on ${run.data}.`;
+  return `${film.title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts}. Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on ${run.data}. Cite: ${run.cite}.`;
 }
 
 const COLUMNS = [
   "rank", "id", "film", "title", "start", "end", "level", "level name", "concepts", "run", "model",
-  "class", "probability", "predicted", "agrees", "no prediction because", "reasons",
+  "class", "probability", "predicted", "agrees", "no prediction because",
 ];
 
 function table_row(view, clip, place) {
@@ -49,9 +49,10 @@ function table_row(view, clip, place) {
   return [
     place + 1, view.clips.ids[clip], film.id, film.title, seconds("start"), seconds("end"), level.code, level.name,
     concepts_of(view, clip).join("|"), data.runs[view.run].name, view.model, view.classes[view.spoken],
-    ...(value === null ? ["", "", "", gap(view, clip), ""] : [
-      Number(value.toFixed(4)), view.classes[called(view, clip)], differs(view, clip) ? "no" : "yes", "", reasons(view, clip, 99).join("; "),
+    ...(value === null ? ["", "", "", gap(view, clip)] : [
+      Number(value.toFixed(4)), view.classes[called(view, clip)], differs(view, clip) ? "no" : "yes", "",
     ]),
+    reasons(view, clip, Infinity).join("; "),
     ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code)),
   ];
 }
@@ -65,7 +66,7 @@ function cell_text(value) {
 
 function csv_table(view, clips) {
   const rows = clips.map((clip, place) => table_row(view, clip, place));
-  return [[...COLUMNS, ...view.clips.sets.map((labels) => `level of ${labels.name}`)], ...rows]
+  return [[...COLUMNS, weighs(view), ...view.clips.sets.map((labels) => `level of ${labels.name}`)], ...rows]
     .map((row) => row.map(cell_text).join(",")).join("\n") + "\n";
 }
 

@@ -19,6 +19,8 @@ const count = (number, noun, nouns = `${noun}s`) =>
   `${number.toLocaleString("en")} ${number === 1 ? noun : nouns}`;
 
 const NO_REASONS = "This model gives no reasons.";
+const NOT_CONCEPTS = "not explained by concepts";
+const FITS_DIFFER = "the fits predict different classes";
 
 const minus = (text) => text.replace("-", "−");
 
@@ -139,11 +141,18 @@ function sentence(view, clip) {
   return parts.filter(Boolean).join("; ");
 }
 
-// A tree's condition on a concept in words: with, without, or some of it.
+// A tree's condition on a concept in words; its threshold may be a high or a low one.
 function condition_words(why, at) {
   const [concept, low, high] = why.conditions[at];
-  return `${low === null ? "without" : high === null ? "with" : "some"} ${why.concepts[concept]}`;
+  const bounds = [low === null ? "" : "enough", high === null ? "" : "not too much"];
+  return `${bounds.filter(Boolean).join(", ")} ${why.concepts[concept]}`;
 }
+
+// What a model's reasons are.
+const weighs = (view) => {
+  if (!view.why) return "reasons";
+  return view.why.kind === "path" ? "conditions of the tree" : `parts in the ${view.why.of}`;
+};
 
 // The concepts that weigh most, as texts; of a tree its first conditions.
 function reasons(view, clip, most) {
@@ -153,12 +162,14 @@ function reasons(view, clip, most) {
   if (why.kind === "path") {
     return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
   }
-  return why.amounts
-    .map((column, place) => [column.of[row] * column.unit, column, place])
-    .sort((one, other) => Math.abs(other[0]) - Math.abs(one[0]))
-    .slice(0, most)
-    .map(([, column, place]) => `${why.concepts[place]} ${figure(column, row, true)}`);
+  if (!has_parts(why, row)) return [];
+  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place]]);
+  if (why.residual) parts.push([NOT_CONCEPTS, why.residual]);
+  return parts.slice(0, most).map(([name, column]) => `${name} ${figure(column, row, true)}`);
 }
+
+// Fits that predict different ones of several classes have no common sum.
+const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
 
 function level_chip(level) {
   const chip = make("span", { class: "level" }, level.code);

@@ -51,7 +51,7 @@ function read_address() {
   const names = new URLSearchParams(location.hash.slice(1));
   const at = (list, name) => {
     const place = list.indexOf(names.get(name));
-    if (place < 0 && names.has(name)) missing.push(`${name} ${names.get(name)}`);
+    if (place < 0 && names.get(name)) missing.push(`${name} ${names.get(name)}`);
     return place;
   };
   const run = at(data.runs.map((entry) => entry.name), "run");

@@ -83,6 +83,7 @@ function draw() {
   find("sets-legend").replaceChildren(...sets_legend(view));
   find("about-run").textContent = about_run();
   for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
+  find("weighs").textContent = weighs(view);
   filter();
 }
 
@@ -226,7 +227,7 @@ function list_row(clip, place, names) {
     const more = number + 1 < parts.length ? " · " : "";
     why.append(make("span", { class: "reason" }, text), more);
   });
-  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : view.why ? "no question" : "gives no reasons"));
+  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : !view.why ? "gives no reasons" : view.why.kind === "path" ? "no question" : FITS_DIFFER));
   if (view.why && view.why.kind === "path" && value !== null && view.why.paths[view.row[clip]].length > 3) why.append(" …");
   return row;
 }

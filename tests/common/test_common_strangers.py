@@ -1,0 +1,130 @@
+"""What has the name of a temporary file or folder, and is somebody else's, is left alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from obygaze_features.common.files import new_file, new_folder
+from obygaze_features.errors import ObygazeError
+from obygaze_features.store import finalise
+from obygaze_features.store.pull import pull
+from obygaze_features.store.repair import repair
+from obygaze_models.experiments.run import run_experiment
+from tests.store.making import flip_bit
+from tests.store.serving import serve
+from tests.world import make_world
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """An open store and a final one, whose folder can be served."""
+    folder = tmp_path_factory.mktemp("stores")
+    shutil.copytree(make_world(folder / "world").store, folder / "open.zarr")
+    shutil.copytree(folder / "open.zarr", folder / "final.zarr")
+    finalise(folder / "final.zarr")
+    return folder
+
+
+def pull_zip(stores, folder):
+    (stores / "x.zip").write_bytes(b"no zip file")
+    with serve(stores) as served:
+        pull(f"{served.url}/x.zip", folder / "x.zarr")
+
+
+def repair_damaged(stores, folder):
+    shutil.copytree(stores / "open.zarr", folder / "x.zarr")
+    flip_bit(folder / "x.zarr/native/c/2/0", 3)
+    repair(folder / "x.zarr")
+
+
+def repair_open(stores, folder):
+    shutil.copytree(stores / "open.zarr", folder / "x.zarr")
+    repair(folder / "x.zarr")
+
+
+def write_new(make):
+    def write(stores, folder):
+        with make(folder / "x"):
+            pass
+
+    return write
+
+
+#: The name, and what writes beside it.
+NAMES = {
+    "x.zarr.before-repair": repair_damaged,
+    ".x.zarr.mine.partial": repair_open,
+    ".x.zarr.mine.replaced": lambda stores, folder: repair(folder / "x.zarr"),
+    ".x.zarr.pulling": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
+    ".x.zarr.pulling.lock": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
+    ".x.zarr.pulling of a zip file": pull_zip,
+    ".x.mine.partial": write_new(new_folder),
+    ".x.0a1b2c3d_1_mine.partial": write_new(new_file),
+}
+
+
+def make_folder(path, elsewhere):
+    path.mkdir()
+    (path / "thesis.docx").write_text("precious")
+
+
+def make_link(path, elsewhere):
+    make_folder(elsewhere, None)
+    path.symlink_to(elsewhere)
+
+
+def make_file(path, elsewhere):
+    path.write_text("precious")
+
+
+STRANGERS = (make_folder, make_link, make_file)
+
+
+def look(path):
+    """All that is at a path; a link with all that it leads to."""
+    inside = {file.name: file.read_text() for file in path.rglob("*")} if path.is_dir() else {}
+    return path.is_symlink(), inside or path.read_text()
+
+
+def try_beside(stranger, path, elsewhere, act):
+    """Act beside a stranger's file or folder, which stays as it is; gives the error, if any."""
+    stranger(path, elsewhere)
+    for file in (path, *path.rglob("*")):
+        os.utime(file, (0, 0))
+    before, message = look(path), ""
+    try:
+        act()
+    except ObygazeError as problem:
+        message = str(problem)
+    assert look(path) == before
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, stores, tmp_path):
+    path: Path = tmp_path / "here" / name.partition(" ")[0]
+    path.parent.mkdir()
+    message = try_beside(
+        stranger, path, tmp_path / "elsewhere", lambda: NAMES[name](stores, path.parent)
+    )
+    assert "pulling" not in name or str(path) in message
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_run_names_a_folder_that_it_did_not_make(stranger, overwrite, experiment, tmp_path):
+    path = tmp_path / "run.partial"
+    message = try_beside(
+        stranger,
+        path,
+        tmp_path / "elsewhere",
+        lambda: run_experiment(experiment, tmp_path / "run", overwrite=overwrite),
+    )
+    assert message.startswith(f"{path} ")
+    assert "choose another" in message
