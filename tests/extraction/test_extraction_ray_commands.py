@@ -162,14 +162,14 @@ def listening(processes: set[int]) -> dict[str, set[str]]:
             cells = line.split()
             if cells[3] == "0A":
                 address_of[f"socket:[{cells[9]}]"] = cells[1].partition(":")[0]
-    found: dict[str, set[str]] = {}
+    addresses: dict[str, set[str]] = {}
     for pid in processes:
         for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
             with contextlib.suppress(OSError, KeyError):  # closed since, or no such socket
                 address = address_of[str(descriptor.readlink())]
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
-                found.setdefault(name, set()).add(address)
-    return found
+                addresses.setdefault(name, set()).add(address)
+    return addresses
 
 
 @pytest.mark.faults

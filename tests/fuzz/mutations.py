@@ -271,7 +271,7 @@ def change_safetensors(data: bytes, dice: random.Random) -> bytes:
     """Change the header of the arrays, or a number in them."""
     size = int.from_bytes(data[:8], "little")
     if dice.random() < 0.5 or size > len(data) or _parsed(data[8 : 8 + size]) is None:
-        at = dice.randrange(8 + min(size, len(data)), len(data) + 1) // 4 * 4
+        at = dice.randrange(min(8 + size, len(data)), len(data) + 1) // 4 * 4
         number = dice.choice((b"\xff\xff\x7f\x7f", b"\x00\x00\xc0\x7f", b"\xff" * 4, b"\0" * 4))
         return data[:at] + number + data[at + 4 :]
     header = json.dumps(change_value(_parsed(data[8 : 8 + size]), dice)).encode()
