@@ -104,6 +104,7 @@ def test_import_loads_nothing_heavy(package):
     assert loaded(f"import {package}", (*LIGHT, *HEAVY, "sklearn")) == []
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("package", ["obygaze_features", "obygaze_models"])
 def test_import_takes_under_100_ms(package):
     code = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"

@@ -114,6 +114,7 @@ def test_agrees_with_a_textbook_loop_on_the_authors_clips(authors):
     assert abs(np.mean(ours) - np.mean(textbook)) < 4 * noise + 0.005
 
 
+@pytest.mark.night
 def test_faster_than_a_loop_with_a_loader(labelled):
     """490 clips as in the paper's runs, against the plain peer with the same epochs."""
     X = np.tile(labelled.X[:490], (1, 8))
@@ -333,7 +334,7 @@ def test_the_first_fit_of_a_process_runs_on_one_thread():
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         env={
             **os.environ,
             "OMP_NUM_THREADS": "2",
