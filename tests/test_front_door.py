@@ -117,6 +117,7 @@ def test_reading_needs_no_torch(name):
     assert loaded(f"from obygaze_features import {name}", HEAVY) == []
 
 
+@pytest.mark.gate
 def test_functions_stay_when_rooms_of_their_name_are_loaded():
     code = (
         "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.context"
@@ -127,5 +128,6 @@ def test_functions_stay_when_rooms_of_their_name_are_loaded():
     ]
 
 
+@pytest.mark.gate
 def test_a_dataset_needs_no_torch():
     assert loaded("from obygaze_models import load_dataset, load_run", ("torch",)) == []

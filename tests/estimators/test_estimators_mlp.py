@@ -64,6 +64,7 @@ def textbook_mlp(X, y, seed, epochs, *, widths=(128,), author=False, balanced=Fa
     return lambda new: net(torch.tensor(new)).argmax(1).numpy()
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "options",
     [
@@ -327,6 +328,7 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.gate
 def test_the_first_fit_of_a_process_runs_on_one_thread():
     """Limits reach only what is loaded: with torch loaded after them, threads would wait."""
     done = subprocess.run(

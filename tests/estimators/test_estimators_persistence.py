@@ -99,6 +99,7 @@ def says(model, given):
     )
 
 
+@pytest.mark.gate
 def test_every_estimator_says_the_same_in_a_fresh_process(models, known, tmp_path):
     for name, model in models.items():
         save_model(model, tmp_path / name / "model", ABOUT)
@@ -409,6 +410,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.gate
 def test_forged_sizes_neither_crash_nor_take_memory(models, known, tmp_path):
     import skops.io
 

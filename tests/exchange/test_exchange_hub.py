@@ -27,6 +27,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield state
 
 
+@pytest.mark.gate
 def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     lab, final_store, other_store, tmp_path
 ):

@@ -88,6 +88,7 @@ def test_a_link_in_the_place_of_the_log_is_not_followed(final_store, tmp_path):
     assert (tmp_path / "secret").read_text() == "key"
 
 
+@pytest.mark.gate
 def test_a_folder_gets_a_store_under_its_own_name(target, final_store, other_store):
     """As cp does; a second store goes beside the first, and none goes into another."""
     folder = target.rpartition("/")[0]

@@ -85,6 +85,7 @@ def reasons(folder, model):
     return [skip["why"] for skip in skipped if skip["what"].startswith(f"{model}, ")]
 
 
+@pytest.mark.gate
 def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write, obygaze):
     classes = [f"class C{number}(Base):\n    {body}\n" for number, body in enumerate(BROKEN)]
     points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
@@ -156,6 +157,7 @@ def interrupted(install, tmp_path, write, **package):
     return lines
 
 
+@pytest.mark.gate
 def test_a_changed_plugin_starts_anew(install, tmp_path, write):
     """Its file, one that it inherits from, or its package's version."""
     lines = interrupted(install, tmp_path, write)
@@ -178,6 +180,7 @@ def test_a_changed_helper_of_a_plugin_starts_anew(install, tmp_path, write):
     assert "not resumed: mylab.flip:Flip, mylab.stop:Stop changed" in line
 
 
+@pytest.mark.gate
 def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatch):
     """Of a module in a plain folder, which has no package."""
     folder = tmp_path / "plain"
@@ -198,6 +201,7 @@ def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatc
     assert "not resumed: mylab_est:Flip, mylab_est:Stop changed" in heard[2]
 
 
+@pytest.mark.gate
 def test_overwrite_starts_anew(install, tmp_path, write):
     interrupted(install, tmp_path, write)
     lines = []

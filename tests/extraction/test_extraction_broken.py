@@ -184,6 +184,7 @@ MANIFEST = Manifest(
 )
 
 
+@pytest.mark.gate
 @linux
 def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
     """It is stopped for real, as on a network drive that does not answer."""
@@ -198,6 +199,7 @@ def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
     assert (again.clips, again.done) == (1, 20)
 
 
+@pytest.mark.gate
 @linux
 def test_a_decoder_that_dies_is_replaced_and_no_clip_is_lost(films, tiny, tmp_path, meddling):
     meddling(lambda process: os.kill(process, signal.SIGKILL), 1)

@@ -75,6 +75,7 @@ def test_failed_clips_are_listed_and_the_exit_code_says_so(world):
     assert "tt0000002_scene_1.mp4 is empty" in info
 
 
+@pytest.mark.gate
 def test_clips_that_another_run_has_are_not_done(world):
     assert extract(world, "--limit", 4).exit_code == 0
     claim = world / "stores/tiny.zarr/claims/000000.json"
@@ -120,6 +121,7 @@ def test_a_folder_that_is_no_store_is_one_line(tmp_path):
     assert result.stderr == f"Error: {tmp_path} is not a feature store: it has no zarr.json\n"
 
 
+@pytest.mark.gate
 def test_failed_clips_can_be_tried_again(world):
     lost = world / "data/videos/tt0000002/tt0000002_scene_2.mp4"
     video = lost.read_bytes()
@@ -141,6 +143,7 @@ def test_failed_clips_can_be_tried_again(world):
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.gate
 def test_parts_share_the_work(world):
     manifest = Manifest.load(world / "manifest")
     nothing = extract(world, "--part", "2/2")  # of one block the second part has none
@@ -153,6 +156,7 @@ def test_parts_share_the_work(world):
     assert extract(world, "--part", "3/2").exit_code == 2
 
 
+@pytest.mark.gate
 def test_running_again_on_a_final_store_has_nothing_to_do(world):
     extract(world)
     assert obygaze("stores", "finalise", world / "stores/tiny.zarr").exit_code == 0
@@ -214,6 +218,7 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
     assert open_store(world / "stores/tiny.zarr").failures == errors
 
 
+@pytest.mark.gate
 def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     result = extract(world, "--dry-run", "--json")
     assert result.exit_code == 0
@@ -233,6 +238,7 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     assert "no file, or several: 1 clip (tt0000003-004)" in words
 
 
+@pytest.mark.gate
 def test_which_arrays_and_how_they_are_made_is_recorded(world):
     result = extract(
         world, "--arrays", "native,tokens", "--preprocessing", "author", "--precision", "bfloat16"
@@ -256,6 +262,7 @@ def test_which_arrays_and_how_they_are_made_is_recorded(world):
         assert f"made with other {word}" in second.stderr
 
 
+@pytest.mark.gate
 def test_tf32_is_recorded_and_is_not_float32(world):
     """Also on a CPU, which computes the same in both: a store says what was asked for."""
     assert extract(world, "--precision", "tf32").exit_code == 0

@@ -287,6 +287,7 @@ extract(Manifest.load(manifest), films, [replace(tiny, encode_clips=slowly)], ou
 """
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_run_resumes_to_the_same_store(
     manifest, films, weights, tiny, whole_store, tmp_path
@@ -329,6 +330,7 @@ extract(manifest, films, replace(tiny, encode_clips=both_at_once), output, worke
 """
 
 
+@pytest.mark.gate
 def test_a_run_for_each_device_fills_one_store_together(
     manifest, films, weights, whole_store, tmp_path
 ):

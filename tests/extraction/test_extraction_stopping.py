@@ -43,6 +43,7 @@ def wait_for(sign: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [

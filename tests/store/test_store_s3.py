@@ -44,6 +44,7 @@ def url(made: Path) -> Iterator[str]:
         yield "s3://lab"
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", ["open.zarr", "final.zarr", "compressed.zarr"])
 def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
     here = open_store(made / name)
