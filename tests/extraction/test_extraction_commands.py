@@ -203,7 +203,10 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
         "features", "probe", world / "spans", "--videos", world / "data/videos", "--json"
     )
     assert result.exit_code == 3
-    errors = {row["id"]: row["error"] for row in json.loads(result.stdout)}
+    probed = {row["id"]: row for row in json.loads(result.stdout)}
+    early = {clip for clip, row in probed.items() if "ends early" in row["problems"]}
+    assert early == {"rounded"}  # it can be extracted, and is named
+    errors = {clip: row["error"] for clip, row in probed.items()}
     assert (errors.pop("whole"), errors.pop("rounded")) == ("", "")
     assert "(0 s to 99999 s) is after the film's end: the film is 0.500 s long" in errors["beyond"]
     made = obygaze(
