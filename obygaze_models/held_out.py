@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import align, format_spreadsheet
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
     format_signed,
@@ -120,9 +120,7 @@ def held_out(
 
 def held_out_table(predictions: Iterable[HeldOut]) -> str:
     """A row for each clip and model."""
-    rows = [prediction.row() for prediction in predictions]
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return format_spreadsheet({name: [row.get(name, "") for row in rows] for name in columns})
+    return format_rows(prediction.row() for prediction in predictions)
 
 
 def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:

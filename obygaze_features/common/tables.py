@@ -9,7 +9,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -226,6 +226,24 @@ def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
             for name, cells in columns.items()
         }
     )
+
+
+def format_rows(
+    rows: Iterable[Mapping[str, object]],
+    columns: Iterable[str] = (),
+    number: Callable[[float], str] = "{:.6f}".format,
+) -> str:
+    """Such a table of rows: of these columns, or of all that a row has; None is an empty cell."""
+    rows = list(rows)
+    names = list(columns) or dict.fromkeys(name for row in rows for name in row)
+
+    def cell(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return "|".join(value)
+        is_number = isinstance(value, float)
+        return number(value) if is_number else "" if value is None else str(value)
+
+    return format_spreadsheet({name: [cell(row.get(name)) for row in rows] for name in names})
 
 
 def escape_formula(text: str) -> str:

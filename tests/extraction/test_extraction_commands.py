@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,20 @@ def test_probe_looks_into_every_file(world):
         ).stdout
     )  # fmt: skip
     assert [row["id"] for row in result] == ["tt0000003-001", "tt0000003-002"]
+
+
+def test_no_cell_of_probes_table_is_a_formula(world, tmp_path):
+    (tmp_path / "videos").mkdir()
+    film = "tt0000003/tt0000003_scene_1.mp4"
+    shutil.copy(world / "data/videos" / film, tmp_path / "videos/=1+1.mp4")
+    (tmp_path / "clips.csv").write_text("id,film,file,level\na,f,=1+1.mp4,EN\nb,f,=2.mp4,EN\n")
+    obygaze("manifests", "import", "csv", tmp_path / "clips.csv", "-o", tmp_path / "m")
+    table = tmp_path / "probe.csv"
+    obygaze("features", "probe", tmp_path / "m", "--videos", tmp_path / "videos", "-o", table)
+    with table.open(newline="") as file:
+        sound, absent = csv.DictReader(file)
+    assert (sound["file"], sound["frames"], absent["frames"]) == ("'=1+1.mp4", "12", "")
+    assert not [cell for cell in (*sound.values(), *absent.values()) if cell.startswith("=")]
 
 
 def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
