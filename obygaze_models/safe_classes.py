@@ -213,9 +213,7 @@ def _check_part(part: Any, name: str, fitted: Fitted) -> None:
             raise ExperimentError(f"{name}.{path} is {value!r}, and its arrays have {sizes[size]}")
     width, frames = getattr(part, "n_features_in_", 1), getattr(part, "n_frames_in_", 1)
     if not all(isinstance(number, int | np.integer) for number in (width, frames)):
-        raise ExperimentError(
-            f"{name} has a number of features or frames that is not a whole number"
-        )
+        raise ExperimentError(f"{name} has a size that is not a whole number")
     if width * frames > MAX_CLIP_NUMBERS:
         raise ExperimentError(
             f"{name} reads {width * frames} numbers a clip; {MAX_CLIP_NUMBERS} are the most"
