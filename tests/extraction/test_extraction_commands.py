@@ -206,7 +206,7 @@ def test_no_cell_of_probes_table_is_a_formula(world, tmp_path):
     assert not [cell for cell in (*sound.values(), *absent.values()) if cell.startswith("=")]
 
 
-def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
+def test_a_clip_that_ends_after_its_film_is_bad(world):
     """The film is half a second long; an end that is rounded up by a second is none."""
     spans = world / "spans.csv"
     film = "tt0000001/tt0000001_scene_1.mp4"
