@@ -1,7 +1,10 @@
 # Every target sets up what it needs: an environment in .venv, with the pinned versions.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two steps of one environment: what the demo needs, and then what the tests need, too.
+SMALL := .venv/small
 READY := .venv/ready
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 # A file's tests stay on one worker, in order; tests/conftest.py puts the long ones first.
 WORKERS := -n auto --dist loadgroup --no-loadscope-reorder
 
@@ -9,43 +12,53 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow lint bench faults fuzz gpu docs picture clean
+.PHONY: help demo test gate night lint bench faults fuzz gpu docs picture clean
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
-	@echo "make test    the tests, but the slow ones"
-	@echo "make slow    tests that repeat or time things at length"
-	@echo "make lint    style, types, and which room may import which"
-	@echo "make faults  long runs that kill and corrupt things"
-	@echo "make fuzz    thousands of damaged and forged inputs; prints its counts"
+	@echo "make test    the tests that a person runs, 2 to 3 minutes"
+	@echo "make gate    the rest that guards a change: lint, slower tests, wheel, demo, site"
+	@echo "make night   faults, fuzz, statistics, timing, older kernels: an hour or more"
+	@echo "make lint    style, types, which room may import which, and each room's budget of lines"
+	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
+	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
 	@echo "make picture the picture of a report in README, docs/report.png"
 	@echo "make clean   remove the environment and what was built"
 
-$(READY): pyproject.toml constraints.txt
+$(SMALL): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("obygaze needs Python 3.11 or newer, this is %d.%d; name one with: make PYTHON=python3.11" % sys.version_info[:2])'
 	@echo "Setting up .venv; the first time this takes a few minutes (torch is large)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@$(BIN)/python $(INSTALL) '.[extract,models,report]'
+	@touch $(SMALL)
+
+$(READY): $(SMALL)
+	@echo "Adding what the tests need to .venv"
+	@$(BIN)/python $(INSTALL) '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)
+demo: $(SMALL)
 	@OBYGAZE=$(BIN)/obygaze examples/demo.sh
 	@echo "To type such commands yourself: . .venv/bin/activate"
 
 test: $(READY)
 	@$(BIN)/python -m pytest $(WORKERS)
 
-slow: $(READY)
-	@$(BIN)/python -m pytest $(WORKERS) -m slow
+gate: $(READY)
+	@.ci/gate
+
+night: $(READY)
+	@.ci/night
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python .ci/budget.py
 
 faults: $(READY)
 	@$(BIN)/python -m pytest -m faults
@@ -57,7 +70,7 @@ gpu: $(READY)
 	@$(BIN)/python -m pytest -m gpu
 
 bench: $(READY)
-	@$(BIN)/python -c 'import decord, faiss, lance' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -c 'import decord, faiss, lance' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)

@@ -40,7 +40,7 @@ def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
     return Timelines.of("made", segments)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None:
     from pyannote.core import Segment as Span
     from pygamma_agreement import (
@@ -82,7 +82,7 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
     )  # its are of single precision
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
     [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
     assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
@@ -91,7 +91,7 @@ def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
     assert one == second
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_film_of_one_annotator_is_named() -> None:
     result, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
     assert result == []
@@ -106,7 +106,7 @@ def save(folder: Path) -> tuple[Path, Path]:
     return folder / "manifest", folder / "timelines"
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     manifest, timelines = save(tmp_path)
     result = obygaze(
@@ -124,7 +124,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert (outcome["segments_a"], outcome["segments_b"]) == (4, 5)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_labels_own_timelines_raise_no_issue(tmp_path: Path) -> None:
     timelines = made(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)

@@ -80,7 +80,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
     assert (wrong.exit_code, "use one of tiny-xclip" in wrong.stderr) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_writing_random_weights_is_silent(tmp_path):
     """In a fresh interpreter: transformers speaks to the stream that it found first."""
     code = (

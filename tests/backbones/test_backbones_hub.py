@@ -194,7 +194,7 @@ print(load_backbone("someone/small", "cpu").embed_texts(["a photo"]).shape)
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_what_reads_texts_is_fetched_with_its_words(clip_hub, tmp_path):
     endpoint = f"http://127.0.0.1:{clip_hub.server_port}"
     fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
@@ -206,7 +206,7 @@ def test_what_reads_texts_is_fetched_with_its_words(clip_hub, tmp_path):
     assert read.stdout == "torch.Size([1, 32])\n", read.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_words_are_fetched_when_they_are_needed(clip_hub, tmp_path):
     """What was fetched for clips, by an older version say, lacks them."""
     endpoint = f"http://127.0.0.1:{clip_hub.server_port}"

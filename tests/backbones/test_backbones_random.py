@@ -55,7 +55,7 @@ PUBLISHED = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_full_size_random_weights_have_the_published_sizes(monkeypatch, tmp_path):
     """Their configurations, without the numbers themselves."""
     from transformers import (

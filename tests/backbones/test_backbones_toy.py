@@ -68,7 +68,7 @@ def expected(video: Path, weights: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_one_file_and_one_line_add_a_backbone(checkout: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone, step by step\n")[2].partition("\n## ")[0]

@@ -115,7 +115,7 @@ def test_partitions_beyond_counting_that_nearly_all_tie(x, y):
     assert drawn.p == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 100_000))
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("sizes", [(3, 3), (7, 5), (12, 13), (20, 20), (50, 6), (3, 75)])
 def test_drawn_partitions_are_all_as_likely(sizes):
     """Partitions by chance are taken for the observed one: all p lie near those over all."""

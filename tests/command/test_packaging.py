@@ -64,7 +64,7 @@ def test_only_tested_versions_are_claimed() -> None:
     claimed = [c for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]
     versions = ("3.11", "3.12", "3.13")
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
-    gate = (ROOT / ".ci/run").read_text()
+    gate = (ROOT / ".ci/gate").read_text()
     assert f"for version in {' '.join(versions)}; do" in gate
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
 

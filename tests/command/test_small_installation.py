@@ -106,7 +106,7 @@ EXTRAS = {
 """Extras that README names together: what they install, and what they are enough for."""
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("extras", EXTRAS)
 def test_extras_are_enough_for_their_job(
     extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

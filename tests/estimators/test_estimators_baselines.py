@@ -63,7 +63,7 @@ def test_a_share_must_leave_both_classes(share):
         random_guess(share)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize(("clips", "positives"), [(12, 5), (105, 31)])
 def test_a_simulated_coin_scores_what_scikit_learn_says_of_coins(clips, positives):
     labels = np.arange(clips) < positives

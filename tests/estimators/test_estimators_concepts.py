@@ -126,7 +126,7 @@ def test_a_concept_without_positives_in_validation_still_has_a_direction(parts):
     assert bank.quality_[1]["on"] == "training"
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("size", [1, 30])
 def test_features_without_signal_end_in_a_second_or_two(size):
     chance = np.random.default_rng(2)

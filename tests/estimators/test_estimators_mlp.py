@@ -94,7 +94,7 @@ def test_agrees_with_a_textbook_loop_over_eight_runs(problem, options):
     assert abs(np.mean(ours) - np.mean(textbook)) < 4 * noise + 0.005
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_agrees_with_a_textbook_loop_on_the_authors_clips(authors):
     """EN against S of the released split, fold 9 tested: eight runs of either, and their F1."""
     known = authors_clips(authors)

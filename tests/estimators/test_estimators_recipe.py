@@ -50,7 +50,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     """In a copy of the package: the file is copied, the line is put in, nothing else changes."""
     copy = tmp_path / "copy"

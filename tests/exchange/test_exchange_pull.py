@@ -51,7 +51,7 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_pull_killed_three_times_at_random_bytes_goes_on(tmp_path):
     """Whole pieces stay; of the one that was being fetched nothing does."""
     values = {"frames": numbers(1200, (32, 512), "float16")}

@@ -112,7 +112,7 @@ def test_a_store_without_the_ending_stays_a_place(final_store, other_store, tmp_
         push(other_store, tmp_path / "shared")
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     push(final_store, target)
     system, root, _ = open_file_system(target)
@@ -130,7 +130,7 @@ def test_a_push_that_was_cut_off_goes_on(target, final_store, other_store):
     assert verify(target) == []
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_push_killed_three_times_at_random_bytes_goes_on(large_store, tmp_path):
     chance = np.random.default_rng(5)
     with bucket("killed"), relay(os.environ["AWS_ENDPOINT_URL"]) as way:

@@ -67,7 +67,7 @@ def plain_loop(score, labels, first, second, films, *, seed, replicates):
     return np.array(differences)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize(("scores", "classes"), [(BINARY, 2), (CLASSES, 3)])
 def test_differences_are_those_of_a_plain_loop(scores, classes):
     chance = np.random.default_rng(classes)

@@ -120,7 +120,7 @@ def areas(coded, **protocol):
     return {name: np.mean(values) for name, values in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_codes_without_any_signal_score_where_tests_leak(coded):
     """Each clip's features say which clip it is and nothing else, so that nothing can be learnt.
 

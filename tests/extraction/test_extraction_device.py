@@ -114,7 +114,7 @@ def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_
     assert np.isnan(open_store(tmp_path / "tiny.zarr").read("native", missing="nan")[0]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
     """Part of a block, too: the rest of its rows stay to do."""
     computed = []

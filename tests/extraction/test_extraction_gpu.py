@@ -86,7 +86,7 @@ def test_a_batch_too_large_for_a_gpu_is_halved_and_its_memory_given_back(bench, 
     assert torch.cuda.memory_allocated(bench.device) < 2**28
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
     """Every section but NVDEC's, which has no figures; obygaze is not installed."""
     packages = tmp_path / "packages"

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
@@ -56,7 +56,7 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert len(resources) in (2, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_broken_backbone_leaves_the_other_complete(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):

@@ -47,7 +47,7 @@ def wait_for(sign: Path, process: subprocess.Popen[str]) -> None:
     ("number", "code", "word"),
     [
         (signal.SIGINT, 130, "Interrupted."),
-        pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
     ],
 )
 def test_a_signal_stops_cleanly_and_soon(large_manifest, films, tmp_path, number, code, word):
@@ -71,7 +71,7 @@ def test_a_signal_stops_cleanly_and_soon(large_manifest, films, tmp_path, number
         assert list(store.path.rglob("*.partial")) == []
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_decoders_end_with_who_started_them(large_manifest, films, tmp_path):
     with start(large_manifest, films, tmp_path) as process:
         wait_for(tmp_path / "tiny-vivit.zarr/blocks/000000.json", process)

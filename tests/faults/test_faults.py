@@ -339,7 +339,7 @@ def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server,
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
     _, problems = try_points(Trial(name, data, tmp_path, server), 3)

@@ -36,7 +36,7 @@ CODES = {
 }
 FORGED = (
     "manifest", "sealed final store", "model mlp", "model pcbm-tree", "timelines", "battery",
-    "lexicon", pytest.param("run", marks=pytest.mark.slow),
+    "lexicon", pytest.param("run", marks=pytest.mark.gate),
 )  # fmt: skip
 """Kinds with JSON that names something. An experiment is none of them: it is a program."""
 SHARE = 25

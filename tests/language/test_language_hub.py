@@ -49,7 +49,7 @@ def test_a_language_model_is_fetched_ahead_and_loaded_without_network(serve, gpt
     assert (about["name"], about["revision"], 0 < chance < 1) == ("small", COMMIT, True)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_an_encoder_comes_with_what_says_how_it_pools(serve, encoder, tmp_path):
     endpoint, asked = serve(encoder)
     load = (
@@ -64,7 +64,7 @@ def test_an_encoder_comes_with_what_says_how_it_pools(serve, encoder, tmp_path):
     assert again.stdout == found.stdout == "torch.Size([1, 32])\n"
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_without_network_it_is_said_what_to_do(tmp_path):
     load = "from cli import main; main(['features', 'caption-scores', {!r}, '-o', {!r}])"
     table = tmp_path / "captions.csv"

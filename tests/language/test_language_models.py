@@ -103,7 +103,7 @@ def test_embeddings_are_the_mean_of_transformers_own_tokens(encoder):
     np.testing.assert_allclose(found, embeddings_of(encoder, TEXTS), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_many_texts_come_back_in_their_order(encoder):
     texts = [f"{'a road ' * (n % 7)}{n}" for n in range(150)]
     found = load_sentence_encoder(str(encoder), "cpu").embed(texts)

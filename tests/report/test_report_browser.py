@@ -69,7 +69,7 @@ def test_asks_for_nothing_and_logs_nothing(page):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1200), pytest.param("dark", 390, marks=pytest.mark.slow)]
+    ("scheme", "width"), [("light", 1200), pytest.param("dark", 390, marks=pytest.mark.gate)]
 )
 def test_axe_finds_nothing_serious(tab, html, page_of, scheme, width):
     tab.prefer(prefers_color_scheme=scheme)
@@ -80,7 +80,7 @@ def test_axe_finds_nothing_serious(tab, html, page_of, scheme, width):
     assert axe(tab) == []
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_nothing_is_wider_than_a_phone(tab, html, page_of):
     tab.prefer()
     tab.open(page_of(html), width=360)
@@ -354,7 +354,7 @@ def large(results):
     return render_report([grown(results["first"]), grown(results["films"], timed=True)])
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_1914_clips_are_ready_within_two_seconds_in_five_megabytes(tab, large, page_of):
     assert len(large.encode()) < 5e6
     tab.prefer()

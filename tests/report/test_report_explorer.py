@@ -380,7 +380,7 @@ def test_films_are_played_from_a_folder_and_nowhere_else(tab, minutes, page_of):
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data"}
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_film_plays_from_the_clips_start(tab, minutes, page_of, tmp_path):
     folder = tmp_path / "my films"
     folder.mkdir()
@@ -427,7 +427,7 @@ def largest(results):
     return render_report([grown(results["first"], clips=7637, timed=True)])
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_7637_clips_scroll_at_30_frames_a_second(tab, largest, page_of):
     tab.prefer()
     tab.open(page_of(largest, "largest.html"))
@@ -443,7 +443,7 @@ def test_7637_clips_scroll_at_30_frames_a_second(tab, largest, page_of):
     assert frames_a_second >= 30, f"longest gap {max(gaps[5:]):.0f} ms"
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_2567_clips_of_20_films_and_3_models_are_ready_in_2_seconds(tab, results, page_of):
     html = render_report([grown(results["first"], clips=2567, timed=True, films=20)])
     assert len(html.encode()) < 5e6

@@ -34,7 +34,7 @@ def checked(runs, manifests=()):
     return numbers, html
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_all_numbers_of_many_runs(results):
     numbers, html = checked([as_obygaze12(one) for one in results.values()])
     kinds = {key.split("/")[0] for key, _, _ in numbers.found}

@@ -310,12 +310,12 @@ def test_the_command_takes_the_files(results, tmp_path):
     assert f'"count":[{",".join(["8"] * 8 + ["0"] * 42)}]' in html
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_axe_finds_nothing_serious_on_a_timeline(page):
     assert axe(page) == []
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_2567_clips_of_32_frames_stay_under_5_megabytes(results, tmp_path):
     long_run = grown(results["first"], clips=2567, timed=True)
     write_frames(tmp_path, long_run.clips.values(), frames=32)

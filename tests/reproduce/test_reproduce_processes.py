@@ -12,7 +12,7 @@ from obygaze_models.reproduce.reproduce import reproduce
 TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
     def counted(experiment, folder, **options):
         folders.append(folder)

@@ -152,7 +152,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("title", SETTINGS)
 @pytest.mark.parametrize("row", ROWS)
 def test_table_2_scores_the_predictions(whole, title, row):
@@ -187,7 +187,7 @@ DATASET, FOLDS = "whole dataset's share of positives", "released test folds, all
         (FOLDS, "f1_weighted", "All positive", 0.24, 0.135),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.gate
 def test_chance_is_the_closed_form(whole, title, metric, baseline, easy, both):
     of = values(table(whole, "table2"), title, baseline, metric)
     for column, expected in (("EN-S/EN-S", easy), ("HN-S/ENHN-S", both)):
@@ -195,7 +195,7 @@ def test_chance_is_the_closed_form(whole, title, metric, baseline, easy, both):
         assert of[column]["mean"] == pytest.approx(expected, abs=half_a_digit)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_chance_has_the_share_that_was_scored(whole):
     data = table(whole, "table2")
     released = values(data, "Released: ", "Share of positives, networks' fold")
@@ -208,7 +208,7 @@ def test_chance_has_the_share_that_was_scored(whole):
     assert other_fold["HN-S/ENHN-S"]["mean"] != released["HN-S/ENHN-S"]["mean"]
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_published_numbers_are_below_the_same_average(whole):
     lines = block(table(whole, "table2"), "Released: ", "f1_weighted")["lines"]
     names = [line["name"] for line in lines]
@@ -222,7 +222,7 @@ def test_published_numbers_are_below_the_same_average(whole):
     assert lines[tree + 1]["kind"] == "ours"  # published by the other average
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_leaks_of_the_released_files_are_counted(whole):
     (table2,) = (table for table in whole.tables if table.name == "table2")
     leaks = [note for note in table2.notes if note.code == "leak"]
@@ -238,7 +238,7 @@ def test_leaks_of_the_released_files_are_counted(whole):
     assert "PCBM-DT, PCBM-LR, Random (v1)" in averages
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_released_numbers_are_beside_leak_free_ones(whole):
     data = table(whole, "table2-leakage")
     lines = {line["name"]: line["values"] for line in data["blocks"][0]["lines"][:3]}
@@ -248,7 +248,7 @@ def test_released_numbers_are_beside_leak_free_ones(whole):
     assert leak_free == pytest.approx(np.mean(scores_of(run, "mlp", "EN vs S")["f1_weighted"]))
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_released_bottleneck_is_scikit_learns(whole, dataset):
     """The code's reading, from its description: eight SVMs, a tree, one test fold."""
     manifest = Manifest.load(dataset.manifest)
@@ -289,7 +289,7 @@ def weighted(pairs):
     return f1_score(*zip(*pairs, strict=True), average="weighted")
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_table_4_has_a_row_a_film(whole):
     lines = table(whole, "table4")["blocks"][0]["lines"]
     assert len(lines) == 11
@@ -315,7 +315,7 @@ def test_table_4_has_a_row_a_film(whole):
     assert f"{juno['ours minus it, weighted']['mean']:+.2f}" in text
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_figure_2_has_the_papers_numbers(whole):
     data = table(whole, "fig2")
     share = values(data, "Levels", "share of clips")
@@ -327,7 +327,7 @@ def test_figure_2_has_the_papers_numbers(whole):
     assert [round(per_clip[code]["mean"], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("negatives", "line", "test"),
     [
@@ -341,7 +341,7 @@ def test_figure_3_scores_the_predictions(whole, negatives, line, test):
     assert value["mean"] == pytest.approx(np.mean(scores_of(run, "svm", test)["f1"]))
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_figure_6_counts_errors(whole):
     lines = {line["name"]: line["values"] for line in table(whole, "fig6")["blocks"][0]["lines"]}
     by_clip = defaultdict(list)
@@ -353,7 +353,7 @@ def test_figure_6_counts_errors(whole):
     assert {"Look", "EN", "HN", "S"} <= set(lines["all films"])
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_every_figure_is_a_file(whole):
     assert {path.name for path in whole.folder.glob("*.svg")} == {
         "fig2-levels.svg", "fig2-concepts.svg", "fig6.svg",
@@ -365,7 +365,7 @@ def test_every_figure_is_a_file(whole):
         assert ET.parse(path).getroot().tag.endswith("svg")
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("name", ["table2", "table4", "table5", "fig3", "fig6"])
 def test_all_forms_have_the_same_numbers(whole, name):
     data = table(whole, name)
@@ -389,7 +389,7 @@ def test_all_forms_have_the_same_numbers(whole, name):
     assert all(row in text for _, row, _, _ in numbers)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_synthetic_features_are_marked_everywhere(whole):
     for path in (*whole.folder.glob("*.txt"), *whole.folder.glob("*.tex")):
         if path.stem != "fig2" and "leakage" not in path.stem:
@@ -399,7 +399,7 @@ def test_synthetic_features_are_marked_everywhere(whole):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_released_svms_have_the_authors_C(whole):
     for run in (whole.folder / "runs/released").glob("xclip-native-concepts-a-C*"):
         C = float(run.name.rpartition("-C")[2])
@@ -409,7 +409,7 @@ def test_released_svms_have_the_authors_C(whole):
         assert ("Look" in {row["classes"][1] for row in rows}) == (C == 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_an_earlier_reproduction_is_not_overwritten(whole, dataset, obygaze):
     result = obygaze("reproduce", "fig2", "--manifest", dataset.manifest, "-o", whole.folder)
     assert result.exit_code == 1
@@ -417,7 +417,7 @@ def test_an_earlier_reproduction_is_not_overwritten(whole, dataset, obygaze):
     assert (whole.folder / "table2.json").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.parametrize("name", ["table4", "fig3", "fig5", "fig6"])
 def test_clips_without_features_are_counted(half, name):
     (of,) = (table for table in half.tables if table.name == name)
@@ -425,7 +425,7 @@ def test_clips_without_features_are_counted(half, name):
     assert "have no features in xclip" in (half.folder / f"{name}.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_an_average_over_other_films_has_no_published_one(half):
     data = table(half, "table4")
     assert "published" not in data["blocks"][0]["lines"][-1]["values"]

@@ -158,7 +158,7 @@ def test_a_store_is_finalised_once_and_not_under_a_writer(path):
     assert toys.contents(path) == before
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_large_rows_take_little_memory(tmp_path):
     """However many shards there are, no more than about two of them are in memory."""
     code = """

@@ -250,7 +250,7 @@ def make_and_fill(path: Path, barrier: object, part: str) -> None:
         writer.write_block(block, [row(block), row(block)])
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 def test_several_may_make_a_store_at_the_same_moment(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     for number in range(3):

@@ -294,7 +294,7 @@ print(total, peak() - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much it was at most")
 @pytest.mark.parametrize("final", [False, True])
 def test_blocks_are_read_in_bounded_memory(tmp_path, final):

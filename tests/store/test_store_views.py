@@ -129,7 +129,7 @@ def test_rows_that_are_written_later_do_not_shift_those_of_a_dataset(tmp_path):
     np.testing.assert_array_equal(later[0][1], VALUES["native"][2])
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.gate)])
 def test_a_data_loader_reads_in_workers(path, method):
     torch = pytest.importorskip("torch")
     if method not in torch.multiprocessing.get_all_start_methods():
