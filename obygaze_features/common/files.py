@@ -150,7 +150,7 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 def describe_other_kind(path: Path, wish: str) -> str:
     """Say that a folder is one of ours, but not `wish`, and what the command takes.
 
-    Empty if it is none of ours.
+    Empty for other folders.
     """
     kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
     if not kind:
