@@ -220,12 +220,11 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
     """A table that people open: no cell is a formula, see `escape_formula`; numbers stay."""
-    return format_table(
-        {
-            escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
-            for name, cells in columns.items()
-        }
-    )
+    safe = {
+        escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
+        for name, cells in columns.items()
+    }
+    return format_table(safe)
 
 
 def format_rows(
@@ -240,8 +239,7 @@ def format_rows(
     def cell(value: object) -> str:
         if isinstance(value, list | tuple):
             return "|".join(value)
-        is_number = isinstance(value, float)
-        return number(value) if is_number else "" if value is None else str(value)
+        return number(value) if isinstance(value, float) else "" if value is None else str(value)
 
     return format_spreadsheet({name: [cell(row.get(name)) for row in rows] for name in names})
 

@@ -119,4 +119,5 @@ def _files_of(package: str) -> list[Path]:
         return [] if path is None else [Path(path)]
     finder = ModuleFinder([] if "site-packages" in Path(path).parts else [str(Path(path).parent)])
     finder.run_script(path)
-    return sorted(Path(part.__file__) for part in finder.modules.values() if part.__file__)
+    files = [getattr(part, "__file__", None) for part in finder.modules.values()]
+    return sorted(Path(file) for file in files if file)

@@ -130,8 +130,9 @@ def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> st
         "amounts": _short(attribution.amounts),
         "intercept": _short(attribution.intercept),
         "residual": _short(attribution.residual),
-        "steps": attribution.steps
-        and [
+        "steps": None
+        if attribution.steps is None
+        else [
             [[place[step.concept], _digits(step.threshold), step.above] for step in steps]
             for steps in attribution.steps
         ],
