@@ -113,7 +113,7 @@ class FrameIndex:
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
                 f"{path}: most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
-                f"end: the film is {self.seconds:.3f} s long; correct the clip's end in the manifest"
+                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest"
             )
         return range(first, last)
 
