@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -195,7 +196,21 @@ def test_probe_looks_into_every_file(world):
     assert [row["id"] for row in result] == ["tt0000003-001", "tt0000003-002"]
 
 
-def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
+def test_no_cell_of_probes_table_is_a_formula(world, tmp_path):
+    (tmp_path / "videos").mkdir()
+    film = "tt0000003/tt0000003_scene_1.mp4"
+    shutil.copy(world / "data/videos" / film, tmp_path / "videos/=1+1.mp4")
+    (tmp_path / "clips.csv").write_text("id,film,file,level\na,f,=1+1.mp4,EN\nb,f,=2.mp4,EN\n")
+    obygaze("manifests", "import", "csv", tmp_path / "clips.csv", "-o", tmp_path / "m")
+    table = tmp_path / "probe.csv"
+    obygaze("features", "probe", tmp_path / "m", "--videos", tmp_path / "videos", "-o", table)
+    with table.open(newline="") as file:
+        sound, absent = csv.DictReader(file)
+    assert (sound["file"], sound["frames"], absent["frames"]) == ("'=1+1.mp4", "12", "")
+    assert not [cell for cell in (*sound.values(), *absent.values()) if cell.startswith("=")]
+
+
+def test_a_clip_that_ends_after_its_film_is_bad(world):
     """The film is half a second long; an end that is rounded up by a second is none."""
     spans = world / "spans.csv"
     film = "tt0000001/tt0000001_scene_1.mp4"
@@ -207,7 +222,10 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
         "features", "probe", world / "spans", "--videos", world / "data/videos", "--json"
     )
     assert result.exit_code == 3
-    errors = {row["id"]: row["error"] for row in json.loads(result.stdout)}
+    probed = {row["id"]: row for row in json.loads(result.stdout)}
+    early = {clip for clip, row in probed.items() if "ends early" in row["problems"]}
+    assert early == {"rounded"}  # it can be extracted, and is named
+    errors = {clip: row["error"] for clip, row in probed.items()}
     assert (errors.pop("whole"), errors.pop("rounded")) == ("", "")
     assert "(0 s to 99999 s) is after the film's end: the film is 0.500 s long" in errors["beyond"]
     made = obygaze(
