@@ -9,7 +9,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -228,12 +228,28 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
     """A table that people open: no cell is a formula, see `escape_formula`; numbers stay."""
-    return format_table(
-        {
-            escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
-            for name, cells in columns.items()
-        }
-    )
+    safe = {
+        escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
+        for name, cells in columns.items()
+    }
+    return format_table(safe)
+
+
+def format_rows(
+    rows: Iterable[Mapping[str, object]],
+    columns: Iterable[str] = (),
+    number: Callable[[float], str] = "{:.6f}".format,
+) -> str:
+    """Such a table of rows: of these columns, or of all that a row has; None is an empty cell."""
+    rows = list(rows)
+    names = list(columns) or dict.fromkeys(name for row in rows for name in row)
+
+    def cell(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return "|".join(value)
+        return number(value) if isinstance(value, float) else "" if value is None else str(value)
+
+    return format_spreadsheet({name: [cell(row.get(name)) for row in rows] for name in names})
 
 
 def escape_formula(text: str) -> str:

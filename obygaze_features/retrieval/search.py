@@ -167,7 +167,6 @@ _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
 
 def _cells(rank: int, match: Match) -> dict[str, str]:
     values = {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-    values["film"] = match.film
     return {name: "" if values[name] is None else str(values[name]) for name in _COLUMNS}
 
 

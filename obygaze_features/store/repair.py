@@ -246,7 +246,7 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
 def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
     """Whether a repair made this folder, and no other file of these names is in it.
 
-    Nor may it be a whole store, if these are none.
+    A folder with a whole store takes only another whole store.
     """
     if not os.path.lexists(aside):
         return True

@@ -114,6 +114,7 @@ def aurocs(run):
     return {row["model"]: row["mean"] for row in run.scores() if row["metric"] == "auroc"}
 
 
+@pytest.mark.gate
 def test_sequence_models_find_what_the_mean_of_frames_hides(planted, run):
     scores = aurocs(run)
     test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
