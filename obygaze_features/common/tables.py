@@ -213,7 +213,7 @@ def map_columns(
     return replace(table, columns=mapped)
 
 
-def format_table(columns: dict[str, Sequence[str]]) -> str:
+def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """A table as CSV text: comma, minimal quoting, Unix line ends."""
     text = io.StringIO()
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
