@@ -257,8 +257,9 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     give = "give the checkpoint that it was made with: --backbone NAME=FOLDER"
     # A store may be anybody's: it chooses among what is known here, not code, downloads or paths.
     makers = maker_names()
-    spec = backbone or (name if name in known_checkpoints() or name in makers else family)
-    if not backbone and spec != name and spec not in makers:
+    is_known = name in known_checkpoints() or name in makers
+    spec = backbone or (name if is_known else family)
+    if not backbone and not is_known and family not in makers:
         if ":" in family:
             typed = for_shell(f"{name}={family}")
             give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
