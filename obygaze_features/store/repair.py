@@ -250,7 +250,8 @@ def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
     """
     if not os.path.lexists(aside):
         return True
-    if aside.is_symlink() or not (aside / ASIDE_NOTE).is_file():
+    inside = (aside, aside / ASIDE_NOTE, *aside.rglob("*"))
+    if any(path.is_symlink() for path in inside) or not (aside / ASIDE_NOTE).is_file():
         return False
     return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
         sha256_of(path / name) == sha256_of(aside / name)
