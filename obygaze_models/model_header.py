@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -57,7 +57,7 @@ class _About(msgspec.Struct):
 class _Header(msgspec.Struct):
     about: dict[str, Any]
     model: dict[str, Any]
-    files: dict[str, str] = {}
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str] = {}
     arrays_sha256: str = ""
     requires: dict[str, str] = {}
 

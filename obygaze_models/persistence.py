@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder
+from obygaze_features.common.files import new_folder, require_readable
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
@@ -129,7 +129,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             "does not load; see: obygaze models list"
         )
     digests = header.get("files") or {ARRAYS: header.get("arrays_sha256")}
-    files = {name: _read_file(path / Path(name).name, digest) for name, digest in digests.items()}
+    files = {name: _read_file(path / name, digest) for name, digest in digests.items()}
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
@@ -153,6 +153,7 @@ def check_savable(model: Any) -> None:
 
 
 def _read_file(path: Path, digest: str | None) -> bytes:
+    require_readable(path, ExperimentError)
     try:
         data = path.read_bytes()
     except OSError as problem:

@@ -2,7 +2,7 @@
 
 Pooling goes through a store a block at a time, so that ViViT's 3,137 tokens a clip (5 GB for a
 thousand clips) take the memory of a few clips. The pooled features are kept in the user's cache,
-under a name that follows from the content of the store.
+under a name that follows from the store's content and files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
-from obygaze_features.store.format import CHECKSUMS
+from obygaze_features.store.format import CHECKSUMS, IDS, STATUS
 
 __all__ = [
     "POOLINGS",
@@ -248,9 +248,23 @@ def _digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
+def _identify_files(store: Store, array: str) -> Iterator[str]:
+    """What tells an array's files from others: a forger can copy the list of their checksums."""
+    if not store.location.is_local:
+        yield str(store.location.address)
+        return
+    root = Path(store.location.address)
+    for name in (array, IDS, STATUS):
+        for path in (root, *sorted((root / name).rglob("*"))):
+            status = path.stat()
+            identity = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+            yield f"{path.relative_to(root)} {identity}"
+
+
 def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
     """The pooled vectors of all rows that are done, from the cache or into it."""
-    path = cache_folder("pooled") / f"{store_fingerprint(store)[:32]}-{array}-{pooling}.npz"
+    key = _digest([store_fingerprint(store), *_identify_files(store, array)])
+    path = cache_folder("pooled") / f"{key[:32]}-{array}-{pooling}.npz"
     if (cached := _read_cache(path)) is not None:
         return cached
     spec = next(spec for spec in store.specs if spec.name == array)

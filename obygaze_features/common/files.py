@@ -394,11 +394,13 @@ def read_json(path: Path, error: type[ObygazeError]) -> Any:
 
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
-    """Parse JSON; `where` names the file in the message."""
+    """Parse JSON, whose texts can be written again; `where` names the file in the message."""
     try:
-        return json.loads(data)
+        value = json.loads(data)
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written
     except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
         raise error(f"{where} is not valid JSON: {problem}") from None
+    return value
 
 
 def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
@@ -432,7 +434,7 @@ def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
 
 
 def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
-    """All that is in a folder but folders, by its path there; no link is ours."""
+    """All that is in a folder but folders, by its path there; no link, pipe or device is ours."""
 
     def fail(problem: OSError) -> None:
         if not isinstance(problem, FileNotFoundError):  # another process removed it
@@ -442,7 +444,7 @@ def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()
             if path.is_symlink() or path.name in files:
-                yield name, bool(is_ours(name)) and not path.is_symlink()
+                yield name, bool(is_ours(name)) and path.is_file() and not path.is_symlink()
 
 
 def prefix(path: Path) -> str:

@@ -16,9 +16,11 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     check_format,
@@ -33,9 +35,10 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import FitResult
+from obygaze_models.experiments.evaluate import FitResult, test_rows
 from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.experiments.fit import Fit
+from obygaze_models.experiments.fit import Fit, check_probabilities
+from obygaze_models.experiments.run_folder import Facts
 from obygaze_models.model_header import digest_of
 from obygaze_models.protocols import Fold
 from obygaze_models.tasks import Task
@@ -43,11 +46,29 @@ from obygaze_models.warnings import RunWarning
 
 __all__ = ["FinishedFits", "digest_of_clips"]
 
+Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
-_FILES = r"partial\.json|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/]*)"
+MAX_HEADERS_BYTES = 2**12
+"""Of two arrays in a file."""
+_FIT_FILES = r"arrays\.npz|model/model[^/\\]*"
+_FILES = rf"partial\.json|[^/]+/[^/]+/(?:fit\.json|{_FIT_FILES})"
 _OWN = re.compile(rf"{_FILES}|(?:[^/]+/)*\.[\w.]+\.[0-9a-f]{{8}}_\d+_\w+\.partial")
 """The files that a run writes, and their temporary names."""
+
+
+class _FitRecord(msgspec.Struct):
+    """``fit.json``."""
+
+    reads: Literal["features", "frames", "concepts", "groups"]
+    facts: dict[str, Any]
+    history: list[dict[str, Any]]
+    warnings: list[RunWarning]
+    not_saved: str
+    files: dict[Annotated[str, msgspec.Meta(pattern=rf"^({_FIT_FILES})\Z")], str]
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.facts, Facts)
 
 
 class FinishedFits:
@@ -95,8 +116,9 @@ class FinishedFits:
         """How many fits are kept."""
         return len(self._kept)
 
-    def load(self, model: str, task: Task, fold: Fold) -> FitResult | None:
-        """The result of a fit that is finished; None where it is not, or its files are damaged.
+    def load(self, model: str, task: Task, fold: Fold, data: ClipDataset) -> FitResult | None:
+        """The result of a fit that is finished; None where it is not, or its files are damaged or
+        do not fit the clips.
 
         `StoreUnreadable` where the system cannot read them now: the fit may be whole.
         """
@@ -105,19 +127,20 @@ class FinishedFits:
         if not files.exists(FIT):
             return None
         try:
-            record = json.loads(files.read(FIT))
-            if record.pop("sha256") != digest_of(record):
+            content = msgspec.json.decode(files.read(FIT))
+            if content.pop("sha256") != digest_of(content):
                 raise ValueError(f"the digest of {FIT} differs")
-            for name, digest in record["files"].items():
+            record = msgspec.convert(content, _FitRecord)
+            for name, digest in record.files.items():
                 if sha256_at(files, name) != digest:
                     raise ValueError(f"the digest of {name} differs")
-            fit, table = _read(files.path, record)
+            fit, table = _read(files.path, record, task, test_rows(fold), data)
         except StoreUnreadable:
             raise
         except Exception:  # whatever damage causes
             self._log(f"{files.where} is damaged; it is fitted again.")
             return None
-        self._kept[place] = record["not_saved"]
+        self._kept[place] = record.not_saved
         return FitResult(model, task, fold, fit, table)
 
     def keep(self, place: str, result: FitResult, about: Mapping[str, Any]) -> str:
@@ -174,7 +197,6 @@ class FinishedFits:
             shutil.rmtree(folder / MODEL, ignore_errors=True)
         np.savez(folder / ARRAYS, seen=fit.seen, table=result.table)
         record = {
-            "classes": fit.classes,
             "reads": fit.reads,
             "facts": fit.facts,
             "history": fit.history,
@@ -191,17 +213,29 @@ class FinishedFits:
         return not_saved
 
 
-def _read(folder: Path, record: Mapping[str, Any]) -> tuple[Fit, Any]:
+def _read(
+    folder: Path, record: _FitRecord, task: Task, rows: Array, data: ClipDataset
+) -> tuple[Fit, Array]:
     from obygaze_models.persistence import load_model
 
+    classes, clips = len(task.classes), len(data.ids)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        # A few compressed bytes can become any number.
+        if sum(info.file_size for info in arrays.zip.infolist()) > (
+            8 * (clips + len(rows) * classes) + MAX_HEADERS_BYTES
+        ):
+            raise ValueError(f"{ARRAYS} is larger than the clips' arrays")
         seen, table = arrays["seen"], arrays["table"]
-    estimator = None if record["not_saved"] else load_model(folder / MODEL)[0]
-    classes, reads, facts, history = (
-        record[key] for key in ("classes", "reads", "facts", "history")
-    )
-    warnings = [RunWarning(**warning) for warning in record["warnings"]]
-    return Fit(estimator, classes, seen, reads, facts, history, warnings), table
+    if seen.dtype != np.intp or not set(seen.tolist()) <= set(range(clips)):
+        raise ValueError("it saw other clips")
+    if table.dtype != np.float64:
+        raise ValueError("its table has other numbers")
+    check_probabilities(table, (len(rows), classes))
+    estimator = None if record.not_saved else load_model(folder / MODEL)[0]
+    fit = Fit(estimator, classes, seen, record.reads, record.facts, record.history, record.warnings)
+    if estimator is not None:
+        fit.probabilities(data, rows[:1])  # raises where the model fits other features
+    return fit, table
 
 
 def model_folder(model: str, task: Task, fold: Fold) -> str:

@@ -108,19 +108,21 @@ class Fit:
             X = _features(data, frames=self.reads == "frames")
             given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
-        shape = len(rows), len(self.model.classes_)
-        if given.shape != shape:
-            raise ExperimentError(
-                f"predict_proba gave {given.shape}, not {shape}: one column a class"
-            )
-        if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
-            raise ExperimentError(
-                "predict_proba gave what is not probabilities: from "
-                f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
-                f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
-            )
+        check_probabilities(given, (len(rows), len(self.model.classes_)))
         table[:, self.model.classes_] = given
         return table
+
+
+def check_probabilities(given: Array, shape: tuple[int, int]) -> None:
+    """Raise unless a table of such a shape has probabilities that sum to 1 in each row."""
+    if given.shape != shape:
+        raise ExperimentError(f"predict_proba gave {given.shape}, not {shape}: one column a class")
+    if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
+        raise ExperimentError(
+            "predict_proba gave what is not probabilities: from "
+            f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
+            f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
+        )
 
 
 def _digest(value: Any) -> str:

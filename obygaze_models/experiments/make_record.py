@@ -249,12 +249,15 @@ def _ablated(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]
     """For each hybrid its mean accuracy on validation, with and without its concepts."""
     accuracies: dict[str, list[Mapping[str, float]]] = {}
     for model in models:
-        if "accuracy" in model["facts"]:
-            values = model["facts"]["accuracy"]
+        if isinstance(values := model["facts"].get("accuracy"), dict):
             parts = {key: value for key, value in values.items() if isinstance(value, float)}
             accuracies.setdefault(model["model"], []).append(parts)
     return {
-        name: {key: float(np.mean([fit[key] for fit in fits])) for key in fits[0]}
+        name: {
+            key: float(np.mean([fit[key] for fit in fits]))
+            for key in fits[0]
+            if all(key in fit for fit in fits)
+        }
         for name, fits in accuracies.items()
     }
 

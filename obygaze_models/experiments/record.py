@@ -99,6 +99,7 @@ class _Backbone(_Part, frozen=True, kw_only=True):
     """Of a store's backbone, what is read by its key."""
 
     name: str
+    weights_sha256: str
     config: _Config = _Config()
 
 

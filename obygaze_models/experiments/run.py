@@ -123,7 +123,7 @@ def run_experiment(
         progress = _Progress(log)
 
         def load(model: str, task: Task, fold: Fold) -> FitResult | None:
-            result = fits.load(model, task, fold)
+            result = fits.load(model, task, fold, data)
             progress.resumed += result is not None
             return result
 

@@ -243,10 +243,10 @@ class Run:
     def _open_stores(self, store: StoreLike | None) -> Store:
         """Open the stores given, or else those that the run names, if they are on this machine."""
         recorded = as_list(self.record.experiment["store"])
-        if store is None and (urls := [address for address in recorded if is_url(address)]):
+        if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
-                f"{self.folder}: its features are behind a URL ({redact_url(urls[0])}), which a "
-                "file must not choose; if you trust it, give it as store="
+                f"{self.folder}: its features are on another machine ({redact_url(remote[0])}), "
+                "which a file must not choose; if you trust it, give it as store="
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -308,6 +308,11 @@ class Results:
         return tuple(self.run.record.tests[test].classes)
 
 
+def is_remote(address: str) -> bool:
+    """Whether an address that a file names leads to another machine: a URL, or ``//HOST/...``."""
+    return is_url(address) or bool(re.match(r"[\\/]{2}", address))
+
+
 def load_run(folder: str | Path) -> Run:
     """Read a run folder that `run_experiment` wrote."""
     return Run(Path(folder), read_record(Path(folder)))
@@ -330,7 +335,7 @@ class _FactsWarning(msgspec.Struct):
     text: str
 
 
-class _Facts(msgspec.Struct):
+class Facts(msgspec.Struct):
     """Of what a fit recorded, what the report reads."""
 
     skipped: dict[str, str] = {}
@@ -345,7 +350,7 @@ class _SavedModel(msgspec.Struct):
     task: str
     reads: str
     fit: int
-    facts: _Facts
+    facts: Facts
 
 
 def saved_models(run: Run) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from obygaze_models.experiments.run_folder import (
     Results,
     annotated_clips,
     average_over_fits,
+    is_remote,
 )
 from obygaze_models.experiments.summary import main_metric
 
@@ -126,12 +127,15 @@ class ReportRun:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest with its other label sets; None where it is gone, or is another by now."""
+        """The manifest with its other label sets; None where it is gone, is another by now, or is
+        on another machine, which a file must not choose.
+        """
+        path = self.record.experiment["manifest"]
         try:
-            manifest = Manifest.load(self.record.experiment["manifest"])
+            manifest = None if is_remote(path) else Manifest.load(path)
         except (ObygazeError, OSError):
             return None
-        return manifest if manifest.digest == self.record.manifest.digest else None
+        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
 
     def mean_predictions(self, model: str, test: str) -> ModelResults:
         """A model's results on a test set, or on those that share its fits."""

@@ -243,6 +243,15 @@ def test_a_missing_file_is_one_line(saved, tmp_path):
         load_model(tmp_path / "nothing")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs named pipes")
+@pytest.mark.parametrize("file", ["model.json", "model.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_one_line(saved, file):
+    (saved / file).unlink()
+    os.mkfifo(saved / file)
+    with pytest.raises(ExperimentError, match=r"is a .*pipe|has no model\.json"):
+        load_model(saved)
+
+
 def forge(path: Path, *, header=lambda header: None, arrays=lambda arrays: None) -> None:
     """Edit both files, as somebody would who corrects the digests as well."""
     tensors = load_file(path / "model.safetensors")
@@ -294,6 +303,8 @@ FORGERIES = {
     "an array that is not there": lambda h: h["model"]["fitted"].update(classes_={"array": "x"}),
     "an unknown form": lambda h: h["model"].update(fitted={"a_": {"pickle": "gASV"}}),
     "no model": lambda h: h.pop("model"),
+    "a file above": lambda h: h["files"].update({"../model.x": ""}),
+    "a file of no name": lambda h: h["files"].update({"model\0": ""}),
     "a list": lambda h: h.update(model=[1, 2]),
     "a pipeline of no estimators": lambda h: h.update(
         model={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -79,11 +80,38 @@ def test_pooled_as_numpy_pools_the_whole_array(tmp_path, array, pooling, final):
 def test_the_cache_is_of_what_the_store_holds(tmp_path, cache):
     first = write(tmp_path / "a.zarr", values(1))
     read_features(first, IDS, "frames", "max")
-    read_features(write(tmp_path / "same.zarr", values(1)), IDS, "frames", "max")
+    read_features(open_store(first.path), IDS, "frames", "max")
     assert len(list(cache.iterdir())) == 1
     _, other = read_features(write(tmp_path / "b.zarr", values(2)), IDS, "frames", "max")
     assert len(list(cache.iterdir())) == 2
     np.testing.assert_allclose(other, np.nanmax(values(2)["frames"].astype(np.float32), axis=1))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_store_with_a_copied_list_of_checksums_changes_no_other(tmp_path, in_place):
+    """Nor the one that takes its path: the list is not compared with the files when they are read.
+
+    The forged store has other frames, which are sound by themselves.
+    """
+    path, forged = tmp_path / "a.zarr", tmp_path / "forged.zarr"
+    write(path, values(1), final=True)
+    shutil.copytree(path, forged)
+    write(tmp_path / "b.zarr", values(2), final=True)
+    shutil.rmtree(forged / "frames")
+    shutil.copytree(tmp_path / "b.zarr/frames", forged / "frames")
+    if in_place:
+        path.rename(tmp_path / "sound.zarr")
+        forged.rename(path)
+        forged, path = path, tmp_path / "sound.zarr"
+    means = [np.nanmean(values(seed)["frames"], axis=1, dtype=np.float64) for seed in (2, 1)]
+    read = read_features(open_store(forged), IDS, "frames", "mean")[1]
+    np.testing.assert_allclose(read, means[0], rtol=1e-6)
+    if in_place:
+        shutil.rmtree(forged)
+        path.rename(forged)
+        path = forged
+    read = read_features(open_store(path), IDS, "frames", "mean")[1]
+    np.testing.assert_allclose(read, means[1], rtol=1e-6)
 
 
 def test_what_is_cached_is_not_read_again(tmp_path, monkeypatch):

@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import json
 import shutil
@@ -141,6 +142,17 @@ def first_score(text: str, value: float, *, sealed: bool = True) -> str:
     return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
 
 
+def with_value(text: str, value, *path: str) -> str:
+    """A record with another value, and its digest, if it can have one."""
+    record = part = json.loads(text)
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with contextlib.suppress(UnicodeEncodeError):
+        record["sha256"] = seal(record)
+    return json.dumps(record)
+
+
 def without(text: str, *path: str) -> str:
     """A sealed record that lacks a key."""
     record = part = json.loads(text)
@@ -196,6 +208,8 @@ def test_an_incomplete_folder_is_one_line(results, tmp_path, lost):
         ("run.json", lambda t: first_score(t, 7.5), r"Expected `float` <= 1.*at `\$.scores"),
         ("run.json", lambda t: first_score(t, -3), r"Expected `float` >= -.*at `\$.scores"),
         ("run.json", lambda t: first_score(t, 0.75), "the f1 of mlp on .* is not that of its pred"),
+        ("run.json", lambda t: with_value(t, "\ud800", "goal"), r"not valid JSON.*surrogates"),
+        ("run.json", lambda t: with_value(t, 5, "store", "backbone", "weights_sha256"), "Expected"),
         ("run.json", lambda t: t[:900], "cut off, make it again with: obygaze models run"),
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +17,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
+from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import OutputExists, StoreUnreadable
 from obygaze_models.experiments import evaluate
 from obygaze_models.experiments.run import run_experiment
+from obygaze_models.model_header import digest_of
+from obygaze_models.persistence import save_model
 from tests.world import make_world
 
+PIPE = object()
+NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 ESTIMATORS = ("mlp", "pcbm-logistic", "majority")
 
 
@@ -125,8 +133,6 @@ def test_another_stores_features_start_anew(several, experiment, stop_after, tmp
     stop_after(3)
     with pytest.raises(Stop):
         run_experiment(changed, tmp_path / "run")
-    import shutil
-
     from obygaze_features.manifests import Manifest
     from tests.world import write_store
 
@@ -174,6 +180,78 @@ def test_a_damaged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
     assert bytes_of(run.folder) == whole
 
 
+def forge_arrays(**changed):
+    """Other arrays in a fit's folder."""
+
+    def change(folder, record):
+        with np.load(folder / "arrays.npz") as arrays:
+            content = dict(arrays)
+        content |= {name: make(content[name]) for name, make in changed.items()}
+        np.savez_compressed(folder / "arrays.npz", **content)
+        record["files"]["arrays.npz"] = sha256_of(folder / "arrays.npz")
+
+    return change
+
+
+def forge_model(folder, record):
+    """A sound model of other features."""
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    shutil.rmtree(folder / "model")
+    save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder / "model")
+    for name in ("model.json", "model.safetensors"):
+        record["files"].pop(f"model/{name}", None)
+
+
+def name_another_file(name):
+    """A file elsewhere whose digest is right."""
+    empty = hashlib.sha256(b"").hexdigest()
+    return lambda folder, record: record["files"].update({name: empty})
+
+
+FORGERIES = {
+    "a file elsewhere": name_another_file(os.devnull),
+    "a file above": name_another_file("../../../empty"),
+    "facts": lambda folder, record: record.update(facts=[1]),
+    "skipped concepts": lambda folder, record: record.update(facts={"skipped": 1}),
+    "a lone surrogate": lambda folder, record: record.update(facts={"a": "\ud800"}),
+    "history": lambda folder, record: record.update(history="x"),
+    "warnings": lambda folder, record: record.update(warnings=[{"code": 1}]),
+    "what it reads": lambda folder, record: record.update(reads="groups"),
+    "another model": forge_model,
+    "a table without numbers": forge_arrays(table=lambda table: table * np.nan),
+    "a table of a row": forge_arrays(table=lambda table: table[:1]),
+    "a table of texts": forge_arrays(table=lambda table: table.astype(str)),
+    "a table of many rows": forge_arrays(table=lambda table: np.zeros((10**6, 2))),
+    "clips that are not there": forge_arrays(seen=lambda seen: np.array([10**9])),
+    "clips before the first": forge_arrays(seen=lambda seen: np.array([-1])),
+    "half a clip": forge_arrays(seen=lambda seen: np.array([0.5])),
+    "a table of clips": forge_arrays(seen=lambda seen: np.array([[0]])),
+}
+
+
+def test_a_forged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
+    """Its digests are right, and what it says cannot be of this run."""
+    stop_after(len(FORGERIES) + 1)
+    with pytest.raises(Stop):
+        run_experiment(several, tmp_path / "run")
+    (tmp_path / "empty").touch()
+    folders = sorted((tmp_path / "run.partial").glob("*/*"))
+    for folder, forge in zip(folders, FORGERIES.values(), strict=False):
+        record = json.loads((folder / "fit.json").read_text())
+        forge(folder, record)
+        record.pop("sha256")
+        (folder / "fit.json").write_text(json.dumps(record | {"sha256": digest_of(record)}))
+    calls, lines = stop_after(1000), []
+    run = run_experiment(several, tmp_path / "run", log=lines.append)
+    damaged = {line.partition(" is damaged")[0] for line in lines if "is damaged" in line}
+    again = {
+        name for name, folder in zip(FORGERIES, folders, strict=False) if str(folder) in damaged
+    }
+    assert again == {*FORGERIES}
+    assert len(calls) == 27 - 1
+    assert bytes_of(run.folder) == whole
+
+
 @pytest.fixture
 def small(several):
     return replace(several, estimators=("majority",))
@@ -214,6 +292,8 @@ def test_a_disk_that_fails_now_loses_no_fit(small, stop_after, tmp_path, monkeyp
         ("thesis.docx", "precious"),
         ("majority/HN-vs-S-0/notes.txt", "precious"),
         ("majority/thesis.docx", None),
+        pytest.param("partial.json", PIPE, marks=NEEDS_PIPES),
+        pytest.param("majority/HN-vs-S-0/fit.json", PIPE, marks=NEEDS_PIPES),
     ],
 )
 def test_only_what_a_run_wrote_is_removed(small, stop_after, tmp_path, name, content, overwrite):
@@ -225,6 +305,9 @@ def test_only_what_a_run_wrote_is_removed(small, stop_after, tmp_path, name, con
     (tmp_path / "elsewhere").mkdir()
     if content is None:
         path.symlink_to(tmp_path / "elsewhere")
+    elif content is PIPE:
+        path.unlink()
+        os.mkfifo(path)
     else:
         path.write_text(content)
     before = bytes_in(tmp_path)

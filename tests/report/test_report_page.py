@@ -309,6 +309,16 @@ def test_annotators_are_counted_over_the_label_set(marked, tmp_path, at_hand):
     assert page.row("tt0")[0] == f"{100 * sure / (50 if at_hand else film):.0f}%"
 
 
+@pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
+def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
+    """A run from somebody else must not choose whom this machine asks."""
+    opened = []
+    monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
+    experiment = run.run.record.experiment | {"manifest": address}
+    assert not prepare_runs([with_record(run, experiment=experiment)])[0].counts_all
+    assert opened == []
+
+
 def test_the_data_are_cited_first_and_each_once(results):
     def cited(name, citation, **more):
         manifest = to_builtins(results[name].run.record.manifest) | {"citation": citation} | more
