@@ -1,18 +1,13 @@
 """The paper's gamma: its worked cases, what must hold for any levels, and the command."""
 
-from __future__ import annotations
-
 import csv
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
@@ -40,13 +35,13 @@ TENTHS = {"ENHN": 3, "ENNS": 7, "ENS": 10, "HNNS": 4, "HNS": 7, "NSS": 3}
 levels = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=1)
 
 
-def apart(a: Sequence[str], b: Sequence[str]) -> Fraction:
+def apart(a, b):
     """The mean distance, in exact numbers."""
     tenths = [TENTHS.get("".join(sorted(pair)), 0) for pair in zip(a, b, strict=True)]
     return Fraction(sum(tenths), 10 * len(tenths))
 
 
-def make_manifest(films: dict[str, dict[str, Sequence[str]]], seconds: float = 60) -> Manifest:
+def make_manifest(films, seconds=60):
     """Films of clips of one length; a dot stands for a clip that an annotator lacks."""
     items, labels = [], {}
     for film, annotators in films.items():
@@ -71,7 +66,7 @@ def make_manifest(films: dict[str, dict[str, Sequence[str]]], seconds: float = 6
     ("generator", "expected", "value"),
     [("shuffled", 0.414, 0.710145), ("uniform", 0.425, 0.717647)],
 )
-def test_the_worked_case(generator: str, expected: float, value: float) -> None:
+def test_the_worked_case(generator, expected, value):
     result = gamma(A, B, PAPER, Chance(generator))
     assert result.clips == 10
     assert result.distance == pytest.approx(0.12, abs=1e-12)
@@ -85,19 +80,19 @@ def test_the_worked_case(generator: str, expected: float, value: float) -> None:
 
 
 @pytest.mark.parametrize("generator", ["shuffled", "uniform"])
-def test_random_sequences_converge_to_the_closed_form(generator: str) -> None:
+def test_random_sequences_converge_to_the_closed_form(generator):
     result = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
     assert result.expected == pytest.approx(result.closed, abs=0.003)
 
 
 @given(levels)
-def test_the_mean_over_all_orders_is_the_closed_form(pairs: list[tuple[str, str]]) -> None:
+def test_the_mean_over_all_orders_is_the_closed_form(pairs):
     a, b = zip(*pairs[:5], strict=True)
     orders = [apart(a, order) for order in permutations(b)]
     assert gamma(a, b, PAPER).closed == pytest.approx(float(sum(orders) / len(orders)))
 
 
-def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
+def test_p_is_the_share_of_orders_that_agree_as_well():
     a, b = ["EN", "EN", "HN", "NS", "S", "S"], ["EN", "HN", "NS", "NS", "EN", "S"]
     orders = [apart(a, order) for order in permutations(b)]
     exact = sum(entry <= apart(a, b) for entry in orders) / len(orders)
@@ -108,7 +103,7 @@ def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
 
 @given(levels)
 @settings(deadline=None)
-def test_the_distance_is_exact_and_the_same_both_ways(pairs: list[tuple[str, str]]) -> None:
+def test_the_distance_is_exact_and_the_same_both_ways(pairs):
     a, b = zip(*pairs, strict=True)
     one, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
     for result in (one, second):
@@ -118,13 +113,13 @@ def test_the_distance_is_exact_and_the_same_both_ways(pairs: list[tuple[str, str
 
 @given(levels, st.sampled_from(["shuffled", "uniform"]))
 @settings(deadline=None)
-def test_identical_annotators_have_gamma_1(pairs: list[tuple[str, str]], generator: str) -> None:
+def test_identical_annotators_have_gamma_1(pairs, generator):
     a = [level for level, _ in pairs]
     result = gamma(a, a, PAPER, Chance(generator))
     assert (result.distance, result.gamma, result.closed_gamma) == (0, 1, 1)
 
 
-def test_what_is_not_defined_is_none() -> None:
+def test_what_is_not_defined_is_none():
     nothing = gamma([], [], PAPER)
     assert (nothing.clips, nothing.gamma, nothing.p) == (0, None, None)
     # Both orders of these two are tried by chance alone; a seed that meets the other one only:
@@ -133,7 +128,7 @@ def test_what_is_not_defined_is_none() -> None:
     assert {pair.gamma for pair in pairs if pair.expected != 0} == {0}
 
 
-def test_other_levels_have_even_distances() -> None:
+def test_other_levels_have_even_distances():
     scheme = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
     distances = distances_of(scheme)
     assert distances.name == "even"
@@ -142,7 +137,7 @@ def test_other_levels_have_even_distances() -> None:
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-def test_gamma_without_not_sure_drops_clips_of_either() -> None:
+def test_gamma_without_not_sure_drops_clips_of_either():
     manifest = make_manifest({"f": {"ann": A, "bea": B}})
     [pair] = find_pairs(manifest)[0]
     result = pair_agreement(pair, PAPER)
@@ -160,14 +155,14 @@ def test_gamma_without_not_sure_drops_clips_of_either() -> None:
     assert uniform.expected == pytest.approx(uniform.closed, abs=0.02)
 
 
-def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
+def test_a_pair_is_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
     [pair], remarks = find_pairs(manifest)
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).gamma.clips == 10
 
 
-def test_a_film_has_its_own_random_sequences() -> None:
+def test_a_film_has_its_own_random_sequences():
     alone = make_manifest({"second": {"ann": A, "bea": B}})
     among = make_manifest(
         {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
@@ -183,13 +178,13 @@ def test_a_film_has_its_own_random_sequences() -> None:
     assert first.expected != second.expected
 
 
-def test_one_label_set_is_no_pair() -> None:
+def test_one_label_set_is_no_pair():
     manifest = make_manifest({"f": {"ann": A}})
     with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
         find_pairs(manifest)
 
 
-def test_projected_label_sets_come_before_all_others() -> None:
+def test_projected_label_sets_come_before_all_others():
     manifest = make_manifest({"f": {"ann": A, "bea": B, "paper": A}})
     assert len(find_pairs(manifest)[0]) == 3
     projected = [
@@ -200,14 +195,14 @@ def test_projected_label_sets_come_before_all_others() -> None:
     assert len(find_pairs(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
 
 
-def saved(folder: Path, films: dict[str, dict[str, Sequence[str]]]) -> Path:
+def saved(folder, films):
     manifest = make_manifest(films)
     merged = replace(manifest.labels("ann"), name="merged", about={"of": {"ann": {}, "bea": {}}})
     manifest.with_parts(labels=[merged]).save(folder)
     return folder
 
 
-def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_the_command(tmp_path, obygaze):
     films = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}
     folder = saved(tmp_path / "m", films)
     result = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
@@ -240,12 +235,10 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
     assert "and no limit" in obygaze("annotations", "agreement", "--help").output
 
 
-def test_the_order_of_annotators_and_the_seed(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_the_order_of_annotators_and_the_seed(tmp_path, obygaze):
     folder = saved(tmp_path / "m", {"one": {"ann": A, "bea": B}})
 
-    def said(*options: object) -> str:
+    def said(*options):
         result = obygaze("annotations", "agreement", folder, "--json", *options)
         assert result.exit_code == 0, result.output
         return result.stdout
@@ -263,9 +256,7 @@ def test_the_order_of_annotators_and_the_seed(
     assert with_merged["differences"] == []
 
 
-def test_films_without_a_second_annotator_are_named(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_films_without_a_second_annotator_are_named(tmp_path, obygaze):
     films = {"one": {"ann": A, "bea": B}, "two": {"ann": A}, "three": {"bea": A}}
     folder = saved(tmp_path / "m", films)
     result = obygaze("annotations", "agreement", folder)
@@ -277,9 +268,7 @@ def test_films_without_a_second_annotator_are_named(
     assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
 
 
-def test_other_levels_are_not_compared_to_the_paper(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_other_levels_are_not_compared_to_the_paper(tmp_path, obygaze):
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
     items = Items.of([Item(f"c{number}", film="f") for number in range(3)])
     sets = [
@@ -296,7 +285,7 @@ def test_other_levels_are_not_compared_to_the_paper(
     assert (outcome["paper"], outcome["pairs"][0]["sure"]) == (None, None)
 
 
-def test_thousands_are_separated(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_thousands_are_separated(tmp_path, obygaze):
     many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
     make_manifest(many).save(tmp_path / "m")
     result = [
@@ -308,14 +297,14 @@ def test_thousands_are_separated(tmp_path: Path, obygaze: Callable[..., Result])
     assert any("1,200" in line for line in result if line[:4] == ["f", "EN", "/", "S"])
 
 
-def test_annotators_without_a_clip_in_common_are_named() -> None:
+def test_annotators_without_a_clip_in_common_are_named():
     manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
     pairs, [remark] = find_pairs(manifest)
     assert (pairs, remark.film, remark.annotator) == ([], "f", "")
     assert remark.problem == "ann, bea have no clip in common"
 
 
-def test_single_level_is_printed_as_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_single_level_is_printed_as_a_dash(tmp_path, obygaze):
     folder = saved(tmp_path / "m", {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
     result = obygaze("annotations", "agreement", folder)
     assert result.exit_code == 0
@@ -325,15 +314,13 @@ def test_single_level_is_printed_as_a_dash(tmp_path: Path, obygaze: Callable[...
     assert pair["alpha_nominal"] is pair["alpha_ordinal"] is pair["alpha_distances"] is None
 
 
-def with_concepts(manifest: Manifest, concepts: dict[str, list[tuple[str, ...]]]) -> Manifest:
+def with_concepts(manifest, concepts):
     """The manifest with concepts for its label sets."""
     labels = [replace(manifest.labels(name), concepts=of) for name, of in concepts.items()]
     return manifest.with_parts(labels=labels)
 
 
-def test_concepts_and_who_marks_more_in_text_json_and_csv(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_concepts_and_who_marks_more_in_text_json_and_csv(tmp_path, obygaze):
     ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
     bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
     manifest = make_manifest({"tt0467406": {"ann": [*A[:9], "S"], "bea": B}})
@@ -361,9 +348,7 @@ def test_concepts_and_who_marks_more_in_text_json_and_csv(
     assert (rows["Look"]["a"], rows["Look"]["share_second"]) == ("ann", "0.1")
 
 
-def test_p_is_not_printed_below_what_the_draws_can_show(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_p_is_not_printed_below_what_the_draws_can_show(tmp_path, obygaze):
     a = A * 4
     folder = saved(tmp_path / "m", {"one": {"ann": a, "bea": a}, "two": {"ann": a, "bea": a}})
     output = obygaze("annotations", "agreement", folder).output
@@ -378,9 +363,9 @@ def test_p_is_not_printed_below_what_the_draws_can_show(
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
-def test_the_figure(tmp_path: Path, obygaze: Callable[..., Result], suffix: str) -> None:
+def test_the_figure(tmp_path, obygaze, suffix):
     manifest = make_manifest({"tt0467406": {"ann": A, "bea": B}})
-    concepts: list[tuple[str, ...]] = [("Look",)] * 3 + [()] * 7
+    concepts = [("Look",)] * 3 + [()] * 7
     with_concepts(manifest, {"ann": concepts, "bea": concepts[::-1]}).save(tmp_path / "m")
     path = tmp_path / f"agreement.{suffix}"
     result = obygaze("annotations", "agreement", tmp_path / "m", "-o", path, "-o", tmp_path / "all")

@@ -1,21 +1,12 @@
 """Where two annotators differ: runs of clips, against a slow search over all stretches."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from obygaze_features.annotations.agreement import (
-    Disagreement,
-    find_disagreements,
-    find_pairs,
-)
+from obygaze_features.annotations.agreement import Disagreement, find_disagreements, find_pairs
 from obygaze_features.annotations.measures import distances_of
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 
@@ -25,7 +16,7 @@ given_levels = st.lists(
 )
 
 
-def made(labels: list[tuple[str, str]], spans: list[tuple[float, float]] | None) -> Manifest:
+def made(labels, spans):
     when = spans or [(None, None)] * len(labels)
     items = [
         Item(f"c{row:02}", film="f", start=start, end=end) for row, (start, end) in enumerate(when)
@@ -37,11 +28,11 @@ def made(labels: list[tuple[str, str]], spans: list[tuple[float, float]] | None)
     return Manifest("made", Items.of(items)).with_parts(labels=sets)
 
 
-def found(manifest: Manifest) -> list[Disagreement]:
+def found(manifest):
     return find_disagreements(find_pairs(manifest)[0], manifest.items, PAPER)
 
 
-def test_a_stretch_has_its_levels_times_and_distance() -> None:
+def test_a_stretch_has_its_levels_times_and_distance():
     labels = [("EN", "EN"), ("EN", "S"), ("HN", "S"), ("S", "S"), ("EN", "HN"), ("NS", "HN")]
     spans = [(0, 10), (10, 20), (20, 25), (25, 40), (40, 41), (41, 50)]
     first, second = found(made(labels, spans))
@@ -63,7 +54,7 @@ def test_a_stretch_has_its_levels_times_and_distance() -> None:
     assert second.distance == pytest.approx(0.35)
 
 
-def test_the_longest_in_time_is_first_whatever_its_clips() -> None:
+def test_the_longest_in_time_is_first_whatever_its_clips():
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(0, 1), (1, 2), (2, 3), (3, 50), (50, 51), (51, 53)]
     # c00 and c01 last as long together as c05, and are more clips.
@@ -76,7 +67,7 @@ def test_the_longest_in_time_is_first_whatever_its_clips() -> None:
     ]
 
 
-def test_clips_are_taken_in_time() -> None:
+def test_clips_are_taken_in_time():
     labels = [("EN", "S"), ("EN", "EN"), ("EN", "S")]
     [one] = found(made(labels, [(10, 20), (20, 30), (0, 10)]))
     assert (one.first, one.last, one.clips) == ("c02", "c00", 2)
@@ -84,11 +75,11 @@ def test_clips_are_taken_in_time() -> None:
 
 @given(given_levels)
 @settings(deadline=None)
-def test_against_a_search_over_all_stretches(labels: list[tuple[str, str]]) -> None:
+def test_against_a_search_over_all_stretches(labels):
     if not any("." not in pair for pair in labels):
         return
 
-    def differs(row: int) -> bool:
+    def differs(row):
         return 0 <= row < len(labels) and "." not in labels[row] and len(set(labels[row])) == 2
 
     every = combinations(range(len(labels) + 1), 2)
@@ -104,11 +95,11 @@ def test_against_a_search_over_all_stretches(labels: list[tuple[str, str]]) -> N
     )
 
 
-def test_as_many_are_shown_as_asked_for(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_as_many_are_shown_as_asked_for(tmp_path, obygaze):
     manifest = made([("EN", "S"), ("S", "S")] * 5, None)
     manifest.save(tmp_path / "m")
 
-    def shown(number: int) -> str:
+    def shown(number):
         command = obygaze("annotations", "agreement", tmp_path / "m", "--differences", number)
         assert command.exit_code == 0
         return command.output

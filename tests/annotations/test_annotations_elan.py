@@ -1,13 +1,8 @@
 """ELAN's files: what another program writes is read, and hostile ones are refused in one line."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pympi.Elan import Eaf
@@ -26,10 +21,8 @@ from obygaze_features.common.elan import (
 from obygaze_features.common.elan_reader import MAX_BYTES, MAX_TIERS
 from obygaze_features.errors import AnnotationError
 
-Run = Callable[..., Result]
 
-
-def by_pympi(path: Path) -> Path:
+def by_pympi(path):
     """Two annotators' tiers and one of dialogue, as a library of others writes them."""
     eaf = Eaf()
     eaf.remove_tier("default")
@@ -58,7 +51,7 @@ def by_pympi(path: Path) -> Path:
     return path
 
 
-def test_pympis_file_is_read(tmp_path: Path) -> None:
+def test_pympis_file_is_read(tmp_path):
     result = Timelines.from_elan(by_pympi(tmp_path / "Juno 2007.eaf"))
     assert result.segments == (
         Segment("Juno_2007", "Anna_B", 1, 2.5, "S", ("Body", "Clothing")),
@@ -83,7 +76,7 @@ def test_pympis_file_is_read(tmp_path: Path) -> None:
 KNOWN = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
 
-def write_tiers(folder: Path, files: dict[str, list[str]]) -> Path:
+def write_tiers(folder, files):
     """ELAN's files with a segment in each tier."""
     for path, tiers in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +101,14 @@ def write_tiers(folder: Path, files: dict[str, list[str]]) -> Path:
         ),
     ],
 )
-def test_tiers_of_two_people_in_folders(tmp_path: Path, files, expected) -> None:
+def test_tiers_of_two_people_in_folders(tmp_path, files, expected):
     result = Timelines.from_elan(write_tiers(tmp_path, files))
     assert {film: sorted(of) for film, of in result.by_film.items()} == expected
     assert result.issues == ()
 
 
 @pytest.mark.parametrize("names", [("Jane", "Omar"), ("Jane/Gilda.eaf", "Omar/Gilda.eaf")])
-def test_folders_given_one_by_one_name_their_annotators(tmp_path: Path, names) -> None:
+def test_folders_given_one_by_one_name_their_annotators(tmp_path, names):
     files = {"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]}
     write_tiers(tmp_path, files)
     result = Timelines.from_elan(*(tmp_path / name for name in names))
@@ -129,13 +122,13 @@ def test_folders_given_one_by_one_name_their_annotators(tmp_path: Path, names) -
         {"Gilda/Jane.eaf": ["Jane"], "Gilda/Omar.eaf": ["Omar"]},
     ],
 )
-def test_files_named_after_annotators_are_remarked(tmp_path: Path, files) -> None:
+def test_files_named_after_annotators_are_remarked(tmp_path, files):
     [issue] = Timelines.from_elan(write_tiers(tmp_path, files)).issues
     assert "no film has two annotators" in issue.problem
     assert "anna/Juno.eaf" in issue.problem
 
 
-def test_annotators_are_named_by_tier_or_folder(tmp_path: Path, obygaze: Run) -> None:
+def test_annotators_are_named_by_tier_or_folder(tmp_path, obygaze):
     (tmp_path / "in/Cleo").mkdir(parents=True)
     plain = Document([Tier("default", "x", [Annotation(0, 1000, "Sure")])])
     named = Document([Tier("one", "x", [Annotation(0, 1000, "HN")], participant="Dan")])
@@ -160,7 +153,7 @@ TEXTS = st.text(max_size=8).map(
 
 
 @st.composite
-def timelines(draw: st.DrawFn) -> Timelines:
+def timelines(draw):
     times = draw(st.sampled_from([MILLISECONDS, FRAMES]))
     concept = st.sampled_from(["Body", "Look", "Speech"])
     segments = set()
@@ -180,7 +173,7 @@ def timelines(draw: st.DrawFn) -> Timelines:
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
 )
-def test_elan_round_trip(tmp_path: Path, made: Timelines) -> None:
+def test_elan_round_trip(tmp_path, made):
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
     for name, text in elan_files(made).items():
@@ -191,7 +184,7 @@ def test_elan_round_trip(tmp_path: Path, made: Timelines) -> None:
     assert all(issue.problem.startswith(expected) for issue in back.issues)
 
 
-def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
+def test_a_segment_that_was_moved_has_its_new_times(tmp_path):
     segments = [Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN")]
     text = elan_files(Timelines.of("t", segments))["f.eaf"]
     assert text.count('TIME_VALUE="2044"') == 2
@@ -201,17 +194,14 @@ def test_a_segment_that_was_moved_has_its_new_times(tmp_path: Path) -> None:
     assert spans == [(1.000417, 2.5), (2.5, 3)]
 
 
-def test_table_of_films_replaces_what_a_file_notes(tmp_path: Path) -> None:
+def test_table_of_films_replaces_what_a_file_notes(tmp_path):
     noted = Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     (tmp_path / "f.eaf").write_text(elan_files(noted)["f.eaf"])
-    for text, film in (
-        (Film("Said"), Film("Said", 90.5)),
-        (Film(end=80), Film("Noted", 80)),
-    ):
+    for text, film in ((Film("Said"), Film("Said", 90.5)), (Film(end=80), Film("Noted", 80))):
         assert Timelines.from_elan(tmp_path / "f.eaf", films={"f": text}).films == {"f": film}
 
 
-def test_times_that_milliseconds_cannot_tell_apart(tmp_path: Path) -> None:
+def test_times_that_milliseconds_cannot_tell_apart(tmp_path):
     """Neither takes the other's exact time; and what is shorter than one is not lost."""
     segments = [
         Segment("f", "a", 1.0001, 2, "S"),
@@ -225,7 +215,7 @@ def test_times_that_milliseconds_cannot_tell_apart(tmp_path: Path) -> None:
     assert back.issues == ()
 
 
-def test_an_export_as_text_is_refused(tmp_path: Path) -> None:
+def test_an_export_as_text_is_refused(tmp_path):
     (tmp_path / "juno.txt").write_text("Anna\t1000\t62500\tSure: Look\n")
     with pytest.raises(AnnotationError, match=r"juno.txt is not an .eaf file.*import csv"):
         Timelines.from_elan(tmp_path / "juno.txt")
@@ -239,7 +229,7 @@ BOMB = "<!DOCTYPE b [<!ENTITY a0 'ha'>" + "".join(
 )
 
 
-def with_type(doctype: str, entity: str) -> bytes:
+def with_type(doctype, entity):
     return EAF.replace(ROOT, doctype + ROOT).replace("Sure", f"Sure{entity}").encode()
 
 
@@ -263,18 +253,14 @@ def with_type(doctype: str, entity: str) -> bytes:
         (EAF.replace('"milliseconds"', '"PAL-frames"').encode(), "times in 'PAL-frames'"),
         (
             EAF.replace(
-                "<TIER ",
-                "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MAX_TIERS)) + "<TIER ",
-                1,
+                "<TIER ", "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MAX_TIERS)) + "<TIER ", 1
             ).encode(),
             "has 1,002 tiers",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_broken_elan_files_are_one_line(
-    tmp_path: Path, obygaze: Run, data: bytes, message: str
-) -> None:
+def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
     (tmp_path / "secret.txt").write_text("the password")
     (tmp_path / "f.eaf").write_bytes(data)
     result = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
@@ -286,12 +272,12 @@ def test_broken_elan_files_are_one_line(
     assert not (tmp_path / "t").exists()
 
 
-def test_missing_elan_file_is_named(tmp_path: Path) -> None:
+def test_missing_elan_file_is_named(tmp_path):
     with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
         Timelines.from_elan(tmp_path / "f.eaf")
 
 
-def test_cut_elan_file_is_refused(tmp_path: Path) -> None:
+def test_cut_elan_file_is_refused(tmp_path):
     path, data = tmp_path / "f.eaf", EAF.encode()
     manifest = len(data.rstrip())
     for size in range(0, manifest, 7):
@@ -302,10 +288,8 @@ def test_cut_elan_file_is_refused(tmp_path: Path) -> None:
     assert Timelines.from_elan(path).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
 
 
-def test_external_references_are_not_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def connect(*_: object) -> None:
+def test_external_references_are_not_fetched(tmp_path, monkeypatch):
+    def connect(*_):
         raise AssertionError("a connection was made")
 
     monkeypatch.setattr("socket.socket.connect", connect)
@@ -327,7 +311,7 @@ def test_external_references_are_not_fetched(
     assert "shifted by '500' milliseconds" in result.issues[2].problem
 
 
-def test_tiers_in_rings_or_without_parents_are_read(tmp_path: Path) -> None:
+def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     """What ELAN would not write: parents in a circle, notes on notes that are not there."""
     text = """<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID="s" TIME_VALUE="5"/>
     <TIME_SLOT TIME_SLOT_ID="e" TIME_VALUE="9"/><TIME_SLOT TIME_SLOT_ID="n"/></TIME_ORDER>
@@ -363,7 +347,7 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path: Path) -> None:
 
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_damaged_files_are_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_files_are_read_or_refused(tmp_path, data):
     """A file is read, with every annotation's row, or refused by name; there is no third way."""
     name, text = "f.eaf", EAF
     for _ in range(data.draw(st.integers(1, 3))):
@@ -384,7 +368,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path, data: st.DataObject) 
         assert Timelines.load(tmp_path / "t").segments == result.segments
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path, obygaze: Run) -> None:
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path, obygaze):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/bad.eaf").write_text(EAF[: len(EAF) // 2])
     ask = ("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")

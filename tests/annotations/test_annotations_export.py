@@ -1,18 +1,13 @@
 """What timelines hold, in figures; and as files for ELAN and for spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
 import json
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import Result
 from pympi.Elan import Eaf
 
 from obygaze_features.annotations import Film, Issue, Segment, Timelines
@@ -21,8 +16,6 @@ from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from tests.experiments.test_experiments_elan import check_schema
-
-Run = Callable[..., Result]
 
 SEGMENTS = [
     Segment("juno", "ann", 0, 10.0004, "EN"),
@@ -40,14 +33,14 @@ CLIPS = [
 
 
 @pytest.fixture
-def made() -> Timelines:
+def made():
     films = {"juno": Film("Juno — 2007", 30.000021), "leon": Film("=Léon")}
     remarks = (Issue("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
     return Timelines.of("mine", SEGMENTS, films=films, issues=remarks)
 
 
 @pytest.fixture
-def manifest() -> Manifest:
+def manifest():
     ids = ["juno-1", "juno-2", "other-1"]
     looks = [(), ("Body", "Look"), ()]
     sets = [
@@ -58,14 +51,14 @@ def manifest() -> Manifest:
     return Manifest("clips", Items.of(CLIPS)).with_parts(labels=sets)
 
 
-def save(folder: Path, files: dict[str, str]) -> Path:
+def save(folder, files):
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return folder
 
 
-def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path: Path) -> None:
+def test_another_program_reads_every_annotators_tiers(made, tmp_path):
     folder = save(tmp_path / "films", elan_files(made))
     heard = []
     for film in ("juno", "leon"):
@@ -77,7 +70,7 @@ def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path:
                 continue
             spans = sorted(read.get_annotation_data_for_tier(tier))
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-            below: dict[tuple[int, int, str], str] = {}
+            below = {}
             for what in ("concepts", "comment"):
                 if f"{tier}, {what}" in read.get_tier_names():
                     for start, end, value, *_ in read.get_ref_annotation_data_for_tier(
@@ -96,7 +89,7 @@ def test_another_program_reads_every_annotators_tiers(made: Timelines, tmp_path:
     ]
 
 
-def test_spreadsheet_formulas_are_escaped_and_restored(made: Timelines, tmp_path: Path) -> None:
+def test_spreadsheet_formulas_are_escaped_and_restored(made, tmp_path):
     files = spreadsheet_files(made)
     assert list(files) == ["segments.csv", "films.csv"]
     for text in files.values():
@@ -108,7 +101,7 @@ def test_spreadsheet_formulas_are_escaped_and_restored(made: Timelines, tmp_path
     assert (back.segments, back.films) == (made.segments, made.films)
 
 
-def test_a_level_that_spreadsheets_would_compute_is_escaped() -> None:
+def test_a_level_that_spreadsheets_would_compute_is_escaped():
     scheme = LabelScheme("mine", (Level("N", "none"), Level("S", '=HYPERLINK("http://x.example")')))
     timelines = Timelines.of("t", [Segment("f", "ann", 0, 1, "S")], scheme=scheme)
     text = spreadsheet_files(timelines)["segments.csv"]
@@ -116,7 +109,7 @@ def test_a_level_that_spreadsheets_would_compute_is_escaped() -> None:
     assert next(table)["level"] == '\'=HYPERLINK("http://x.example")'
 
 
-def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_the_sample_comes_back_from_both(authors, tmp_path, obygaze):
     timelines = Timelines.from_mobygaze(authors / "mobygaze/sample_120_rows.csv")
     timelines.save(tmp_path / "t")
     ask = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out"]
@@ -144,9 +137,7 @@ def test_the_sample_comes_back_from_both(authors: Path, tmp_path: Path, obygaze:
     assert obygaze(*ask, "--overwrite").exit_code == 0
 
 
-def test_a_manifests_labels_are_further_tiers_and_not_read_back(
-    made: Timelines, manifest: Manifest, tmp_path: Path
-) -> None:
+def test_a_manifests_labels_are_further_tiers_and_not_read_back(made, manifest, tmp_path):
     folder = save(tmp_path / "films", elan_files(made, manifest))
     read = Eaf(str(folder / "juno.eaf"))
     check_schema(ElementTree.parse(folder / "juno.eaf").getroot())
@@ -168,7 +159,7 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(
     assert Timelines.from_elan(folder).annotators == ["ann", "bob"]
 
 
-def test_a_manifests_labels_side_by_side(made: Timelines, manifest: Manifest) -> None:
+def test_a_manifests_labels_side_by_side(made, manifest):
     text = spreadsheet_files(made, manifest)["clips.csv"].removeprefix("\ufeff")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [(row["clip"], row["start"], row["end"]) for row in rows] == [
@@ -180,7 +171,7 @@ def test_a_manifests_labels_side_by_side(made: Timelines, manifest: Manifest) ->
     assert [row["bob"] for row in rows] == ["", ""]
 
 
-def test_what_cannot_be_exported(made: Timelines, tmp_path: Path, obygaze: Run) -> None:
+def test_what_cannot_be_exported(made, tmp_path, obygaze):
     made.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
     whole = Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
@@ -191,7 +182,7 @@ def test_what_cannot_be_exported(made: Timelines, tmp_path: Path, obygaze: Run) 
     assert not (tmp_path / "x").exists()
 
 
-def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> None:
+def test_what_timelines_hold(made, tmp_path, obygaze):
     made.save(tmp_path / "t")
     facts = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
     assert facts["segments"] == 5
@@ -214,7 +205,7 @@ def test_what_timelines_hold(made: Timelines, tmp_path: Path, obygaze: Run) -> N
     assert result[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
 
 
-def brute_force(segments: list[Segment]) -> Fraction:
+def brute_force(segments):
     """The length of the union: the pieces between all boundaries that some segment covers."""
     spans = [(Fraction(segment.start), Fraction(segment.end)) for segment in segments]
     edges = sorted({edge for span in spans for edge in span})
@@ -224,7 +215,7 @@ def brute_force(segments: list[Segment]) -> Fraction:
     )
 
 
-def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
+def test_long_lists_are_cut(tmp_path, obygaze):
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
     remarks = tuple(Issue(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
     Timelines.of("many", segments, issues=remarks).save(tmp_path / "t")
@@ -235,7 +226,7 @@ def test_long_lists_are_cut(tmp_path: Path, obygaze: Run) -> None:
     )
 
 
-def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze: Run) -> None:
+def test_a_folder_that_is_no_timelines(tmp_path, made, obygaze):
     made.save(tmp_path / "all/mine")
     result = obygaze("annotations", "show", tmp_path / "all")
     assert result.stderr.endswith(
@@ -247,7 +238,7 @@ def test_a_folder_that_is_no_timelines(tmp_path: Path, made: Timelines, obygaze:
     )
 
 
-def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
+def test_timelines_that_somebody_emptied(tmp_path, obygaze):
     Timelines.of("none", [], films={"juno": Film("Juno")}).save(tmp_path / "t")
     result = obygaze("annotations", "show", tmp_path / "t")
     assert result.exit_code == 0, result.output
@@ -257,9 +248,7 @@ def test_timelines_that_somebody_emptied(tmp_path: Path, obygaze: Run) -> None:
     assert "juno" in (tmp_path / "x/films.csv").read_text()
 
 
-def test_edited_elan_files_are_never_replaced(
-    made: Timelines, tmp_path: Path, obygaze: Run
-) -> None:
+def test_edited_elan_files_are_never_replaced(made, tmp_path, obygaze):
     """Nor those that somebody made of ours in ELAN, which keeps the author and drops our sum."""
     made.save(tmp_path / "t")
     ask = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out")

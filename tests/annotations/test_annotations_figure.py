@@ -1,13 +1,6 @@
 """A film's timelines as a picture: the paper's worked case, read back from its bars."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from click.testing import Result
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from obygaze_features.annotations import Film, Segment, Timelines
@@ -17,31 +10,31 @@ from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest
-from tests.annotations.worked import CLIPS, FIRST, SECOND, grid, worked
+from tests.kit.timelines import CLIPS, FIRST, SECOND, grid, worked
 
 LEVELS = ["EN", "HN", "NS", "S"]
 
 
 @pytest.fixture
-def merged() -> Manifest:
+def merged():
     """The worked case's clips, both projections and the merge."""
     done = project(worked(), grid())
     manifest = merge_labels(done.label_sets, done.grid).labels
     return done.grid.with_parts(labels=[*done.label_sets, manifest])
 
 
-def bands(timelines: Timelines, manifest: Manifest, **options: str | None) -> dict[str, list[str]]:
+def bands(timelines, manifest, **options):
     """The levels of each row of the figure."""
     rows = film_bands(timelines, manifest, "film", **options)
     return {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows}
 
 
-def words(figure: Figure) -> list[str]:
+def words(figure):
     """The texts of the figure."""
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def test_the_worked_case(merged: Manifest) -> None:
+def test_the_worked_case(merged):
     assert bands(worked(), merged) == {
         "one": [level for _, _, level, *_ in FIRST],
         "one on clips": ["EN", "S", "NS", "EN", "EN"],
@@ -51,12 +44,12 @@ def test_the_worked_case(merged: Manifest) -> None:
     }
 
 
-def test_the_figure_says_by_which_rule(merged: Manifest) -> None:
+def test_the_figure_says_by_which_rule(merged):
     text = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(text in line for line in words(film_figure(worked(), merged, "film")))
 
 
-def test_bars_are_as_long_and_tall_as_times_and_levels(merged: Manifest) -> None:
+def test_bars_are_as_long_and_tall_as_times_and_levels(merged):
     """The merged row: five bars, the last a fifth of the others."""
     [axes] = film_figure(worked(), merged, "film").axes
     bars = [bar for bar in axes.patches if str(bar.get_gid()).startswith("tip:merged: ")]
@@ -66,33 +59,31 @@ def test_bars_are_as_long_and_tall_as_times_and_levels(merged: Manifest) -> None
     assert [height / heights[0] for height in heights] == pytest.approx([1, 4, 3, 1, 2], rel=1e-3)
 
 
-def test_segments_beyond_the_last_clip_are_drawn(merged: Manifest) -> None:
+def test_segments_beyond_the_last_clip_are_drawn(merged):
     late = Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     assert bands(late, merged)["two"][-1] == "S"
 
 
-def test_without_a_merge_the_rest_is_drawn(merged: Manifest) -> None:
+def test_without_a_merge_the_rest_is_drawn(merged):
     rows = bands(worked(), merged, merged=None)
     assert list(rows) == ["one", "one on clips", "two", "two on clips"]
 
 
-def test_titles_are_words_and_not_markup(merged: Manifest) -> None:
+def test_titles_are_words_and_not_markup(merged):
     timelines = Timelines.of(
         "x", worked().segments, films={"film": Film("<b>A & B</b> $1$", 420.0)}
     )
     assert "<b>A & B</b> $1$" in words(film_figure(timelines, merged, "film"))
 
 
-def test_a_film_that_only_one_side_has_cannot_be_drawn(merged: Manifest) -> None:
+def test_a_film_that_only_one_side_has_cannot_be_drawn(merged):
     timelines = Timelines.of("x", [*worked().segments, Segment("other", "one", 0, 9, "S")])
     assert films_with_clips(timelines, merged) == ["film"]
     with pytest.raises(AnnotationError, match="unknown film 'other'; known are film"):
         film_figure(timelines, merged, "other")
 
 
-def test_clips_of_other_levels_cannot_be_drawn(
-    tmp_path: Path, merged: Manifest, obygaze: Callable[..., Result]
-) -> None:
+def test_clips_of_other_levels_cannot_be_drawn(tmp_path, merged, obygaze):
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
     Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels]).save(tmp_path / "m")
@@ -105,7 +96,7 @@ def test_clips_of_other_levels_cannot_be_drawn(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Result]) -> None:
+def test_the_command(tmp_path, merged, obygaze):
     worked().save(tmp_path / "timelines")
     merged.save(tmp_path / "manifest")
     arguments = ["annotations", "figure", tmp_path / "timelines", tmp_path / "manifest"]
@@ -122,7 +113,7 @@ def test_the_command(tmp_path: Path, merged: Manifest, obygaze: Callable[..., Re
     assert "did you mean film?" in wrong.output
 
 
-def test_annotators_keep_their_original_names(tmp_path: Path) -> None:
+def test_annotators_keep_their_original_names(tmp_path):
     rows = [Segment("film", "Zoé B", 0.0, 9.0, "S"), Segment("film", "bob", 1.0, 300.0, "S")]
     build_timelines("t", [SourceRow("r", row) for row in rows]).save(tmp_path / "t")
     timelines = Timelines.load(tmp_path / "t")
@@ -131,9 +122,7 @@ def test_annotators_keep_their_original_names(tmp_path: Path) -> None:
     assert {"Zoé B", "bob"} <= set(words(film_figure(timelines, manifest, "film")))
 
 
-def test_single_annotator_is_not_advised_to_merge(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_single_annotator_is_not_advised_to_merge(tmp_path, obygaze):
     lone = Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
     done = project(lone, grid())
     lone.save(tmp_path / "t")

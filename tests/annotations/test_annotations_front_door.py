@@ -1,14 +1,11 @@
 """Timelines from Python: the calls of the front door, with paths as texts or as `Path`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import obygaze_features as of
-from tests.annotations.worked import grid, worked
+from tests.kit.timelines import grid, worked
 
 SEGMENTS = "film,annotator,start,end,level,concepts\n" + "".join(
     f"f,{who},{start},{start + 30},{level},Body\n"
@@ -18,7 +15,7 @@ SEGMENTS = "film,annotator,start,end,level,concepts\n" + "".join(
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_from_segments_to_agreement(tmp_path: Path, kind: Callable[[Path], str | Path]) -> None:
+def test_from_segments_to_agreement(tmp_path, kind):
     (tmp_path / "segments.csv").write_text(SEGMENTS)
     timelines = of.Timelines.from_csv(kind(tmp_path / "segments.csv"))
     assert repr(timelines) == "Timelines('segments', 6 segments of 1 film by 2 annotators)"
@@ -34,7 +31,7 @@ def test_from_segments_to_agreement(tmp_path: Path, kind: Callable[[Path], str |
     assert of.Manifest.load(tmp_path / "m").label_names == ["ann", "bea"]
 
 
-def test_elan_files_are_read_from_any_path(tmp_path: Path) -> None:
+def test_elan_files_are_read_from_any_path(tmp_path):
     from obygaze_features.annotations.export import elan_files
 
     for name, text in elan_files(worked()).items():
@@ -44,7 +41,7 @@ def test_elan_files_are_read_from_any_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["manifest", "str", "Path"])
-def test_a_grid_is_a_manifest_or_its_folder(tmp_path: Path, form: str) -> None:
+def test_a_grid_is_a_manifest_or_its_folder(tmp_path, form):
     grid().save(tmp_path / "grid")
     loaded = of.Manifest.load(tmp_path / "grid")
     where = {"manifest": loaded, "str": str(tmp_path / "grid"), "Path": tmp_path / "grid"}[form]

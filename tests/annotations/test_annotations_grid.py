@@ -1,9 +1,6 @@
 """Clips to project onto: cells of so many seconds, lists of shots, manifests with spans."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,40 +10,36 @@ from hypothesis import strategies as st
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.project import project
-from obygaze_features.errors import AnnotationError, ManifestError, ObygazeError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from tests.annotations.worked import FIRST, SECOND, segments, worked
+from tests.kit.timelines import FIRST, SECOND, segments, worked
 
 
-def spans(grid: Manifest) -> list[tuple[str, float | None, float | None]]:
+def spans(grid):
     return [(item.id, item.start, item.end) for item in grid]
 
 
-def ends_at(end: float, film: str = "film") -> Timelines:
+def ends_at(end, film="film"):
     """One segment to the film's very end, which is known."""
     only = Segment(film, "one", 0.0, end, "EN")
     return Timelines.of("short", [only], films={film: Film(end=end)})
 
 
-def write(path: Path, *lines: str) -> Path:
+def write(path, *lines):
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
 @pytest.mark.parametrize("what", ["60", "60s", "60 s", "60.0"])
-def test_cells_of_so_many_seconds(what: str) -> None:
+def test_cells_of_so_many_seconds(what):
     grid, remarks = read_grid(what, ends_at(150.5))
     assert remarks == []
-    assert spans(grid) == [
-        ("film-0001", 0, 60),
-        ("film-0002", 60, 120),
-        ("film-0003", 120, 150.5),
-    ]
+    assert spans(grid) == [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
     assert {item.media for item in grid} == {item.film for item in grid} == {"film"}
     assert grid.name == "short-60s"
 
 
-def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
+def test_a_film_of_whole_cells_and_one_shorter_than_a_cell():
     assert len(read_grid("60", ends_at(120))[0]) == 2
     assert len(read_grid("60", ends_at(120.000001))[0]) == 2  # no clip is a microsecond long
     assert len(read_grid("60", ends_at(120.000002))[0]) == 3
@@ -55,7 +48,7 @@ def test_a_film_of_whole_cells_and_one_shorter_than_a_cell() -> None:
 
 @settings(deadline=None, max_examples=80)
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
-def test_clips_cover_the_film_from_0_to_the_end(end: int, step: int) -> None:
+def test_clips_cover_the_film_from_0_to_the_end(end, step):
     """To the microsecond, and none is too short for a span."""
     length = f"{step // 10**6}.{step % 10**6:06d}"
     grid, _ = read_grid(length, ends_at(end / 1e6))
@@ -67,7 +60,7 @@ def test_clips_cover_the_film_from_0_to_the_end(end: int, step: int) -> None:
     assert 2 <= ends[-1] - starts[-1] <= step
 
 
-def test_films_whose_end_nobody_says() -> None:
+def test_films_whose_end_nobody_says():
     grid, [remark] = read_grid("100", worked())
     assert grid.items.ends[-1] == 420
     assert (remark.problem, remark.action) == (
@@ -85,12 +78,12 @@ def test_films_whose_end_nobody_says() -> None:
         ("-60", "-60 is not a grid"),
     ],
 )
-def test_what_is_no_grid(what: str, words: str) -> None:
+def test_what_is_no_grid(what, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         read_grid(what, ends_at(150.5))
 
 
-def test_shots_in_a_table(tmp_path: Path) -> None:
+def test_shots_in_a_table(tmp_path):
     """In any order, without ids; what else the table says is kept."""
     path = write(
         tmp_path / "shots.csv",
@@ -101,17 +94,13 @@ def test_shots_in_a_table(tmp_path: Path) -> None:
     )
     grid, remarks = read_grid(path, worked())
     assert remarks == []
-    assert spans(grid) == [
-        ("film-0001", 0, 100),
-        ("film-0002", 100, 200),
-        ("film-0003", 200, 420),
-    ]
+    assert spans(grid) == [("film-0001", 0, 100), ("film-0002", 100, 200), ("film-0003", 200, 420)]
     assert grid.items.extra == {"scene": ["street", "kitchen", "credits"]}
     assert grid.name == "shots"
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_shots_as_a_spreadsheet_writes_them(tmp_path: Path, mark: str) -> None:
+def test_shots_as_a_spreadsheet_writes_them(tmp_path, mark):
     """With a byte order mark, clock times, and films by the names that importers make ids of."""
     rows = ["film,start,end", "Juno (2007),0:00:00,0:01:40.5", "Juno (2007),0:01:40.5,150"]
     path = tmp_path / "shots.csv"
@@ -121,7 +110,7 @@ def test_shots_as_a_spreadsheet_writes_them(tmp_path: Path, mark: str) -> None:
     assert spans(grid) == [("Juno_2007-0001", 0, 100.5), ("Juno_2007-0002", 100.5, 150)]
 
 
-def test_bad_rows_of_a_grid_are_named(tmp_path: Path) -> None:
+def test_bad_rows_of_a_grid_are_named(tmp_path):
     path = write(
         tmp_path / "scenes.csv",
         "film,start,end,id",
@@ -154,7 +143,7 @@ def test_bad_rows_of_a_grid_are_named(tmp_path: Path) -> None:
     assert "'../e' is not allowed" in remarks[5].problem
 
 
-def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
+def test_gaps_and_overlaps_are_named(tmp_path):
     path = write(
         tmp_path / "shots.csv",
         "film,start,end",
@@ -173,7 +162,7 @@ def test_gaps_and_overlaps_are_named(tmp_path: Path) -> None:
     assert all(issue.action.startswith("kept") for issue in remarks)
 
 
-def test_a_manifest_with_spans(tmp_path: Path) -> None:
+def test_a_manifest_with_spans(tmp_path):
     """Where the film is not named it is the media's name; items without a span are named."""
     items = [
         Item("a", film="film", start=0.0, end=100.0),
@@ -187,13 +176,13 @@ def test_a_manifest_with_spans(tmp_path: Path) -> None:
     assert [labels.ids for labels in project(worked(), grid).label_sets] == [["a", "b"]] * 2
 
 
-def test_a_manifest_without_spans(tmp_path: Path) -> None:
+def test_a_manifest_without_spans(tmp_path):
     Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "mine")
     with pytest.raises(AnnotationError, match="the items have no spans"):
         read_grid(tmp_path / "mine", worked())
 
 
-def test_films_that_only_one_side_has(tmp_path: Path) -> None:
+def test_films_that_only_one_side_has(tmp_path):
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
     timelines = Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
     shots = ("film,start,end", "film,0,100", "third,0,100")
@@ -222,9 +211,7 @@ def test_films_that_only_one_side_has(tmp_path: Path) -> None:
         (b"PK\x03\x04\x00\x00", ManifestError),
     ],
 )
-def test_tables_that_cannot_be_read_are_one_line(
-    tmp_path: Path, text: bytes, error: type[ObygazeError]
-) -> None:
+def test_tables_that_cannot_be_read_are_one_line(tmp_path, text, error):
     path = tmp_path / "shots.csv"
     path.write_bytes(text)
     with pytest.raises(error) as raised:
@@ -233,12 +220,12 @@ def test_tables_that_cannot_be_read_are_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_timelines_without_segments() -> None:
+def test_timelines_without_segments():
     with pytest.raises(AnnotationError, match="hold no segments"):
         read_grid("60", Timelines.of("empty", []))
 
 
-def test_a_list_with_its_header_in_capitals(tmp_path: Path) -> None:
+def test_a_list_with_its_header_in_capitals(tmp_path):
     path = write(tmp_path / "shots.csv", "Film;Start;END;ID;Note", "film;0;1,5;one;x")
     grid, _ = read_grid(path, worked())
     assert (grid.ids, grid.items.ends.tolist(), grid.items.extra) == (
@@ -248,7 +235,7 @@ def test_a_list_with_its_header_in_capitals(tmp_path: Path) -> None:
     )
 
 
-def test_a_grid_in_another_case_and_one_that_is_too_fine(tmp_path: Path) -> None:
+def test_a_grid_in_another_case_and_one_that_is_too_fine(tmp_path):
     path = write(tmp_path / "shots.csv", "film,start,end", "FILM,0,100")
     with pytest.raises(AnnotationError, match=r"no clips of any film .*; did you mean FILM\?"):
         read_grid(path, worked())

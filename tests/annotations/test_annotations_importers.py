@@ -1,16 +1,10 @@
 """From MObyGaze's file and any table to timelines; what is wrong with a row is named."""
 
-from __future__ import annotations
-
 import csv
 import json
-import random
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,29 +16,27 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.labels import format_concepts, parse_concepts
 from obygaze_features.manifests.media import MediaFolder
 
-Run = Callable[..., Result]
-
 MOBYGAZE = "index;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;framerate\n"
 
 
-def write(path: Path, text: str) -> Path:
+def write(path, text):
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def table(tmp_path: Path, *rows: str, header: str = "film,annotator,start,end,level") -> Path:
+def table(tmp_path, *rows, header="film,annotator,start,end,level"):
     return write(tmp_path / "marks.csv", "\n".join([header, *rows, ""]))
 
 
-def spans(timelines: Timelines) -> list[tuple[float, float]]:
+def spans(timelines):
     return [(segment.start, segment.end) for segment in timelines.segments]
 
 
-def what(timelines: Timelines) -> list[tuple[str, str, str]]:
+def what(timelines):
     return [(issue.location, issue.problem, issue.action) for issue in timelines.issues]
 
 
-def test_the_sample_of_mobygaze(authors: Path) -> None:
+def test_the_sample_of_mobygaze(authors):
     path = authors / "mobygaze/sample_120_rows.csv"
     result = Timelines.from_mobygaze(path)
     with path.open(newline="") as file:
@@ -73,7 +65,7 @@ def test_the_sample_of_mobygaze(authors: Path) -> None:
     }
 
 
-def test_bad_rows_are_named_and_the_others_read(tmp_path: Path, obygaze: Run) -> None:
+def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     rows = [
         "0;a;Sure;['Body'];[];0;49;tt1;25",
         "1;a;Sure;[];[];60;49;tt1;25",
@@ -127,7 +119,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path: Path, obygaze: Run) ->
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
-def test_issues_shown_are_limited_with_left_out_first(tmp_path: Path, obygaze: Run) -> None:
+def test_issues_shown_are_limited_with_left_out_first(tmp_path, obygaze):
     rows = [f"f,a,{start},{start + 2},S" for start in range(30)]
     source = table(tmp_path, *rows, "f,a,9,3,S")
     result = obygaze("annotations", "import", "csv", source, "-o", tmp_path / "t")
@@ -138,7 +130,7 @@ def test_issues_shown_are_limited_with_left_out_first(tmp_path: Path, obygaze: R
     assert len(Timelines.load(tmp_path / "t").issues) == 30
 
 
-def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
+def test_seconds_clock_times_and_frames_say_the_same(tmp_path):
     seconds = Timelines.from_csv(table(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN"))
     clock = Timelines.from_csv(
         table(tmp_path, "f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN")
@@ -170,7 +162,7 @@ def test_seconds_clock_times_and_frames_say_the_same(tmp_path: Path) -> None:
         (f"f,{'x' * 200},1,2,S", "is longer than 128 characters"),
     ],
 )
-def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> None:
+def test_a_cell_that_cannot_be_read(tmp_path, row, message):
     result = Timelines.from_csv(table(tmp_path, "f,a,0,1,EN", row))
     assert spans(result) == [(0, 1)]
     [remark] = result.issues
@@ -180,7 +172,7 @@ def test_a_cell_that_cannot_be_read(tmp_path: Path, row: str, message: str) -> N
 
 
 @pytest.mark.parametrize("rate", ["0", "", "x", "-25"])
-def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
+def test_a_frame_rate_of_nothing(tmp_path, rate):
     header = "film,annotator,start_frame,end_frame,level,framerate"
     result = Timelines.from_csv(
         table(tmp_path, "f,a,0,24,EN,25", f"f,a,25,49,S,{rate}", header=header)
@@ -189,7 +181,7 @@ def test_a_frame_rate_of_nothing(tmp_path: Path, rate: str) -> None:
     assert "framerate" in result.issues[0].problem
 
 
-def test_columns_of_a_spreadsheet_are_mapped(tmp_path: Path) -> None:
+def test_columns_of_a_spreadsheet_are_mapped(tmp_path):
     source = tmp_path / "marks.csv"
     text = (
         'Movie;film;who;Start;END;Level;Concepts;comment\r\nJuno;7;Ann;1;2;sure;"Body|Look";é\r\n'
@@ -199,7 +191,7 @@ def test_columns_of_a_spreadsheet_are_mapped(tmp_path: Path) -> None:
     assert result.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
 
 
-def test_names_become_ids_and_the_film_keeps_its_title(tmp_path: Path) -> None:
+def test_names_become_ids_and_the_film_keeps_its_title(tmp_path):
     rows = ["Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S"]
     result = Timelines.from_csv(table(tmp_path, *rows))
     assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
@@ -219,14 +211,12 @@ def test_names_become_ids_and_the_film_keeps_its_title(tmp_path: Path) -> None:
         ("film,annotator,begin,end,level", ManifestError, "no column 'start'"),
     ],
 )
-def test_a_table_without_what_it_takes(
-    tmp_path: Path, header: str, error: type[Exception], message: str
-) -> None:
+def test_a_table_without_what_it_takes(tmp_path, header, error, message):
     with pytest.raises(error, match=message):
         Timelines.from_csv(table(tmp_path, ",".join("x" * len(header.split(","))), header=header))
 
 
-def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
+def test_options_that_do_not_fit(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     with pytest.raises(UsageError, match="has start and end"):
         Timelines.from_csv(source, frame_rate=25)
@@ -240,7 +230,7 @@ def test_options_that_do_not_fit(tmp_path: Path, obygaze: Run) -> None:
     assert not (tmp_path / "t").exists()
 
 
-def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
+def test_what_holds_nothing_is_not_saved(tmp_path, obygaze):
     for rows, reason in [
         ((), "marks holds no segment"),
         (("f,a,2,1,S",), "marks.csv, line 2: f a: ends"),
@@ -261,9 +251,7 @@ def test_what_holds_nothing_is_not_saved(tmp_path: Path, obygaze: Run) -> None:
         (" é,T,1:00", "line 3: film 'é' is there already"),
     ],
 )
-def test_a_table_of_films_that_is_not_right(
-    tmp_path: Path, obygaze: Run, row: str, message: str
-) -> None:
+def test_a_table_of_films_that_is_not_right(tmp_path, obygaze, row, message):
     films = write(tmp_path / "films.csv", f"film,title,end\ne,E,1:30:00\n{row}\n")
     source = table(tmp_path, "f,a,0,1,S")
     result = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
@@ -271,7 +259,7 @@ def test_a_table_of_films_that_is_not_right(
     assert message in result.stderr
 
 
-def test_nested_segment_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
+def test_nested_segment_does_not_hide_the_next_overlap(tmp_path):
     result = Timelines.from_csv(
         table(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S")
     )
@@ -281,7 +269,7 @@ def test_nested_segment_does_not_hide_the_next_overlap(tmp_path: Path) -> None:
     ]
 
 
-def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path: Path, obygaze: Run) -> None:
+def test_a_misspelt_film_of_the_table_of_films_is_named(tmp_path, obygaze):
     """Its end would else be known, and nothing be cut there; nobody would see why."""
     films = write(tmp_path / "films.csv", "film,title,end\nJuno,Juno,1:00\nleon,Léon,0:01\n")
     source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
@@ -309,7 +297,7 @@ ROWS = st.builds(SourceRow, location=st.uuids().map(str), segment=SEGMENTS)
 
 
 @given(st.lists(ROWS, max_size=12), st.randoms())
-def test_the_order_of_rows_does_not_matter(rows: list[SourceRow], chance: random.Random) -> None:
+def test_the_order_of_rows_does_not_matter(rows, chance):
     films = {"f": Film("F", 30.0)}
     one = build_timelines("t", rows, films)
     second = build_timelines("t", chance.sample(rows, len(rows)), films)
@@ -328,18 +316,18 @@ def test_the_order_of_rows_does_not_matter(rows: list[SourceRow], chance: random
 
 
 @given(st.lists(st.sampled_from(["Body", "A, b", "c; d", "Type of shot"]), unique=True))
-def test_cells_of_concepts_come_back(names: list[str]) -> None:
+def test_cells_of_concepts_come_back(names):
     assert list(parse_concepts(format_concepts(names))) == names
 
 
 @given(st.text(alphabet="'=+-@\t\rab"))
-def test_formulas_are_escaped_and_restored(text: str) -> None:
+def test_formulas_are_escaped_and_restored(text):
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 @pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
-def test_films_are_found_by_their_original_names(tmp_path: Path, obygaze: Run, name: str) -> None:
+def test_films_are_found_by_their_original_names(tmp_path, obygaze, name):
     """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
     source = table(tmp_path, f"{name},a,0,60,S", f"{name},b,0,50,S", "A/C,a,0,9,S")
     first = tmp_path / "t"
@@ -375,9 +363,7 @@ SAVED = "film;annotator;start;end;level;concepts\nÉté;ann;1,5;0:02:03,25;S;Bod
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_what_spreadsheets_save_in_other_countries(
-    tmp_path: Path, encoding: str, delimiter: str
-) -> None:
+def test_what_spreadsheets_save_in_other_countries(tmp_path, encoding, delimiter):
     text = SAVED.replace(";", delimiter).replace("\n", "\r\n")
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     (tmp_path / "marks.csv").write_bytes((mark + text).encode(encoding))
@@ -390,25 +376,25 @@ def test_what_spreadsheets_save_in_other_countries(
     ]
 
 
-def test_a_decimal_comma_in_a_frame_rate(tmp_path: Path) -> None:
+def test_a_decimal_comma_in_a_frame_rate(tmp_path):
     header = "film;annotator;start_frame;end_frame;framerate;level"
     assert spans(Timelines.from_csv(table(tmp_path, "f;a;0;11;12,5;S", header=header))) == [
         (0, 0.96)
     ]
 
 
-def test_another_encoding_is_named_with_how_to_save_it(tmp_path: Path) -> None:
+def test_another_encoding_is_named_with_how_to_save_it(tmp_path):
     (tmp_path / "marks.csv").write_bytes(SAVED.encode("cp1252"))
     with pytest.raises(ManifestError, match=r"line 2: not UTF-8 .*in Excel: 'CSV UTF-8'"):
         Timelines.from_csv(tmp_path / "marks.csv")
 
 
-def test_table_of_segments_is_not_a_table_of_films(tmp_path: Path) -> None:
+def test_table_of_segments_is_not_a_table_of_films(tmp_path):
     with pytest.raises(AnnotationError, match="is not a table of films, which has the columns"):
         read_films(table(tmp_path, "f,a,0,1,S"))
 
 
-def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> None:
+def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path):
     rows = ("f,a,0,1,S", "", "f,a,1", "f,a,1,2,HN", ",,,,", "f,a,2,3,S,", "f,a,9,8,S")
     result = Timelines.from_csv(table(tmp_path, *rows))
     assert spans(result) == [(0, 1), (1, 2)]
@@ -419,7 +405,7 @@ def test_rows_that_are_cut_short_are_left_out_by_their_lines(tmp_path: Path) -> 
     ]
 
 
-def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
+def test_names_that_differ_by_case_are_one(tmp_path):
     result = Timelines.from_csv(table(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S"))
     assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
     assert [(issue.problem, issue.action) for issue in result.issues] == [
@@ -428,21 +414,21 @@ def test_names_that_differ_by_case_are_one(tmp_path: Path) -> None:
     ]
 
 
-def test_another_table_is_not_mobygazes(tmp_path: Path) -> None:
+def test_another_table_is_not_mobygazes(tmp_path):
     source = table(tmp_path, "f,a,0,1,S")
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
     with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
         Timelines.from_mobygaze(source)
 
 
-def test_film_in_another_case_is_suggested(tmp_path: Path) -> None:
+def test_film_in_another_case_is_suggested(tmp_path):
     result = Timelines.from_csv(table(tmp_path, "Juno,a,0,1,S"), films={"juno": Film(end=10)})
     assert [issue.problem for issue in result.issues] == [
         "no rows of 1 film: juno; did you mean Juno?"
     ]
 
 
-def test_issues_are_sorted_by_line(tmp_path: Path) -> None:
+def test_issues_are_sorted_by_line(tmp_path):
     odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
     result = Timelines.from_csv(table(tmp_path, *odd, "f,a,0,1,S"))
     assert [issue.location for issue in result.issues] == [
@@ -450,7 +436,7 @@ def test_issues_are_sorted_by_line(tmp_path: Path) -> None:
     ]
 
 
-def test_names_with_underscores_and_hyphens(tmp_path: Path) -> None:
+def test_names_with_underscores_and_hyphens(tmp_path):
     header = "film,annotator,start,end,level,concepts"
     rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
     result = Timelines.from_csv(table(tmp_path, *rows, header=header))

@@ -1,21 +1,16 @@
 """Remarks as lines and as a table; a table that somebody edited."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.annotations import Issue, Segment, Timelines
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.issues import describe_issues
-from tests.annotations.worked import worked
+from tests.kit.timelines import worked
 
 
-def test_left_out_comes_first_and_odd_names_are_quoted() -> None:
+def test_left_out_comes_first_and_odd_names_are_quoted():
     remaining = Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept")
     lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
     assert list(describe_issues([remaining, lost], "--json has all")) == [
@@ -26,8 +21,8 @@ def test_left_out_comes_first_and_odd_names_are_quoted() -> None:
     assert list(describe_issues(kinds, "--json has all"))[12:] == ["and 2 more; --json has all"]
 
 
-def test_issues_of_one_kind_are_one_line() -> None:
-    def overlap(line: int, by: str) -> Issue:
+def test_issues_of_one_kind_are_one_line():
+    def overlap(line, by):
         problem = f"overlaps a.csv, line {line - 1} by {by}"
         return Issue(f"a.csv, line {line}", "juno", "ann", problem, "kept")
 
@@ -48,7 +43,7 @@ def test_issues_of_one_kind_are_one_line() -> None:
     assert len(list(describe_issues(frames[:3], "r"))) == 3
 
 
-def made_timelines(longest: float, second: float = 240.0, *, others: int = 0) -> Timelines:
+def made_timelines(longest, second=240.0, *, others=0):
     """Ten short segments of each level, and two long ones of Easy Negative.
 
     `others` films more have 20 segments of up to 20 minutes.
@@ -76,7 +71,7 @@ def made_timelines(longest: float, second: float = 240.0, *, others: int = 0) ->
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_a_stretch_far_longer_than_its_films_others_is_named(others: int) -> None:
+def test_a_stretch_far_longer_than_its_films_others_is_named(others):
     [issue] = made_timelines(2861, others=others).issues
     assert (issue.film, issue.annotator, issue.action) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in issue.problem
@@ -87,7 +82,7 @@ def test_a_stretch_far_longer_than_its_films_others_is_named(others: int) -> Non
     assert len(made_timelines(2000, 1900).issues) == 2
 
 
-def test_mobygazes_long_stretch_is_named_alone_and_among_all(authors: Path, tmp_path: Path) -> None:
+def test_mobygazes_long_stretch_is_named_alone_and_among_all(authors, tmp_path):
     table = authors / "mobygaze/mobygaze_dataframe.csv"
     head, *rows = table.read_text("utf-8").splitlines(keepends=True)
     alone = tmp_path / "juno.csv"
@@ -98,7 +93,7 @@ def test_mobygazes_long_stretch_is_named_alone_and_among_all(authors: Path, tmp_
         assert "Easy Negative for 47.7 minutes" in issue.problem
 
 
-def test_edited_table_of_issues(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_edited_table_of_issues(tmp_path, obygaze):
     folder = tmp_path / "t"
     worked().save(folder)
     (folder / "remarks.csv").write_text("where,film\na,b\n")

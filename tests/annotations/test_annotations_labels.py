@@ -1,43 +1,37 @@
 """`obygaze annotations project`, `merge` and `sweep`, and a model trained on what they made."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.format import read_header
 from obygaze_features.manifests.statistics import film_titles
-from tests.annotations.worked import grid, said, segments, worked
+from tests.kit.timelines import grid, said, segments, worked
 from tests.world import write_store
-
-Command = Callable[..., Result]
 
 
 @pytest.fixture
-def timelines(tmp_path: Path) -> Path:
+def timelines(tmp_path):
     worked().save(tmp_path / "timelines")
     return tmp_path / "timelines"
 
 
 @pytest.fixture
-def spans(tmp_path: Path) -> Path:
+def spans(tmp_path):
     """The worked case's clips, as a manifest without labels."""
     grid().save(tmp_path / "spans")
     return tmp_path / "spans"
 
 
-def test_into_the_grid_itself(obygaze: Command, timelines: Path, spans: Path) -> None:
+def test_into_the_grid_itself(obygaze, timelines, spans):
     before = read_header(spans)["digest"]
     result = obygaze("annotations", "project", timelines, "--grid", spans)
     assert result.exit_code == 0, result.output
@@ -67,7 +61,7 @@ def test_into_the_grid_itself(obygaze: Command, timelines: Path, spans: Path) ->
     assert check(spans) == []
 
 
-def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) -> None:
+def test_into_a_new_manifest(obygaze, timelines, tmp_path):
     new = tmp_path / "new"
     result = obygaze("annotations", "project", timelines, "--grid", "100", "-o", new, "--json")
     assert result.exit_code == 0, result.output
@@ -86,9 +80,7 @@ def test_into_a_new_manifest(obygaze: Command, timelines: Path, tmp_path: Path) 
     assert outcome["of_all"] == {"EN": 2, "HN": 0, "NS": 1, "S": 1}
 
 
-def test_a_copy_of_a_manifest_keeps_what_it_has(
-    obygaze: Command, timelines: Path, tmp_path: Path
-) -> None:
+def test_a_copy_of_a_manifest_keeps_what_it_has(obygaze, timelines, tmp_path):
     """A grid with labels of its own, which stay what is meant where no others are named."""
     levels = ["EN", "S", "EN", "EN", "EN"]
     own = LabelSet("own", grid().ids, levels, [()] * 5)
@@ -104,9 +96,7 @@ def test_a_copy_of_a_manifest_keeps_what_it_has(
     assert manifest.labels().levels == levels
 
 
-def test_a_single_label_set_stays_the_default_when_others_come(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_a_single_label_set_stays_the_default_when_others_come(obygaze, timelines, spans):
     """It was meant because there was no other; nobody wrote that down."""
     (spans / "labels").mkdir()
     (spans / "labels" / "own.csv").write_text("id,level\nfilm-0,S\n")
@@ -115,7 +105,7 @@ def test_a_single_label_set_stays_the_default_when_others_come(
     assert Manifest.load(spans).default_labels == "own"
 
 
-def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spans: Path) -> None:
+def test_nothing_is_replaced_unless_asked(obygaze, timelines, spans):
     project = ("annotations", "project", timelines, "--grid", spans)
     assert obygaze(*project).exit_code == 0
     before = {path: path.read_bytes() for path in spans.rglob("*.*")}
@@ -130,9 +120,7 @@ def test_nothing_is_replaced_unless_asked(obygaze: Command, timelines: Path, spa
 
 
 @pytest.mark.parametrize("into", ["itself", "another"])
-def test_merges_are_removed_with_their_sources(
-    obygaze: Command, timelines: Path, spans: Path, tmp_path: Path, into: str
-) -> None:
+def test_merges_are_removed_with_their_sources(obygaze, timelines, spans, tmp_path, into):
     """By either way of projecting anew; what the output says next makes them again."""
     new = tmp_path / "new folder"
     ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
@@ -159,9 +147,7 @@ def test_merges_are_removed_with_their_sources(
     assert check(folder) == []
 
 
-def test_default_that_is_not_a_merge_stays(
-    obygaze: Command, timelines: Path, tmp_path: Path
-) -> None:
+def test_default_that_is_not_a_merge_stays(obygaze, timelines, tmp_path):
     new = tmp_path / "new"
     project = ("annotations", "project", timelines, "--grid", "100", "-o", new)
     assert obygaze(*project).exit_code == 0
@@ -171,7 +157,7 @@ def test_default_that_is_not_a_merge_stays(
     assert read_header(new)["default_labels"] == "two"
 
 
-def test_check_names_a_stale_merge(obygaze: Command, timelines: Path, spans: Path) -> None:
+def test_check_names_a_stale_merge(obygaze, timelines, spans):
     assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 0
     about = spans / "labels" / "one.json"
@@ -180,9 +166,7 @@ def test_check_names_a_stale_merge(obygaze: Command, timelines: Path, spans: Pat
     assert "merged.json: one has changed since the merge" in problem
 
 
-def test_a_merge_is_not_merged_with_what_it_holds(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_a_merge_is_not_merged_with_what_it_holds(obygaze, timelines, spans):
     assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 0
     names = ("--labels", "merged", "--labels", "two", "--name", "more")
@@ -190,9 +174,7 @@ def test_a_merge_is_not_merged_with_what_it_holds(
     assert (result.exit_code, "would count twice" in result.stderr) == (2, True)
 
 
-def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_concepts_that_the_manifest_lacked_are_in_its_scheme(obygaze, timelines, spans):
     loaded = Manifest.load(spans)
     few = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
     replace(loaded, scheme=few).save(spans, overwrite=True)
@@ -210,18 +192,14 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(
         (["--grid", "nowhere"], 2, "nowhere is not a grid"),
     ],
 )
-def test_misuse_is_one_line(
-    obygaze: Command, timelines: Path, arguments: list[str], code: int, words: str
-) -> None:
+def test_misuse_is_one_line(obygaze, timelines, arguments, code, words):
     result = obygaze("annotations", "project", timelines, *arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
     assert words in result.stderr
     assert not Path("new").exists()
 
 
-def test_a_manifest_with_one_annotator_is_not_merged(
-    obygaze: Command, spans: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_with_one_annotator_is_not_merged(obygaze, spans, tmp_path):
     lone = Timelines.of("lone", segments("one", [(0, 100, "S", "Look")]))
     lone.save(tmp_path / "lone")
     assert obygaze("annotations", "project", tmp_path / "lone", "--grid", spans).exit_code == 0
@@ -231,9 +209,7 @@ def test_a_manifest_with_one_annotator_is_not_merged(
     assert obygaze("annotations", "merge", spans, "--labels", "nobody").exit_code == 2
 
 
-def test_label_sets_of_two_thresholds_are_merged_only_by_name(
-    obygaze: Command, timelines: Path, spans: Path, tmp_path: Path
-) -> None:
+def test_label_sets_of_two_thresholds_are_merged_only_by_name(obygaze, timelines, spans, tmp_path):
     assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
     Timelines.of("more", segments("three", [(0, 100, "S", "Look")])).save(tmp_path / "more")
     more = ("annotations", "project", tmp_path / "more", "--grid", spans, "--threshold", ".5")
@@ -247,7 +223,7 @@ def test_label_sets_of_two_thresholds_are_merged_only_by_name(
     assert (result.exit_code, "one of the label sets to merge" in result.stderr) == (2, True)
 
 
-def test_bad_ratio_is_one_line(obygaze: Command, spans: Path) -> None:
+def test_bad_ratio_is_one_line(obygaze, spans):
     (spans / "labels").mkdir()
     for name, ratio in (("one", "0.5"), ("two", "half")):
         (spans / "labels" / f"{name}.csv").write_text(f"id,level,ratio\nfilm-0,S,{ratio}\n")
@@ -257,9 +233,7 @@ def test_bad_ratio_is_one_line(obygaze: Command, spans: Path) -> None:
     assert Manifest.load(spans).label_names == ["one", "two"]
 
 
-def test_what_is_left_out_ends_with_3_and_is_named(
-    obygaze: Command, tmp_path: Path, spans: Path
-) -> None:
+def test_what_is_left_out_ends_with_3_and_is_named(obygaze, tmp_path, spans):
     late = [(500 + 10 * step, 505 + 10 * step, "S", "Look") for step in range(12)]
     pair = [*worked().segments, *segments("one", late), *segments("two", late, "other")]
     Timelines.of("late", pair).save(tmp_path / "late")
@@ -276,7 +250,7 @@ def test_what_is_left_out_ends_with_3_and_is_named(
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
 
-def test_films_with_one_annotator_are_named_when_merged(obygaze: Command, tmp_path: Path) -> None:
+def test_films_with_one_annotator_are_named_when_merged(obygaze, tmp_path):
     more = [*worked().segments, *segments("two", [(0, 90, "S", "Look")], "other")]
     Timelines.of("more", more).save(tmp_path / "more")
     new = tmp_path / "new"
@@ -290,7 +264,7 @@ def test_films_with_one_annotator_are_named_when_merged(obygaze: Command, tmp_pa
     assert Manifest.load(new).labels().extra["annotators"] == ["2"] * 7 + ["1"] * 2
 
 
-def test_films_named_by_media_only_are_films(obygaze: Command, tmp_path: Path) -> None:
+def test_films_named_by_media_only_are_films(obygaze, tmp_path):
     """From projecting to the figure; two films are not taken for one without a name."""
     first = worked()
     more = [*first.segments, *segments("one", [(0, 90, "S", "Look")], "other")]
@@ -321,7 +295,7 @@ def test_films_named_by_media_only_are_films(obygaze: Command, tmp_path: Path) -
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
 
 
-def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Path) -> None:
+def test_the_sweep(obygaze, timelines, spans, tmp_path):
     before = {path: path.read_bytes() for path in spans.rglob("*.*")}
     command = ("annotations", "sweep", timelines, "--grid", spans)
     result = obygaze(*command, "--thresholds", ".3, .2,.15", "-o", tmp_path / "sweep.csv")
@@ -347,7 +321,7 @@ def test_the_sweep(obygaze: Command, timelines: Path, spans: Path, tmp_path: Pat
     assert (wrong.exit_code, "takes numbers" in wrong.stderr) == (2, True)
 
 
-def test_the_merged_labels_train_a_model(obygaze: Command, tmp_path: Path) -> None:
+def test_the_merged_labels_train_a_model(obygaze, tmp_path):
     """From timelines of four films to scores, through features that tell the levels apart."""
     chance = np.random.default_rng(3)
     films = {f"tt{number}": Film(end=900.0) for number in range(4)}
@@ -387,9 +361,7 @@ def test_the_merged_labels_train_a_model(obygaze: Command, tmp_path: Path) -> No
     assert "svm" in result.output
 
 
-def test_an_annotator_who_stopped_early_is_named(
-    obygaze: Command, tmp_path: Path, spans: Path
-) -> None:
+def test_an_annotator_who_stopped_early_is_named(obygaze, tmp_path, spans):
     """In a film of 420 s; who marked something in its second half did not stop."""
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
@@ -407,9 +379,7 @@ def test_an_annotator_who_stopped_early_is_named(
     assert "film late: nothing" not in result.output
 
 
-def test_labels_of_several_timelines_are_not_mixed_silently(
-    obygaze: Command, timelines: Path, tmp_path: Path, spans: Path
-) -> None:
+def test_labels_of_several_timelines_are_not_mixed_silently(obygaze, timelines, tmp_path, spans):
     Timelines.of("more", segments("three", [(0, 300, "S", "Look")])).save(tmp_path / "more")
     for folder in (timelines, tmp_path / "more"):
         assert obygaze("annotations", "project", folder, "--grid", spans).exit_code == 0
@@ -421,9 +391,7 @@ def test_labels_of_several_timelines_are_not_mixed_silently(
     assert "different timelines" not in obygaze("annotations", "agreement", spans, *two).output
 
 
-def test_a_threshold_in_per_cent_and_a_grid_as_a_time(
-    obygaze: Command, timelines: Path, tmp_path: Path
-) -> None:
+def test_a_threshold_in_per_cent_and_a_grid_as_a_time(obygaze, timelines, tmp_path):
     ask = ("annotations", "project", timelines, "--grid", "0:01:40", "--threshold")
     assert obygaze(*ask, "20%", "-o", tmp_path / "m").exit_code == 0
     labels = Manifest.load(tmp_path / "m").labels("one")
@@ -434,30 +402,28 @@ def test_a_threshold_in_per_cent_and_a_grid_as_a_time(
     assert swept.exit_code == 0, swept.output
 
 
-def test_timelines_where_a_manifest_is_meant(obygaze: Command, timelines: Path) -> None:
+def test_timelines_where_a_manifest_is_meant(obygaze, timelines):
     for command in ("merge", "agreement"):
         result = obygaze("annotations", command, timelines)
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert f"obygaze annotations project {timelines} --grid 60 -o FOLDER" in result.stderr
 
 
-def test_means_are_of_annotators_and_not_of_their_merge(
-    obygaze: Command, timelines: Path, spans: Path
-) -> None:
+def test_means_are_of_annotators_and_not_of_their_merge(obygaze, timelines, spans):
     assert obygaze("annotations", "project", timelines, "--grid", spans).exit_code == 0
     assert obygaze("annotations", "merge", spans).exit_code == 0
 
-    def means(*names: str) -> dict[str, float]:
+    def means(*names):
         named = [word for name in names for word in ("--labels", name)]
         result = obygaze("annotations", "agreement", spans, *named, "--json")
-        outcome: dict[str, float] = json.loads(result.stdout)["means"]
+        outcome = json.loads(result.stdout)["means"]
         return outcome
 
     assert means("one", "two", "merged") == means()
     assert means("two", "merged") != means()
 
 
-def test_next_command_never_replaces_labels(obygaze: Command, timelines: Path, spans: Path) -> None:
+def test_next_command_never_replaces_labels(obygaze, timelines, spans):
     (spans / "labels").mkdir()
     (spans / "labels" / "merged.csv").write_text("id,level\nfilm-0,S\n")
     result = obygaze("annotations", "project", timelines, "--grid", spans)
@@ -465,7 +431,7 @@ def test_next_command_never_replaces_labels(obygaze: Command, timelines: Path, s
     assert obygaze("annotations", "merge", spans, "--name", "merged-2").exit_code == 0
 
 
-def test_titles_stay_through_a_projection(obygaze: Command, tmp_path: Path) -> None:
+def test_titles_stay_through_a_projection(obygaze, tmp_path):
     """In items.csv, and so in tables, figures and reports."""
     films = {"a": Film("Flight of A"), "b": Film(""), "tt0467406": Film("Juno")}
     made = [s for film in films for s in segments("ann", [(0, 60, "S"), (60, 90, "EN")], film)]

@@ -1,7 +1,5 @@
 """Kappa, alpha and confusion, against scikit-learn and the package krippendorff."""
 
-from __future__ import annotations
-
 import warnings
 
 import krippendorff
@@ -11,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from obygaze_features.annotations.measures import (
-    distances_of,
-    krippendorff_alpha,
-    nominal,
-    ordinal,
-)
+from obygaze_features.annotations.measures import distances_of, krippendorff_alpha, nominal, ordinal
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.label_agreement import cohen_kappa, confusion
 
@@ -25,13 +18,13 @@ MATRIX = distances_of(obygaze_scheme()).matrix
 pairs = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=2, max_size=60)
 
 
-def by_the_paper(i1: np.ndarray, i2: np.ndarray, **_: object) -> np.ndarray:
+def by_the_paper(i1, i2, **_):
     return MATRIX[i1, i2]
 
 
 @given(pairs)
 @settings(deadline=None)
-def test_against_scikit_learn(labels: list[tuple[str, str]]) -> None:
+def test_against_scikit_learn(labels):
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
     np.testing.assert_array_equal(counts, confusion_matrix(a, b, labels=CODES))
@@ -44,7 +37,7 @@ def test_against_scikit_learn(labels: list[tuple[str, str]]) -> None:
 
 @given(pairs)
 @settings(deadline=None)
-def test_against_krippendorff(labels: list[tuple[str, str]]) -> None:
+def test_against_krippendorff(labels):
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
     ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
@@ -65,7 +58,7 @@ def test_against_krippendorff(labels: list[tuple[str, str]]) -> None:
 
 @given(pairs, st.permutations(CODES))
 @settings(deadline=None)
-def test_names_of_levels_do_not_matter(labels: list[tuple[str, str]], names: list[str]) -> None:
+def test_names_of_levels_do_not_matter(labels, names):
     a, b = zip(*labels, strict=True)
     renamed = dict(zip(CODES, names, strict=True))
     counts = confusion(a, b, CODES)
@@ -77,7 +70,7 @@ def test_names_of_levels_do_not_matter(labels: list[tuple[str, str]], names: lis
         )
 
 
-def test_no_clips_are_not_defined() -> None:
+def test_no_clips_are_not_defined():
     counts = confusion([], [], CODES)
     assert counts.sum() == 0
     assert cohen_kappa(counts) is None

@@ -1,12 +1,7 @@
 """Segments onto clips and annotators into one, against the paper's case and exact fractions."""
 
-from __future__ import annotations
-
 import csv
-import random
-from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -27,17 +22,17 @@ from obygaze_features.manifests import (
     Manifest,
     obygaze_scheme,
 )
-from tests.annotations.worked import FIRST, SECOND, grid, said, segments, worked
+from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
 CONCEPTS = ("Look", "Body", "Posture")
 
 
-def test_the_papers_case() -> None:
+def test_the_papers_case():
     result = project(worked(), grid())
     one, two = result.label_sets
     assert (one.name, two.name) == ("one", "two")
-    empty: set[str] = set()
+    empty = set()
     assert said(one) == [
         ("EN", empty),
         ("S", {"Body"}),
@@ -66,7 +61,7 @@ def test_the_papers_case() -> None:
     assert merged.issues == result.issues == []
 
 
-def test_the_case_at_other_thresholds() -> None:
+def test_the_case_at_other_thresholds():
     """A segment of exactly .2 is lost right above it; 15 seconds of Sure count at .15."""
     two = project(worked(), grid(), threshold=0.2001).label_sets[1]
     assert said(two)[1] == ("NS", {"Activity"})
@@ -84,17 +79,17 @@ def test_the_case_at_other_thresholds() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, -0.1, 1.01, float("nan")])
-def test_a_threshold_is_a_share(threshold: float) -> None:
+def test_a_threshold_is_a_share(threshold):
     with pytest.raises(UsageError, match="share of a clip"):
         project(worked(), grid(), threshold=threshold)
 
 
-def frames_to_seconds(frame: int, rate: Fraction) -> float:
+def frames_to_seconds(frame, rate):
     return round(float(frame / rate), 6)
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
-def test_threshold_is_exact_to_a_frame(rate: Fraction) -> None:
+def test_threshold_is_exact_to_a_frame(rate):
     """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
     clips = [(start, start + 5 * count) for start in range(7, 5000, 131) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
@@ -114,11 +109,9 @@ MARKS = st.lists(
     st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS))), max_size=8
 )
 THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)])
-Frames = tuple[int, int]
-Mark = tuple[Frames, str, set[str]]
 
 
-def timelines_of(marks: dict[str, Sequence[Mark]], rate: Fraction) -> Timelines:
+def timelines_of(marks, rate):
     scheme = obygaze_scheme()
     return Timelines.of(
         "drawn",
@@ -137,9 +130,7 @@ def timelines_of(marks: dict[str, Sequence[Mark]], rate: Fraction) -> Timelines:
     )
 
 
-def by_hand(
-    clip: Frames, marks: Sequence[Mark], threshold: Fraction
-) -> tuple[str, set[str], Fraction]:
+def by_hand(clip, marks, threshold):
     """The rule, in frames and exact fractions, a clip and a segment at a time."""
     remaining = []
     for (start, end), level, names in marks:
@@ -155,9 +146,7 @@ def by_hand(
 
 @settings(deadline=None, max_examples=150)
 @given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
-def test_as_by_hand_in_exact_fractions(
-    marks: list[Mark], clips: list[Frames], threshold: Fraction, rate: Fraction
-) -> None:
+def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
     """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(frames_to_seconds(frame, rate) for frame in clip) for clip in clips]
@@ -174,7 +163,7 @@ def test_as_by_hand_in_exact_fractions(
 
 @settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool), MARKS.filter(bool), st.randoms(use_true_random=False))
-def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: random.Random) -> None:
+def test_order_does_not_matter(mine, theirs, chance):
     rate = Fraction(25)
     straight = timelines_of({"one": mine, "two": theirs}, rate)
     shuffled = list(straight.segments)
@@ -193,7 +182,7 @@ def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: ran
 
 @settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool))
-def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
+def test_identical_annotators_merge_to_themselves(marks):
     timelines = timelines_of({"one": marks, "two": marks}, Fraction(24))
     projected, _ = read_grid("3s", timelines)
     one, two = project(timelines, projected).label_sets
@@ -205,7 +194,7 @@ def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool), MARKS.filter(bool))
-def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: list[Mark]) -> None:
+def test_raising_the_threshold_never_raises_a_level(mine, theirs):
     timelines = timelines_of({"one": mine, "two": theirs}, Fraction(24))
     projected, _ = read_grid("2.5", timelines)
     before = None
@@ -221,7 +210,7 @@ def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: li
         before = now
 
 
-def test_merge_takes_clips_of_a_single_annotator() -> None:
+def test_merge_takes_clips_of_a_single_annotator():
     """Film b has one annotator, and of film a the second clip."""
     items = [
         Item(f"{film}-{number}", film=film, start=number * 10.0, end=number * 10.0 + 10)
@@ -239,12 +228,7 @@ def test_merge_takes_clips_of_a_single_annotator() -> None:
     )
     merged = merge_labels([two, one], manifest, "both")
     assert merged.labels.ids == manifest.ids
-    assert said(merged.labels) == [
-        ("NS", {"Look"}),
-        ("S", {"Body"}),
-        ("HN", set()),
-        ("EN", set()),
-    ]
+    assert said(merged.labels) == [("NS", {"Look"}), ("S", {"Body"}), ("HN", set()), ("EN", set())]
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
     assert [(issue.film, issue.annotator, issue.problem) for issue in merged.issues] == [
@@ -253,7 +237,7 @@ def test_merge_takes_clips_of_a_single_annotator() -> None:
     ]
 
 
-def test_what_the_labels_say_of_themselves() -> None:
+def test_what_the_labels_say_of_themselves():
     result = project(worked(), grid(), threshold=0.3)
     about = result.label_sets[0].about
     assert about["threshold"] == 0.3
@@ -268,14 +252,14 @@ def test_what_the_labels_say_of_themselves() -> None:
     assert "highest level wins" in merged["rule"]
 
 
-def test_segments_in_no_clip_are_named() -> None:
+def test_segments_in_no_clip_are_named():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
     [remark] = project(Timelines.of("worked", late), grid()).issues
     assert (remark.annotator, remark.action) == ("one", "left out")
     assert "from 500 to 510 s (S) is in no clip" in remark.problem
 
 
-def test_segment_beside_a_tiny_clip_does_not_count() -> None:
+def test_segment_beside_a_tiny_clip_does_not_count():
     """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
     timelines = grid([(0, 100), (10, 10.000005)])
     beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))
@@ -284,14 +268,14 @@ def test_segment_beside_a_tiny_clip_does_not_count() -> None:
     assert project(within, timelines).label_sets[0].levels == ["S", "S"]
 
 
-def test_schemes_must_have_the_same_levels() -> None:
+def test_schemes_must_have_the_same_levels():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     timelines = Manifest("other", grid().items, scheme=calm)
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
         project(worked(), timelines)
 
 
-def test_concepts_that_the_grid_does_not_have_are_added() -> None:
+def test_concepts_that_the_grid_does_not_have_are_added():
     """The grid calls a concept by another name, and lacks another."""
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", obygaze_scheme().levels, names)
@@ -301,7 +285,7 @@ def test_concepts_that_the_grid_does_not_have_are_added() -> None:
     assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
-def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
+def test_mobygazes_sample_on_cells_of_a_minute(authors):
     """Against the file's own frames, in exact fractions."""
     source = authors / "mobygaze" / "sample_120_rows.csv"
     read = Manifest.from_mobygaze(source)
@@ -325,7 +309,7 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
         "nothing is marked after 0:36:54.548 of 2:06:45.814; did the annotator stop there?",
     )
 
-    marks: dict[str, list[tuple[Fraction, Fraction, str]]] = {}
+    marks = {}
     with source.open(newline="") as file:
         for row in csv.DictReader(file, delimiter=";"):
             rate = Fraction(row["framerate"])
@@ -333,7 +317,7 @@ def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
             marks.setdefault(row["annotator"], []).append((start, end, row["label"]))
     last = max(end for of_one in marks.values() for _, end, _ in of_one)
     names = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")
-    levels: dict[str, list[str]] = {}
+    levels = {}
     for annotator, of_one in marks.items():
         for begin in range(0, int(last) + 1, 60):
             length = min(Fraction(60), last - begin)

@@ -1,16 +1,11 @@
 """gamma on free segments, against what pygamma-agreement itself comes to."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 from obygaze_features.annotations import Segment, Timelines
 from obygaze_features.annotations.agreement_report import agreement_report
@@ -22,16 +17,10 @@ from obygaze_features.errors import MissingExtra
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 
 ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
-BEA = [
-    (0, 15, "S"),
-    (110, 130, "S"),
-    (119, 190, "NS"),
-    (200, 300, "NS"),
-    (390, 420, "HN"),
-]
+BEA = [(0, 15, "S"), (110, 130, "S"), (119, 190, "NS"), (200, 300, "NS"), (390, 420, "HN")]
 
 
-def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
+def made(**annotators):
     segments = [
         Segment("f", name, start, end, level)
         for name, spans in annotators.items()
@@ -41,7 +30,7 @@ def made(**annotators: list[tuple[float, float, str]]) -> Timelines:
 
 
 @pytest.mark.gate
-def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_library_comes_to_the_same(caplog):
     from pyannote.core import Segment as Span
     from pygamma_agreement import (
         CombinedCategoricalDissimilarity,
@@ -83,7 +72,7 @@ def test_the_library_comes_to_the_same(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.gate
-def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
+def test_identical_annotators_have_gamma_1_and_order_does_not_matter():
     [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
     assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
     one = segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
@@ -92,13 +81,13 @@ def test_identical_annotators_have_gamma_1_and_order_does_not_matter() -> None:
 
 
 @pytest.mark.gate
-def test_a_film_of_one_annotator_is_named() -> None:
+def test_a_film_of_one_annotator_is_named():
     result, [remark] = segment_gammas(made(ann=ANN), samples=5, seed=0)
     assert result == []
     assert (remark.film, remark.annotator, remark.action) == ("f", "ann", "left out")
 
 
-def save(folder: Path) -> tuple[Path, Path]:
+def save(folder):
     made(ann=ANN, bea=BEA).save(folder / "timelines")
     items = Items.of([Item("f-1", film="f", start=0, end=100)])
     labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
@@ -107,7 +96,7 @@ def save(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.gate
-def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
+def test_the_command(tmp_path, obygaze):
     manifest, timelines = save(tmp_path)
     result = obygaze(
         *("annotations", "agreement", manifest, "--segments", timelines),
@@ -125,7 +114,7 @@ def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
 
 
 @pytest.mark.gate
-def test_labels_own_timelines_raise_no_issue(tmp_path: Path) -> None:
+def test_labels_own_timelines_raise_no_issue(tmp_path):
     timelines = made(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)
     labels = project(timelines, grid).label_sets
@@ -133,9 +122,7 @@ def test_labels_own_timelines_raise_no_issue(tmp_path: Path) -> None:
     assert not any("these segments" in issue.problem for issue in result.issues)
 
 
-def test_missing_library_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
+def test_missing_library_names_the_extra(tmp_path, monkeypatch, obygaze):
     monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
     with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
         segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)

@@ -1,22 +1,14 @@
 """docs/how-to/timelines.md is run, from its tables to what its Python prints."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-from click.testing import Result
 
 from obygaze_features.annotations import Timelines
 from tests.test_docs import BLOCK, ROOT, Page
 
 
-def test_from_tables_to_timelines_and_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
+def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
     page, said = Page(obygaze), ""
     text = (ROOT / "docs/how-to/timelines.md").read_text()

@@ -1,7 +1,5 @@
 """Images of people at work and prompts about them, with embeddings that are drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -45,13 +43,13 @@ class Embedded:
     store: Path
     of: dict[str, np.ndarray]
 
-    def rows(self, start: str) -> np.ndarray:
+    def rows(self, start):
         """The embeddings of the ids that start so, in float64."""
         found = [row for item, row in self.of.items() if item.startswith(start)]
         return np.array(found, dtype=np.float64)
 
 
-def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
+def embed(folder, name, items, chance):
     manifest = Manifest(name, items)
     manifest.save(folder / name)
     of = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
@@ -59,7 +57,7 @@ def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) ->
     return Embedded(folder / name, folder / f"{name}.zarr", of)
 
 
-def make_images(folder: Path) -> Embedded:
+def make_images(folder):
     """Six women and six men in science, as many in business; nobody in medicine."""
     people = [*product(("science", "business"), ("woman", "man"), range(6))]
     items = [
@@ -73,7 +71,7 @@ def make_images(folder: Path) -> Embedded:
     return embed(folder, "images", Items.of(items, columns), np.random.default_rng(1))
 
 
-def make_prompts(folder: Path) -> Embedded:
+def make_prompts(folder):
     """Each stimulus by two templates."""
     prompts = [
         (f"{name}-{position}-{row}", template, stimulus)

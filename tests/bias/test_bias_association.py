@@ -1,7 +1,5 @@
 """Association tests, against their definition: every partition, item by item, number by number."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Batteries: what is shipped, and files of others."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Emotion words in captions, against a plain loop over lines and words."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -30,10 +28,10 @@ PUBLISHED = {
 }
 
 
-def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, str], list[float]]:
+def by_hand(files, minimum):
     """Count, captions and rate of each group, as one would with a pencil."""
     words = {name: text.split(" ") for name, text in PUBLISHED.items()}
-    seen: dict[str, int] = {}
+    seen = {}
     cut = {}
     for name, captions in files.items():
         cut[name] = [
@@ -42,7 +40,7 @@ def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, s
         for caption in cut[name]:
             for token in caption:
                 seen[token] = seen.get(token, 0) + 1
-    actual: dict[tuple[str, str, str], list[float]] = {}
+    actual = {}
     for name, captions in cut.items():
         _, code, condition, _ = name.removesuffix(".txt").split("_")
         emotion = CODES[code[:2]]
@@ -59,14 +57,14 @@ def by_hand(files: dict[str, list[str]], minimum: int) -> dict[tuple[str, str, s
     return actual
 
 
-def write(folder: Path, files: dict[str, list[str]]) -> Path:
+def write(folder, files):
     folder.mkdir()
     for name, captions in files.items():
         (folder / name).write_text("\n".join(captions) + "\n", encoding="utf-8")
     return folder
 
 
-def rates_of(folder: Path, minimum: int) -> dict[tuple[str, str, str], list[float]]:
+def rates_of(folder, minimum):
     actual = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum)
     short = {"objectified": "O", "non-objectified": "NO"}
     return {
@@ -100,29 +98,29 @@ NAMES = [
     ),
     st.integers(0, 4),
 )
-def test_rates_are_those_of_a_plain_loop(files: dict[str, list[str]], minimum: int) -> None:
+def test_rates_are_those_of_a_plain_loop(files, minimum):
     with tempfile.TemporaryDirectory() as path_of:
         folder = write(Path(path_of, "captions"), files)
         assert rates_of(folder, minimum) == by_hand(files, minimum)
 
 
-def test_the_words_are_the_published_ones() -> None:
+def test_the_words_are_the_published_ones():
     assert {name: " ".join(words) for name, words in EMOTIONS.words.items()} == PUBLISHED
 
 
-def test_only_full_stops_and_commas_are_dropped_and_tokens_are_exact(tmp_path: Path) -> None:
+def test_only_full_stops_and_commas_are_dropped_and_tokens_are_exact(tmp_path):
     captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
     folder = write(tmp_path / "f", {"ann_HA1_O_1.txt": captions})
     assert rates_of(folder, 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
     (tmp_path / "ann_HA1_O_1.txt").write_bytes("smile\r\nsmile\r\n".encode("utf-8-sig"))
     [image] = read_captions(tmp_path, EMOTIONS)
     assert (image.captions, image.counts) == (2, {"smile": 2})
 
 
-def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path: Path) -> None:
+def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path):
     """All groups count towards the minimum, whatever their emotion."""
     files = {
         "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
@@ -141,7 +139,7 @@ def test_words_seen_seldom_in_the_whole_set_are_left_out(tmp_path: Path) -> None
     )
 
 
-def test_neutral_captions_are_a_group_and_count(tmp_path: Path, obygaze) -> None:
+def test_neutral_captions_are_a_group_and_count(tmp_path, obygaze):
     """A folder as the authors' is: 280 files, 40 of them neutral, which have no intensity."""
     chance = np.random.default_rng(1)
     plenty = ["frowning", "serious", "smile", "crying", "woman", "dog", "sad."]
@@ -158,7 +156,7 @@ def test_neutral_captions_are_a_group_and_count(tmp_path: Path, obygaze) -> None
     assert len(files) == 280
     folder = write(tmp_path / "f", files)
 
-    def seen(names: list[str]) -> Counter[str]:
+    def seen(names):
         text = " ".join(" ".join(files[name]) for name in names)
         return Counter(text.replace(".", "").split(" "))
 
@@ -188,14 +186,14 @@ def test_neutral_captions_are_a_group_and_count(tmp_path: Path, obygaze) -> None
     assert "words" in (tmp_path / "r.csv").read_text().splitlines()[0]
 
 
-def test_all_words_in_each_group(tmp_path: Path) -> None:
+def test_all_words_in_each_group(tmp_path):
     folder = write(tmp_path / "f", {"ann_HA1_O_1.txt": ["a serious smile", "so sad, crying"]})
     images = read_captions(folder, EMOTIONS)
     actual = emotion_rates(images, EMOTIONS, minimum=1, all_words=True)
     assert {rate.words: rate.count for rate in actual.rates} == {"angry": 1, "sad": 3, "happy": 1}
 
 
-def test_the_interval_is_over_draws_of_images(tmp_path: Path) -> None:
+def test_the_interval_is_over_draws_of_images(tmp_path):
     """Captions of one image stand or fall together."""
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
@@ -209,7 +207,7 @@ def test_the_interval_is_over_draws_of_images(tmp_path: Path) -> None:
     assert (rate.low, rate.high, rate.images) == (None, None, 1)
 
 
-def test_an_interval_of_unequal_images() -> None:
+def test_an_interval_of_unequal_images():
     chance = np.random.default_rng(3)
     sizes, hits = chance.integers(5, 50, 30), chance.integers(0, 5, 30)
     images = [
@@ -232,7 +230,7 @@ and upset"
 """
 
 
-def test_a_table_is_counted_as_a_folder_is(tmp_path: Path, obygaze) -> None:
+def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     path = tmp_path / "captions.csv"
     path.write_text(TABLE)
     outputs = ["-o", tmp_path / "r.csv", "-o", tmp_path / "r.svg", "-o", tmp_path / "r.json"]
@@ -265,7 +263,7 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path: Path, obygaze) -> None:
     assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
 
 
-def test_rates_of_nothing_are_said_to_be(tmp_path: Path, obygaze) -> None:
+def test_rates_of_nothing_are_said_to_be(tmp_path, obygaze):
     write(tmp_path / "f", {"ann_HA1_O_1.txt": ["happy"]})
     result = obygaze("bias", "captions", tmp_path / "f")
     assert result.exit_code == 0
@@ -280,7 +278,7 @@ def test_rates_of_nothing_are_said_to_be(tmp_path: Path, obygaze) -> None:
     assert "no word of happy occurs 1 time" in result.stderr
 
 
-def test_blank_captions_are_left_out_and_counted(tmp_path: Path, obygaze) -> None:
+def test_blank_captions_are_left_out_and_counted(tmp_path, obygaze):
     write(tmp_path / "f", {"ann_HA1_O_1.txt": ["a smile", "", "  ", "a dog"]})
     (tmp_path / "c.csv").write_text(
         "image_id;condition;emotion;caption\na;O;HA;a smile\na;O;HA;\nb;O;HA; \na;O;HA;a dog\n"
@@ -293,7 +291,7 @@ def test_blank_captions_are_left_out_and_counted(tmp_path: Path, obygaze) -> Non
         assert actual["rates"][0]["rate"] == 500
 
 
-def test_intensities_of_two_kinds_are_told(tmp_path: Path, obygaze) -> None:
+def test_intensities_of_two_kinds_are_told(tmp_path, obygaze):
     path = tmp_path / "c.csv"
     path.write_text(TABLE)
     assert "intensities" not in obygaze("bias", "captions", path).stderr
@@ -302,7 +300,7 @@ def test_intensities_of_two_kinds_are_told(tmp_path: Path, obygaze) -> None:
     assert "high, 1" in messages
 
 
-def test_words_and_groups_of_ones_own(tmp_path: Path, obygaze) -> None:
+def test_words_and_groups_of_ones_own(tmp_path, obygaze):
     own = {
         "format": "obygaze-lexicon",
         "format_version": 1,
@@ -334,7 +332,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+def test_bad_tables(case, tmp_path, obygaze):
     text, message = BROKEN[case]
     (tmp_path / "c.csv").write_text(text)
     result = obygaze("bias", "captions", tmp_path / "c.csv")
@@ -356,7 +354,7 @@ BROKEN_FILES = {
 
 
 @pytest.mark.parametrize("case", BROKEN_FILES)
-def test_bad_folders(case: str, tmp_path: Path) -> None:
+def test_bad_folders(case, tmp_path):
     name, text, message = BROKEN_FILES[case]
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BiasError) as error:
@@ -381,13 +379,13 @@ BROKEN_LEXICONS = {
 
 
 @pytest.mark.parametrize("case", BROKEN_LEXICONS)
-def test_bad_lexicons(case: str, tmp_path: Path) -> None:
+def test_bad_lexicons(case, tmp_path):
     content, message = BROKEN_LEXICONS[case]
     (tmp_path / "l.json").write_text(json.dumps(content))
     with pytest.raises(BiasError, match=message):
         read_lexicon(tmp_path / "l.json")
 
 
-def test_a_lexicon_that_is_not_for_captions(tmp_path: Path) -> None:
+def test_a_lexicon_that_is_not_for_captions(tmp_path):
     with pytest.raises(BiasError, match="the lexicon genders is not for captions"):
         read_captions(tmp_path, shipped_lexicon("genders"))

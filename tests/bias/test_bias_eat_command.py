@@ -1,7 +1,5 @@
 """``obygaze bias eat`` on stores, files and concept directions."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

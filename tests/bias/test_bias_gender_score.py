@@ -1,12 +1,9 @@
 """The gender score against the golden numbers, and against plain arithmetic."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,19 +31,19 @@ GOLDEN = 0.45320714150193153, 0.39912252800731546
 VARIANTS = "probability_man,similarity_man,probability_woman,similarity_woman"
 
 
-def test_golden_scores() -> None:
+def test_golden_scores():
     for (probability, similarity), expected in zip((MAN, WOMAN), GOLDEN, strict=True):
         actual = gender_score(probability, similarity, SURE)
         assert float(actual) == pytest.approx(expected, rel=1e-14)
 
 
-def test_the_published_table_is_truncate() -> None:
+def test_the_published_table_is_truncate():
     assert truncate(GenderBalance(616, 217).man_share) == ".73"
     assert f"{616 / (616 + 217):.2f}" == "0.74"
 
 
 @given(st.floats(0, 1))
-def test_truncated_ratios_are_cut_and_not_rounded(ratio: float) -> None:
+def test_truncated_ratios_are_cut_and_not_rounded(ratio):
     cut = float(truncate(ratio))
     assert cut <= ratio < cut + 0.01 + 1e-12
 
@@ -55,7 +52,7 @@ share = st.floats(0, 1)
 
 
 @given(share, st.floats(-0.99, 1), share)
-def test_it_is_the_formula(probability: float, similarity: float, confidence: float) -> None:
+def test_it_is_the_formula(probability, similarity, confidence):
     alpha = ((1 - similarity) / (1 + similarity)) ** (1 - confidence)
     actual = float(gender_score(probability, similarity, confidence))
     assert actual == pytest.approx(probability**alpha, abs=1e-12)
@@ -70,7 +67,7 @@ def test_it_is_the_formula(probability: float, similarity: float, confidence: fl
         (0.3, 1 + 5e-7, 0.5, 1),  # as 32 bits round it
     ],
 )
-def test_its_ends(p: float, sim: float, sure: float, expected: float) -> None:
+def test_its_ends(p, sim, sure, expected):
     assert float(gender_score(p, sim, sure)) == pytest.approx(expected, abs=1e-15)
 
 
@@ -85,17 +82,17 @@ def test_its_ends(p: float, sim: float, sure: float, expected: float) -> None:
         ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
     ],
 )
-def test_scores_that_it_cannot_take(scores, message: str) -> None:
+def test_scores_that_it_cannot_take(scores, message):
     with pytest.raises(BiasError, match=message):
         gender_score(*scores)
 
 
-def write(path: Path, *lines: str) -> Path:
+def write(path, *lines):
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def test_both_variants(tmp_path: Path, obygaze) -> None:
+def test_both_variants(tmp_path, obygaze):
     scores = ",".join(map(str, (*MAN, *WOMAN)))
     table = write(
         tmp_path / "s.csv",
@@ -128,7 +125,7 @@ def test_both_variants(tmp_path: Path, obygaze) -> None:
     assert drawn["lipstick, gender score with either filled in"] == filled
 
 
-def test_what_is_said(tmp_path: Path) -> None:
+def test_what_is_said(tmp_path):
     """Short names of columns; means of men's and women's captions; co-occurrence beside them."""
     table = write(
         tmp_path / "s.csv",
@@ -152,14 +149,14 @@ def test_what_is_said(tmp_path: Path) -> None:
     assert all_objects(read).cooccurrence == GenderBalance(2, 2)
 
 
-def test_without_objects_there_is_one_line(tmp_path: Path, obygaze) -> None:
+def test_without_objects_there_is_one_line(tmp_path, obygaze):
     table = write(tmp_path / "s.csv", "group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}")
     result = obygaze("bias", "gender-score", table)
     assert result.exit_code == 0, result.output
     assert "all objects         1     0.4532      -     -" in result.stdout
 
 
-def test_scores_of_both_kinds_in_one_table(tmp_path: Path) -> None:
+def test_scores_of_both_kinds_in_one_table(tmp_path):
     table = write(
         tmp_path / "s.csv",
         f"id,caption,object,probability,similarity,confidence,{VARIANTS}",
@@ -170,7 +167,7 @@ def test_scores_of_both_kinds_in_one_table(tmp_path: Path) -> None:
     assert scooter.cooccurrence == GenderBalance(1, 0)
 
 
-def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
+def test_the_baseline_alone(tmp_path, obygaze):
     table = write(
         tmp_path / "c.csv",
         "object,caption",
@@ -195,7 +192,7 @@ def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
     ]  # fmt: skip
 
 
-def test_without_groups_captions_tell(tmp_path: Path) -> None:
+def test_without_groups_captions_tell(tmp_path):
     table = write(
         tmp_path / "s.csv",
         "caption,P,sim,P(c)",
@@ -209,13 +206,13 @@ def test_without_groups_captions_tell(tmp_path: Path) -> None:
         read_scored_captions(table)
 
 
-def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
+def test_captions_that_name_nobody_have_no_baseline(tmp_path, obygaze):
     table = write(tmp_path / "c.csv", "object,caption", "scooter,a [MASK] on a scooter")
     result = obygaze("bias", "gender-score", table, "--cooccurrence")
     assert (result.exit_code, "no caption names a man or a woman" in result.stderr) == (1, True)
 
 
-def test_cooccurrence_counts_objects_with_genders() -> None:
+def test_cooccurrence_counts_objects_with_genders():
     chance = np.random.default_rng(0)
     objects = [f"o{item}" for item in chance.integers(0, 5, 300)]
     genders = chance.choice(["man", "woman", "both", "neither"], 300).tolist()
@@ -227,13 +224,13 @@ def test_cooccurrence_counts_objects_with_genders() -> None:
         assert actual.man_share == man / (man + woman)
 
 
-def test_words_of_no_gender_within_words_of_one() -> None:
+def test_words_of_no_gender_within_words_of_one():
     genders = shipped_lexicon("genders")
     for caption in ("a human", "manhole", "the womanly art", "a [MASK]"):
         assert gender_of(caption, genders) == "neither"
 
 
-def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> None:
+def test_many_objects_are_cut_off_in_print_alone(tmp_path, obygaze):
     lines = [f"o{number:02d},man" for number in range(35)]
     table = write(tmp_path / "c.csv", "object,group", *lines)
     outputs = ["-o", tmp_path / "all.json", "-o", tmp_path / "all.svg"]
@@ -245,9 +242,7 @@ def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> Non
     assert "the 20 of 35 objects" in title(tmp_path / "all.svg")
 
 
-def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
-    tmp_path: Path, obygaze
-) -> None:
+def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(tmp_path, obygaze):
     man, woman, nobody = "a man", "a woman", "a thing"
     of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
     lines = [f"{name},{item}" for name, captions in of.items() for item in captions]
@@ -302,14 +297,14 @@ BROKEN = {
 }
 
 
-def test_a_table_with_semicolons(tmp_path: Path) -> None:
+def test_a_table_with_semicolons(tmp_path):
     lines = ["group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}"]
     table = write(tmp_path / "s.csv", *(line.replace(",", ";") for line in lines))
     assert all_objects(read_scored_captions(table)).said.man == pytest.approx(GOLDEN[0])
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+def test_bad_tables(case, tmp_path, obygaze):
     lines, message = BROKEN[case]
     result = obygaze("bias", "gender-score", write(tmp_path / "s.csv", *lines))
     assert result.exit_code == 1
@@ -321,7 +316,7 @@ def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
     ("header", "message"),
     [("object,id", "no column 'caption', nor a group"), ("group,id", "no column 'object'")],
 )
-def test_what_the_baseline_takes(header: str, message: str, tmp_path: Path, obygaze) -> None:
+def test_what_the_baseline_takes(header, message, tmp_path, obygaze):
     table = write(tmp_path / "s.csv", header, "man,1")
     result = obygaze("bias", "gender-score", table, "--cooccurrence")
     assert (result.exit_code, message in result.stderr) == (1, True)

@@ -1,12 +1,9 @@
 """Shares against SciPy's interval, alpha against its definition in fractions."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,8 +28,8 @@ RATED = np.array([[int(item) for item in row] for row in WORKED])
 CLASSES = ["drawings", "hentai", "neutral", "porn", "sexy"]
 
 
-def by_definition(rows: list[list[int]]) -> Fraction | None:
-    def variance(values: list[int]) -> Fraction:
+def by_definition(rows):
+    def variance(values):
         mean = Fraction(sum(values), len(values))
         return sum(((value - mean) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
 
@@ -42,12 +39,12 @@ def by_definition(rows: list[list[int]]) -> Fraction | None:
     return Fraction(k, k - 1) * (1 - sum(map(variance, map(list, zip(*rows, strict=True)))) / total)
 
 
-def test_the_worked_alpha() -> None:
+def test_the_worked_alpha():
     assert by_definition(RATED.tolist()) == Fraction(15, 19)
     assert cronbach_alpha(RATED) == pytest.approx(15 / 19, abs=1e-15)
 
 
-def test_the_worked_pairs() -> None:
+def test_the_worked_pairs():
     """Alpha of each rater with the classifier, and the share of the same labels: both are .75."""
     actual = {
         (item.first, item.second): item
@@ -64,7 +61,7 @@ def test_the_worked_pairs() -> None:
         lambda k: st.lists(st.lists(st.integers(0, 1), min_size=k, max_size=k), min_size=2)
     )
 )
-def test_alpha_is_its_definition(rows: list[list[int]]) -> None:
+def test_alpha_is_its_definition(rows):
     expected = by_definition(rows)
     actual = cronbach_alpha(rows)
     assert (
@@ -73,26 +70,26 @@ def test_alpha_is_its_definition(rows: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("ratings", [[[1], [0]], [], [1, 0], [[1, np.nan], [0, 1]]])
-def test_alpha_of_what_it_cannot_take(ratings: list[object]) -> None:
+def test_alpha_of_what_it_cannot_take(ratings):
     with pytest.raises(BiasError):
         cronbach_alpha(ratings)
 
 
 @pytest.mark.parametrize("total", [1, 2, 8, 100, 9931])
 @pytest.mark.parametrize("part", [0, 0.2, 0.5, 0.99, 1])
-def test_wilsons_interval_is_scipys(part: float, total: int) -> None:
+def test_wilsons_interval_is_scipys(part, total):
     count = round(part * total)
     expected = binomtest(count, total).proportion_ci(0.95, method="wilson")
     assert wilson_interval(count, total) == pytest.approx(tuple(expected), abs=1e-12)
 
 
 @pytest.mark.parametrize(("count", "total"), [(3, 2), (-1, 2), (0, 0)])
-def test_what_is_no_share(count: int, total: int) -> None:
+def test_what_is_no_share(count, total):
     with pytest.raises(ValueError):
         wilson_interval(count, total)
 
 
-def write_worked(path: Path) -> Path:
+def write_worked(path):
     rows = [
         f"{number},{'women' if number < 4 else 'men'},{','.join(row)}"
         for number, row in enumerate(WORKED)
@@ -101,7 +98,7 @@ def write_worked(path: Path) -> Path:
     return path
 
 
-def test_the_command_on_the_worked_table(tmp_path: Path, obygaze) -> None:
+def test_the_command_on_the_worked_table(tmp_path, obygaze):
     table = write_worked(tmp_path / "labels.csv")
     outputs = ["-o", tmp_path / "shares.csv", "-o", tmp_path / "shares.svg"]
     result = obygaze("bias", "ratings", table, "--json", *outputs)
@@ -123,7 +120,7 @@ def test_the_command_on_the_worked_table(tmp_path: Path, obygaze) -> None:
     assert "r1, cnn          0.750000       75.0%" in plain
 
 
-def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
+def test_probabilities_are_the_most_probable_class(tmp_path):
     table = tmp_path / "p.csv"
     rows = np.eye(5) * 0.5 + 0.1
     text = [f"{at},all,{','.join(map(str, row))},0" for at, row in enumerate(rows.tolist())]
@@ -135,7 +132,7 @@ def test_probabilities_are_the_most_probable_class(tmp_path: Path) -> None:
     assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
 
 
-def test_probabilities_that_do_not_sum_to_one_are_counted(tmp_path: Path, obygaze) -> None:
+def test_probabilities_that_do_not_sum_to_one_are_counted(tmp_path, obygaze):
     table = tmp_path / "p.csv"
     rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
     table.write_text("\n".join([f"image_id;group;{';'.join(CLASSES)}", *rows]) + "\n")
@@ -144,13 +141,13 @@ def test_probabilities_that_do_not_sum_to_one_are_counted(tmp_path: Path, obygaz
     assert "NOTE: the probabilities of 2 images do not sum to about 1" in result.stderr
 
 
-def test_the_same_output_twice_is_written_once(tmp_path: Path, obygaze) -> None:
+def test_the_same_output_twice_is_written_once(tmp_path, obygaze):
     table, out = write_worked(tmp_path / "labels.csv"), tmp_path / "shares.csv"
     result = obygaze("bias", "ratings", table, "-o", out, "-o", out)
     assert (result.exit_code, result.stdout.count("Wrote")) == (0, 1), result.output
 
 
-def test_labels_are_classes_or_marks(tmp_path: Path) -> None:
+def test_labels_are_classes_or_marks(tmp_path):
     table = tmp_path / "l.csv"
     said = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]
     text = "".join(f"{at},all,{item}\n" for at, item in enumerate(said))
@@ -162,10 +159,7 @@ PROBABILITIES = f"image_id,group,{','.join(CLASSES)}\n"
 BROKEN = {
     "a label is missing": ("image_id,group,ann,ben\na,x,1,0\nb,x,,1\n", "line 3: no label of ann"),
     "a label is unknown": ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
-    "a column of no rater": (
-        "image_id,group,subject\na,x,Eve\n",
-        "--rater NAME",
-    ),
+    "a column of no rater": ("image_id,group,subject\na,x,Eve\n", "--rater NAME"),
     "a group is missing": ("image_id,group,ann\na,,1\n", "line 2: the group is missing"),
     "an image is missing": ("image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),
     "an image twice": ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
@@ -188,7 +182,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
+def test_bad_tables(case, tmp_path, obygaze):
     text, message = BROKEN[case]
     (tmp_path / "l.csv").write_text(text)
     result = obygaze("bias", "ratings", tmp_path / "l.csv", "-o", tmp_path / "out.csv")
@@ -198,7 +192,7 @@ def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_rater_that_is_not_there(tmp_path: Path, obygaze) -> None:
+def test_a_rater_that_is_not_there(tmp_path, obygaze):
     table = write_worked(tmp_path / "labels.csv")
     result = obygaze("bias", "ratings", table, "--rater", "cmn")
     assert (result.exit_code, "did you mean cnn?" in result.stderr) == (1, True)

@@ -1,7 +1,5 @@
 """Embeddings by id, from wherever they lie."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

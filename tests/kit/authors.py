@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.kit.files import write
+
 #: The films of ObyGaze12, in the order of the authors' table.
 FILMS = (
     *("tt0108160", "tt0110912", "tt0119822", "tt0212338", "tt0467406", "tt0822832"),
@@ -54,11 +56,9 @@ def make_authors(folder: Path) -> Path:
     chance = np.random.default_rng(12)
     rows = annotated_clips(chance)
     home = folder / "obygaze12"
-    for name in ("balanced_level", "movieset"):
-        (home / name).mkdir(parents=True, exist_ok=True)
-    lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1)]  # their second line is blank cells
-    lines += [";".join(row[name] for name in COLUMNS) for row in rows]
-    write_lines(home / "ObyGaze12_thresh_02.csv", lines, end="\r\n")
+    home.mkdir(parents=True, exist_ok=True)
+    table = clip_table(*(";".join(row[name] for name in COLUMNS) for row in rows))
+    (home / "ObyGaze12_thresh_02.csv").write_bytes(table)
     splits = {name: split_rows(rows, classes, chance) for name, classes in SPLITS.items()}
     for name, split in splits.items():
         write_split(home / f"balanced_level/{name}.csv", split)
@@ -73,10 +73,6 @@ def make_authors(folder: Path) -> Path:
     (home / "released_runs.json").write_text(json.dumps(golden))
     write_mobygaze(folder / "mobygaze", chance)
     return folder
-
-
-def write_lines(path: Path, lines: list[str], end: str = "\n") -> None:
-    path.write_bytes("".join(line + end for line in lines).encode())
 
 
 def annotated_clips(chance: np.random.Generator) -> list[Row]:
@@ -146,7 +142,7 @@ def by_film(split: list[Row]) -> list[Row]:
 
 def write_split(path: Path, split: list[Row]) -> None:
     lines = [";".join(row[name] for name in SPLIT_COLUMNS) for row in split]
-    write_lines(path, [";".join(SPLIT_COLUMNS), *lines])
+    write(path, ";".join(SPLIT_COLUMNS), *lines)
 
 
 def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[str]:
@@ -178,7 +174,6 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
 
 def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
     """Two annotators' segments of each film, end to end, cut where each of them liked."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines, other = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
     spelled = [" ".join(other.get(name, name).split()) for name in (*VISUAL, *HEARD)]
     for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
@@ -198,8 +193,35 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
                 lines.append(";".join(map(str, cells)))
                 # The next begins after the end, or one frame too early.
                 frame = end if len(lines) % 10 == 0 else end + 1
-    write_lines(folder / "mobygaze_dataframe.csv", lines)
+    write(folder / "mobygaze_dataframe.csv", *lines)
     films = [f'"{title}";{film};20{number}0;Drama, Comedy'
              for number, (film, title, *_) in enumerate(MOBYGAZE)]  # fmt: skip
-    write_lines(folder / "mobygaze_movielist.csv", ["movie_title;imdb_key;release_date;genre",
-                                                    *films])  # fmt: skip
+    header = "movie_title;imdb_key;release_date;genre"
+    write(folder / "mobygaze_movielist.csv", header, *films)
+
+
+def clip_row(
+    number: int, label: str, concepts: str, film: str = "tt0108160", video: str = "avi"
+) -> str:
+    """A row of the annotations as the authors write it; without `video` it names no file."""
+    name = f"{film}_scene_{number}.{video}" if video else ""
+    return (
+        f"{number};1;{film}scene-{number:03d}.ss-0001.es-0001;{label};1.00;{concepts};"
+        f"{film}-{number:03d};{film};scene-{number:03d}.srt;{name};{number}"
+    )
+
+
+SIX_CLIPS = [
+    clip_row(1, "Easy Neg", "['']"),
+    clip_row(2, "Hard Neg", "['Speech']"),
+    clip_row(3, "Not Sure", "['Activities', ' Exp of  emotion']"),
+    clip_row(4, "Sure", "['Type of plan', ' Clothes', ' Speech']", video="mkv"),
+    clip_row(5, "Hard Neg", "['Look']", video=""),
+    clip_row(1, "Sure", "['Body']", film="tt0110912", video="mp4"),
+]
+
+
+def clip_table(*rows: str) -> bytes:
+    """The rows with the authors' header, blank second line and line ends."""
+    lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1), *rows]
+    return "".join(f"{line}\r\n" for line in lines).encode()

@@ -1,15 +1,10 @@
 """``--download`` against a server on loopback: the pinned file, and any other."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
@@ -21,7 +16,7 @@ CONTENT = b"id;label\n" * 1000
 class Handler(BaseHTTPRequestHandler):
     """Serves one file whole, the same file cut short, and nothing else."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path not in ("/file.csv", "/cut.csv"):
             self.send_error(404)
             return
@@ -30,12 +25,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(CONTENT if self.path == "/file.csv" else CONTENT[:100])
 
-    def log_message(self, *arguments: object) -> None:
+    def log_message(self, *arguments):
         """Say nothing."""
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -45,14 +40,14 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def test_the_pinned_file(address: str, tmp_path: Path) -> None:
+def test_the_pinned_file(address, tmp_path):
     path = tmp_path / "file.csv"
     download_pinned(f"{address}/file.csv", path, sha256=hashlib.sha256(CONTENT).hexdigest())
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("name", ["file.csv", "cut.csv", "missing.csv"])
-def test_any_other_is_refused(address: str, tmp_path: Path, name: str) -> None:
+def test_any_other_is_refused(address, tmp_path, name):
     right = hashlib.sha256(CONTENT).hexdigest()
     sha256 = "0" * 64 if name == "file.csv" else right
     with pytest.raises(ManifestError) as caught:
@@ -62,19 +57,17 @@ def test_any_other_is_refused(address: str, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "nonsense"])
-def test_only_http(url: str, tmp_path: Path) -> None:
+def test_only_http(url, tmp_path):
     with pytest.raises(ManifestError, match="is not an http address"):
         download_pinned(url, tmp_path / "x", sha256="0" * 64)
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_nobody_answers(tmp_path):
     with pytest.raises(ManifestError, match="give its path as SOURCE"):
         download_pinned("http://127.0.0.1:1/x", tmp_path / "x", sha256="0" * 64)
 
 
-def test_command_refuses_another_file(
-    address: str, tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_command_refuses_another_file(address, tmp_path, obygaze):
     arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
     result = obygaze(*arguments, "--url", f"{address}/file.csv")
     assert result.exit_code == 1
@@ -82,13 +75,7 @@ def test_command_refuses_another_file(
     assert not list(tmp_path.iterdir())
 
 
-def test_command_takes_the_right_file(
-    address: str,
-    authors: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    obygaze: Callable[..., Result],
-) -> None:
+def test_command_takes_the_right_file(address, authors, tmp_path, monkeypatch, obygaze):
     content = (authors / "obygaze12" / "ObyGaze12_thresh_02.csv").read_bytes()
     monkeypatch.setitem(globals(), "CONTENT", content)
     arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
@@ -97,7 +84,7 @@ def test_command_takes_the_right_file(
     assert "1,914 clips of 12 films" in result.output
 
 
-def test_source_or_download(obygaze: Callable[..., Result], tmp_path: Path) -> None:
+def test_source_or_download(obygaze, tmp_path):
     assert obygaze("manifests", "import", "obygaze12").exit_code == 2
     pair = obygaze("manifests", "import", "obygaze12", tmp_path / "x.csv", "--download")
     assert (pair.exit_code, pair.stderr.count("\n")) == (2, 1)

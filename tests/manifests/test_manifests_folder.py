@@ -1,27 +1,19 @@
 """Looking after manifests on disk: check, diff, and locating the videos."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-
-from click.testing import Result
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.media import locate
 
-Run = Callable[..., Result]
 
-
-def test_a_sound_manifest(manifest: Path, obygaze: Run) -> None:
+def test_a_sound_manifest(manifest, obygaze):
     assert check(manifest) == []
     result = obygaze("manifests", "check", manifest)
     assert (result.exit_code, result.stdout) == (0, f"{manifest} is sound\n")
 
 
-def test_every_problem_in_one_pass_with_its_line(manifest: Path, obygaze: Run) -> None:
+def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
     labels = (manifest / "labels" / "paper.csv").read_text()
     labels = labels.replace("tt0108160-003,NS", "tt0108160-003,Maybe")
     labels = labels.replace("tt0110912-001,S,Body", "tt0108160-001,S,Bodi")
@@ -46,7 +38,7 @@ def test_every_problem_in_one_pass_with_its_line(manifest: Path, obygaze: Run) -
     assert (result.exit_code, len(json.loads(result.stdout))) == (1, 7)
 
 
-def test_problems_of_items_and_of_the_header(manifest: Path) -> None:
+def test_problems_of_items_and_of_the_header(manifest):
     path = manifest / "items.csv"
     items = path.read_text()
     path.write_text(items.replace("tt0108160-002,clip", "tt0108160-001,clop"))
@@ -61,7 +53,7 @@ def test_problems_of_items_and_of_the_header(manifest: Path) -> None:
     assert check(manifest) == []  # another extension, the same item
 
 
-def test_unreadable_files_hide_no_other_problem(manifest: Path) -> None:
+def test_unreadable_files_hide_no_other_problem(manifest):
     (manifest / "items.csv").write_text("id,start,end\na,x,y\nb/c,1,\na,1,2\n")
     (manifest / "splits").mkdir()
     (manifest / "splits" / "mine.csv").write_text("id,fold\na,one\n")
@@ -79,7 +71,7 @@ def test_unreadable_files_hide_no_other_problem(manifest: Path) -> None:
     assert "splits/mine.csv, line 2: fold 'one' is not a whole number from 0 to 999999" in result
 
 
-def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
+def test_a_header_of_wrong_types(manifest, obygaze):
     path = manifest / "manifest.json"
     right = json.loads(path.read_text())
     levels = right["label_scheme"]["levels"]
@@ -101,7 +93,7 @@ def test_a_header_of_wrong_types(manifest: Path, obygaze: Run) -> None:
     assert obygaze("manifests", "stats", manifest).stderr.count("\n") == 1
 
 
-def test_labels_dropped_into_a_manifest_without_any(tmp_path: Path, obygaze: Run) -> None:
+def test_labels_dropped_into_a_manifest_without_any(tmp_path, obygaze):
     (tmp_path / "films").mkdir()
     for number in (1, 2):
         (tmp_path / "films" / f"tt0000001_scene_{number}.mp4").touch()
@@ -114,9 +106,7 @@ def test_labels_dropped_into_a_manifest_without_any(tmp_path: Path, obygaze: Run
     assert "Sure               1  100.0%" in obygaze("manifests", "stats", folder).output
 
 
-def test_importing_again_keeps_what_others_added(
-    source: Path, manifest: Path, obygaze: Run
-) -> None:
+def test_importing_again_keeps_what_others_added(source, manifest, obygaze):
     obygaze("manifests", "split", manifest, "--folds", 2)
     again = ("manifests", "import", "obygaze12", source, "-o", manifest, "--overwrite")
     assert obygaze(*again).exit_code == 0
@@ -128,14 +118,14 @@ def test_importing_again_keeps_what_others_added(
     assert Manifest.load(manifest).split_names == ["leak-free"]
 
 
-def test_line_numbers_count_lines_within_quotes(manifest: Path) -> None:
+def test_line_numbers_count_lines_within_quotes(manifest):
     path = manifest / "labels" / "paper.csv"
     path.write_text('id,level,note\ntt0108160-001,S,"two\nlines"\ntt0108160-002,X,\n')
     [problem] = check(manifest)
     assert "line 4: unknown label 'X'" in problem
 
 
-def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_diff(manifest, source, tmp_path, obygaze):
     second = tmp_path / "other"
     lines = source.read_text().splitlines(keepends=True)
     changed = "".join(lines[:-1]).replace("Easy Neg", "Sure").replace("scene_3.avi", "scene_33.avi")
@@ -157,7 +147,7 @@ def test_diff(manifest: Path, source: Path, tmp_path: Path, obygaze: Run) -> Non
     assert facts["same_order"] is True
 
 
-def test_locate(manifest: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_locate(manifest, tmp_path, obygaze):
     videos = tmp_path / "videos"
     names = [
         "tt0108160/tt0108160_scene_1.mp4",  # another extension

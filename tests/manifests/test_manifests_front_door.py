@@ -1,8 +1,5 @@
 """Manifests from Python: the calls of the front door, with paths as texts or as `Path`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,20 +16,18 @@ ROWS = "id,film,video,level,concepts\n" + "".join(
 
 
 @pytest.fixture(params=[str, Path], ids=["str", "Path"])
-def kind(request: pytest.FixtureRequest) -> Callable[[Path], str | Path]:
+def kind(request):
     return request.param
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     path = tmp_path / "clips.csv"
     path.write_text(ROWS)
     return path
 
 
-def test_from_a_table_to_a_split(
-    table: Path, tmp_path: Path, kind: Callable[[Path], str | Path]
-) -> None:
+def test_from_a_table_to_a_split(table, tmp_path, kind):
     manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
     manifest.add_split(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
@@ -48,7 +43,7 @@ def test_from_a_table_to_a_split(
     assert repr(located) == "Located(1 found, 7 missing, 0 ambiguous)"
 
 
-def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path) -> None:
+def test_what_is_added_to_a_loaded_manifest_is_saved(table, tmp_path):
     of.Manifest.from_csv(table).save(tmp_path / "m")
     loaded = of.Manifest.load(tmp_path / "m")
     loaded.add_split(of.leave_film_out(loaded))
@@ -65,7 +60,7 @@ def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path
         ("S", "Nonsense", "'Nonsense' is not a concept of the scheme"),
     ],
 )
-def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, message) -> None:
+def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, message):
     manifest = of.Manifest.from_csv(table)
     labels = LabelSet("mine", ["c0"], [level], [(concept,)])
     with pytest.raises(ManifestError, match=message):
@@ -74,7 +69,7 @@ def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, 
         manifest.add_labels(labels)
 
 
-def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
+def test_part_of_the_same_name_is_not_replaced(table):
     manifest = of.Manifest.from_csv(table)
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
@@ -83,9 +78,7 @@ def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
         manifest.check()
 
 
-def test_every_importer_is_a_constructor(
-    tmp_path: Path, kind: Callable[[Path], str | Path]
-) -> None:
+def test_every_importer_is_a_constructor(tmp_path, kind):
     source = write_source(tmp_path / "annotations.csv")
     assert of.Manifest.from_obygaze12(kind(source), rule="raw").default_labels == "raw"
     (tmp_path / "films/Juno").mkdir(parents=True)

@@ -1,20 +1,13 @@
 """The importers of MObyGaze, of folders and of any table."""
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.media import id_from_file, stem_from_id
-
-Run = Callable[..., Result]
 
 MOBYGAZE_HEADER = (
     ";clip_index;movie_id;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;"
@@ -22,22 +15,20 @@ MOBYGAZE_HEADER = (
 )
 
 
-def segment(
-    annotator: str, label: str, concepts: str, first: object, last: object, rate: object = 25
-) -> str:
+def segment(annotator, label, concepts, first, last, rate=25):
     return (
         f"0;id_0;48;{annotator};{label};{concepts};['why'];{first};{last};tt0097576;A Film;{rate};"
         '"words; ""quoted""";0;1'
     )
 
 
-def mobygaze(tmp_path: Path, *rows: str) -> Path:
+def mobygaze(tmp_path, *rows):
     path = tmp_path / "mobygaze.csv"
     path.write_text("\n".join([MOBYGAZE_HEADER, *rows, ""]))
     return path
 
 
-def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path: Path) -> None:
+def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path):
     source = mobygaze(
         tmp_path,
         segment("annotator1", "Easy Negative", "[]", 0, 49),
@@ -60,7 +51,7 @@ def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path: Path) -> 
     assert manifest.notes == []
 
 
-def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path: Path, obygaze: Run) -> None:
+def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path, obygaze):
     source = mobygaze(tmp_path, segment("a", "Sure", "['Lighting', 'Body']", 0, 1))
     result = obygaze("manifests", "import", "mobygaze", source, "-o", tmp_path / "m")
     assert "concepts that its thesaurus does not list, kept: Lighting" in result.output
@@ -82,13 +73,13 @@ def test_mobygaze_keeps_concepts_that_it_does_not_list(tmp_path: Path, obygaze: 
         (segment("a", "Sure", "['Body|Look']", 0, 9), "'Body|Look' cannot name a concept"),
     ],
 )
-def test_mobygaze_names_the_row(tmp_path: Path, row: str, message: str) -> None:
+def test_mobygaze_names_the_row(tmp_path, row, message):
     with pytest.raises(ManifestError) as caught:
         Manifest.from_mobygaze(mobygaze(tmp_path, row))
     assert message in str(caught.value)
 
 
-def test_mobygaze_sample(authors: Path) -> None:
+def test_mobygaze_sample(authors):
     path = authors / "mobygaze" / "sample_120_rows.csv"
     manifest = Manifest.from_mobygaze(path)
     with path.open(newline="") as file:
@@ -101,7 +92,7 @@ def test_mobygaze_sample(authors: Path) -> None:
         assert item.end == pytest.approx((int(row["end_frame"]) + 1) / 23.976, abs=1e-6)
 
 
-def films(tmp_path: Path, *names: str) -> Path:
+def films(tmp_path, *names):
     root = tmp_path / "films"
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +100,7 @@ def films(tmp_path: Path, *names: str) -> Path:
     return root
 
 
-def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path: Path) -> None:
+def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path):
     root = films(
         tmp_path,
         "tt0108160/tt0108160_scene_10.avi",
@@ -124,7 +115,7 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path: Path) -> None:
     assert Manifest.from_folder(root).digest == manifest.digest
 
 
-def test_folder_ignores_case_and_keeps_other_scripts_apart(tmp_path: Path) -> None:
+def test_folder_ignores_case_and_keeps_other_scripts_apart(tmp_path):
     root = films(tmp_path, "TT0108160/TT0108160_Scene_2.AVI")
     assert Manifest.from_folder(root).ids == ["tt0108160-002"]
     manifest = Manifest.from_folder(
@@ -134,7 +125,7 @@ def test_folder_ignores_case_and_keeps_other_scripts_apart(tmp_path: Path) -> No
     assert all(identifier.isascii() for identifier in manifest.ids)
 
 
-def test_folder_and_annotations_mean_the_same_items(source: Path, tmp_path: Path) -> None:
+def test_folder_and_annotations_mean_the_same_items(source, tmp_path):
     """The same clips from the authors' file and from a folder of other extensions."""
 
     annotated = Manifest.from_obygaze12(source)
@@ -143,7 +134,7 @@ def test_folder_and_annotations_mean_the_same_items(source: Path, tmp_path: Path
     assert Manifest.from_folder(films(tmp_path, *names)).digest == annotated.digest
 
 
-def test_folder_of_anybodys_films(tmp_path: Path) -> None:
+def test_folder_of_anybodys_films(tmp_path):
     root = films(tmp_path, "Ma vie/scène 1.mp4", "Ma vie/scène 2.mp4", "alone.mov")
     manifest = Manifest.from_folder(root)
     assert manifest.ids == ["alone", "Ma_vie-scene_1", "Ma_vie-scene_2"]
@@ -162,21 +153,19 @@ def test_folder_of_anybodys_films(tmp_path: Path) -> None:
         (["tt0000001_scene_1.mp4", "trailer.mp4"], None, "1 of 2 files are named as MovieGraphs"),
     ],
 )
-def test_folder_says_what_is_wrong(
-    tmp_path: Path, names: list[str], ids: str | None, message: str
-) -> None:
+def test_folder_says_what_is_wrong(tmp_path, names, ids, message):
     with pytest.raises(ManifestError) as caught:
         Manifest.from_folder(films(tmp_path, *names), ids=ids)
     assert message in str(caught.value)
 
 
-def table(tmp_path: Path, text: str) -> Path:
+def table(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text)
     return path
 
 
-def test_csv_with_a_mapping(tmp_path: Path, obygaze: Run) -> None:
+def test_csv_with_a_mapping(tmp_path, obygaze):
     source = table(
         tmp_path,
         "clip;video;how sure;what;from;to;who\n"
@@ -205,7 +194,7 @@ def test_csv_with_a_mapping(tmp_path: Path, obygaze: Run) -> None:
     assert manifest.items.extra == {"who": ["ann", "bob"]}
 
 
-def test_csv_with_levels_of_its_own(tmp_path: Path) -> None:
+def test_csv_with_levels_of_its_own(tmp_path):
     source = table(tmp_path, "id,level,concepts\na,calm,rain\nb,tense,rain|dark\n")
     with pytest.raises(
         ManifestError, match=r"line 2: unknown label 'calm'.*HIGH; the table has calm, tense"
@@ -218,7 +207,7 @@ def test_csv_with_levels_of_its_own(tmp_path: Path) -> None:
         Manifest.from_csv(source, levels=["calm", "Calm"])
 
 
-def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path: Path) -> None:
+def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path):
     source = table(tmp_path, "id;level;note\n;;\na;S;x, y\nb;;z\n")
     manifest = Manifest.from_csv(source)
     assert manifest.ids == ["a", "b"]
@@ -228,12 +217,12 @@ def test_csv_finds_its_delimiter_and_leaves_out_blank_rows(tmp_path: Path) -> No
         Manifest.from_csv(source)
 
 
-def test_csv_without_levels_keeps_label_columns(tmp_path: Path) -> None:
+def test_csv_without_levels_keeps_label_columns(tmp_path):
     manifest = Manifest.from_csv(table(tmp_path, "id,concepts,ratio\na,Body,0.5\n"))
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
 
 
-def test_csv_without_labels(tmp_path: Path) -> None:
+def test_csv_without_labels(tmp_path):
     manifest = Manifest.from_csv(table(tmp_path, "id,text,kind\np1,a person,text\n"))
     assert manifest["p1"].text == "a person"
     assert manifest.label_names == []
@@ -260,15 +249,13 @@ def test_csv_without_labels(tmp_path: Path) -> None:
         ("\n\n", {}, "has no header, only empty lines"),
     ],
 )
-def test_csv_says_what_is_wrong(
-    tmp_path: Path, text: str, mapping: dict[str, str], message: str
-) -> None:
+def test_csv_says_what_is_wrong(tmp_path, text, mapping, message):
     with pytest.raises((ManifestError, UsageError)) as caught:
         Manifest.from_csv(table(tmp_path, text), mapping)
     assert message in str(caught.value)
 
 
-def test_names_of_moviegraphs() -> None:
+def test_names_of_moviegraphs():
     for scene in (1, 99, 100, 1234):
         result = id_from_file(f"tt0108160_scene_{scene}.avi")
         assert result is not None
@@ -277,7 +264,7 @@ def test_names_of_moviegraphs() -> None:
     assert stem_from_id("anything-else") is None
 
 
-def test_lists_are_parsed_and_never_evaluated() -> None:
+def test_lists_are_parsed_and_never_evaluated():
     assert parse_list("""['a', "it's", 'don\\'t']""") == ["a", "it's", "don\\'t"]
     for text in ("", "Body", "['a' 'b']", "[1]", "['a']*99", "[open('x')]", "['a', ['b']]"):
         with pytest.raises(ManifestError, match="is not a list such as"):

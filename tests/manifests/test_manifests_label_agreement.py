@@ -1,7 +1,5 @@
 """Label sets compared, against scikit-learn's kappa and F1."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -24,7 +22,7 @@ CLIPS = st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=30)
 TASKS = [(["S"], ["EN", "HN"]), (["NS", "S"], ["EN"]), (["S"], ["EN", "HN", "NS"])]
 
 
-def two_label_sets(pairs: list[tuple[tuple[str, set[str]], tuple[str, set[str]]]]) -> Manifest:
+def two_label_sets(pairs):
     """Clips that both annotators have, and two that only one of them has."""
     ids = [f"c{number}" for number in range(len(pairs))]
     items = Items.of([Item(name, film="f") for name in ["z", *ids, "y"]])
@@ -42,7 +40,7 @@ def two_label_sets(pairs: list[tuple[tuple[str, set[str]], tuple[str, set[str]]]
 
 @given(CLIPS, st.sampled_from(TASKS))
 @settings(deadline=None, max_examples=60)
-def test_levels_and_f1_are_scikit_learns(pairs, task) -> None:  # type: ignore[no-untyped-def]
+def test_levels_and_f1_are_scikit_learns(pairs, task):
     positives, negatives = task
     result = compare_label_sets(two_label_sets(pairs), "ann", "bea")
     a, b = ([level for level, _ in side] for side in zip(*pairs, strict=True))
@@ -64,7 +62,7 @@ def test_levels_and_f1_are_scikit_learns(pairs, task) -> None:  # type: ignore[n
 
 @given(CLIPS)
 @settings(deadline=None, max_examples=60)
-def test_concept_kappas_are_scikit_learns(pairs) -> None:  # type: ignore[no-untyped-def]
+def test_concept_kappas_are_scikit_learns(pairs):
     result = compare_label_sets(two_label_sets(pairs), "ann", "bea")
     either = {name for (_, x), (_, y) in pairs for name in x | y}
     assert [c.concept for c in result.concepts] == [name for name in CONCEPTS if name in either]
@@ -78,7 +76,7 @@ def test_concept_kappas_are_scikit_learns(pairs) -> None:  # type: ignore[no-unt
             assert concept.kappa == pytest.approx(cohen_kappa_score(a, b))
 
 
-def test_label_sets_without_a_clip_in_common() -> None:
+def test_label_sets_without_a_clip_in_common():
     items = Items.of([Item("a"), Item("b")])
     sets = [LabelSet("x", ["a"], ["S"], [()]), LabelSet("y", ["b"], ["S"], [()])]
     result = compare_label_sets(Manifest("m", items).with_parts(labels=sets), "x", "y")
@@ -86,7 +84,7 @@ def test_label_sets_without_a_clip_in_common() -> None:
     assert math.isnan(result.f1(["S"], ["EN"]))
 
 
-def test_other_levels_and_an_unknown_label_set() -> None:
+def test_other_levels_and_an_unknown_label_set():
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("NS", "Not sure"), Level("x", "X")))
     assert sure_task(scheme) == (("x",), ("calm",))
     manifest = two_label_sets([(("S", set()), ("S", set()))])
@@ -94,7 +92,7 @@ def test_other_levels_and_an_unknown_label_set() -> None:
         compare_label_sets(manifest, "ann", "cy")
 
 
-def test_annotators_are_the_projected_label_sets() -> None:
+def test_annotators_are_the_projected_label_sets():
     manifest = two_label_sets([(("S", set()), ("EN", set()))])
     assert annotator_label_sets(manifest) == ["ann", "bea"]
     of_ann = manifest.labels("ann")

@@ -1,39 +1,33 @@
 """Labels as people have them: tables with names of files, put on folders of videos."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError, VideoError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.csv_table import read_labels
 from obygaze_features.manifests.media import MediaFolder, locate
 
-Run = Callable[..., Result]
-
 FILES = ["S1/ep 1.mp4", "S1/extra/ep 1.mkv", "S2/ep 1.mp4", "alone.mov"]
 
 
 @pytest.fixture
-def films(tmp_path: Path) -> Path:
+def films(tmp_path):
     for name in FILES:
         (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "films" / name).write_bytes(b"")
     return tmp_path / "films"
 
 
-def write(path: Path, *rows: str, end: str = "\n", encoding: str = "utf-8") -> Path:
+def write(path, *rows, end="\n", encoding="utf-8"):
     path.write_bytes(("\n".join(rows) + end).encode(encoding))
     return path
 
 
-def found_files(manifest: Manifest, films: Path) -> dict[str, str]:
+def found_files(manifest, films):
     result = locate(manifest, films)
     assert (result.missing, result.ambiguous) == ([], {})
     return {i: path.relative_to(films).as_posix() for i, path in result.found.items()}
@@ -42,7 +36,7 @@ def found_files(manifest: Manifest, films: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     "header", ["video,label", "file_name,label", "Filename,Level", "PATH,LABEL"]
 )
-def test_tables_of_file_names_find_their_files(films: Path, tmp_path: Path, header: str) -> None:
+def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     rows = [f"{name},{level}" for name, level in zip(FILES, ["low", "high"] * 2, strict=True)]
     manifest = Manifest.from_csv(
         write(tmp_path / "labels.csv", header, *rows), levels=["low", "high"]
@@ -55,9 +49,7 @@ def test_tables_of_file_names_find_their_files(films: Path, tmp_path: Path, head
 
 
 @pytest.mark.parametrize("columns", [["id=video"], ["id=video", "media=video"], ["media=video"]])
-def test_one_column_is_both_id_and_media(
-    films: Path, tmp_path: Path, obygaze: Run, columns: list[str]
-) -> None:
+def test_one_column_is_both_id_and_media(films, tmp_path, obygaze, columns):
     source = write(tmp_path / "t.csv", "video,label", *(f"{name},S" for name in FILES))
     options = [word for column in columns for word in ("--column", column)]
     timelines = obygaze("manifests", "import", "csv", source, *options, "-o", tmp_path / "m")
@@ -67,7 +59,7 @@ def test_one_column_is_both_id_and_media(
     assert (located.exit_code, located.stdout.splitlines()[0]) == (0, "found      4")
 
 
-def test_plain_ids_find_files_of_their_names(films: Path, tmp_path: Path) -> None:
+def test_plain_ids_find_files_of_their_names(films, tmp_path):
     manifest = Manifest.from_csv(write(tmp_path / "t.csv", "id,label", "alone,S", "my clip 1,EN"))
     (films / "my clip 1.avi").write_bytes(b"")
     assert found_files(manifest, films) == {"alone": "alone.mov", "my_clip_1": "my clip 1.avi"}
@@ -75,7 +67,7 @@ def test_plain_ids_find_files_of_their_names(films: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_what_spreadsheets_save_is_read(tmp_path: Path, encoding: str, end: str) -> None:
+def test_what_spreadsheets_save_is_read(tmp_path, encoding, end):
     rows = ("ID;Level;Start;End", "é;S;0:01:00;00:01:01,5", "b;EN;1:15;75,5")
     with pytest.raises(ManifestError, match="does not exist"):
         Manifest.from_csv(tmp_path / "t.csv")
@@ -85,14 +77,14 @@ def test_what_spreadsheets_save_is_read(tmp_path: Path, encoding: str, end: str)
     assert Manifest.from_csv(write(tmp_path / "t.csv", "id", "last", end="")).ids == ["last"]
 
 
-def test_spans_of_one_file_are_numbered(tmp_path: Path) -> None:
+def test_spans_of_one_file_are_numbered(tmp_path):
     rows = ("video,start,end,label", "a.mp4,0:00,1:00,S", "a.mp4,1:00,2:00,EN", "b.mp4,0,9,S")
     manifest = Manifest.from_csv(write(tmp_path / "t.csv", *rows))
     assert manifest.ids == ["a-001", "a-002", "b-001"]
     assert [item.media for item in manifest] == ["a.mp4", "a.mp4", "b.mp4"]
 
 
-def test_paths_of_other_machines_are_names(tmp_path: Path) -> None:
+def test_paths_of_other_machines_are_names(tmp_path):
     rows = (
         "path",
         "C:\\clips\\a.mp4",
@@ -111,13 +103,13 @@ def test_paths_of_other_machines_are_names(tmp_path: Path) -> None:
         Manifest.from_csv(write(tmp_path / "t.csv", "path,film", "../x.mp4,f"))
 
 
-def test_a_column_that_is_not_mapped_is_kept(tmp_path: Path) -> None:
+def test_a_column_that_is_not_mapped_is_kept(tmp_path):
     source = write(tmp_path / "t.csv", "id,name,label", "1,a,S", "2,b,EN")
     manifest = Manifest.from_csv(source, {"id": "name"})
     assert (manifest.ids, manifest.items.extra) == (["a", "b"], {"id (not used)": ["1", "2"]})
 
 
-def test_names_with_points_need_no_extension(tmp_path: Path) -> None:
+def test_names_with_points_need_no_extension(tmp_path):
     names = ["ep.1", "ep.2", "Dr. No", "ep"]
     for name in names:
         (tmp_path / "films").mkdir(exist_ok=True)
@@ -128,12 +120,12 @@ def test_names_with_points_need_no_extension(tmp_path: Path) -> None:
     assert list(result.values()) == [f"{name}.mp4" for name in names]
 
 
-def test_pictures_are_images(tmp_path: Path) -> None:
+def test_pictures_are_images(tmp_path):
     manifest = Manifest.from_csv(write(tmp_path / "t.csv", "file_name,label", "cats/a.png,S"))
     assert (manifest.items.kinds, manifest.items.films) == (["image"], ["cats"])
 
 
-def test_folders_are_imported_however_deep(films: Path, tmp_path: Path) -> None:
+def test_folders_are_imported_however_deep(films, tmp_path):
     (films / "S1/extra/back").symlink_to(films)
     (films / "S1/.hidden").mkdir()
     (films / "S1/.hidden/no.mp4").write_bytes(b"")
@@ -156,9 +148,7 @@ def test_folders_are_imported_however_deep(films: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["{id}", "{path}", "{stem}", "/elsewhere/films/{path}", "C:\\films\\{windows}"]
 )
-def test_labels_are_added_by_id_file_or_stem(
-    films: Path, tmp_path: Path, obygaze: Run, name: str
-) -> None:
+def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
     (films / "S1/extra/ep 1.mkv").rename(films / "S1/extra/ep 3.mkv")
     (films / "S2/ep 1.mp4").rename(films / "S2/ep 2.mp4")
     folder = tmp_path / "m"
@@ -182,9 +172,7 @@ def test_labels_are_added_by_id_file_or_stem(
     assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
 
 
-def test_labels_say_what_is_missing_on_either_side(
-    films: Path, tmp_path: Path, obygaze: Run
-) -> None:
+def test_labels_say_what_is_missing_on_either_side(films, tmp_path, obygaze):
     folder = tmp_path / "m"
     obygaze("manifests", "import", "folder", films, "-o", folder)
     rows = ("clip,how", "S1/ep 1.mp4,S", "S3/ep 1.mp4,S", "alone,", "gone.mp4,S")
@@ -213,12 +201,12 @@ def test_labels_say_what_is_missing_on_either_side(
         ),
     ],
 )
-def test_labels_that_do_not_fit(films: Path, tmp_path: Path, rows: list[str], message: str) -> None:
+def test_labels_that_do_not_fit(films, tmp_path, rows, message):
     with pytest.raises(ManifestError, match=message):
         read_labels(write(tmp_path / "t.csv", *rows), Manifest.from_folder(films))
 
 
-def test_locate_says_what_it_searched_for(films: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_locate_says_what_it_searched_for(films, tmp_path, obygaze):
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
     obygaze("manifests", "import", "csv", source, "-o", tmp_path / "m")
     located = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
@@ -234,7 +222,7 @@ def test_locate_says_what_it_searched_for(films: Path, tmp_path: Path, obygaze: 
         assert f"none of the 2 clips of t: {hint}" in result.stderr
 
 
-def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze: Run) -> None:
+def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path, obygaze):
     for season in ("A/s1", "B/s1"):
         (tmp_path / "films" / season).mkdir(parents=True)
         (tmp_path / "films" / season / "1.mp4").write_bytes(b"")
@@ -250,15 +238,13 @@ def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path: Path, obygaze:
     assert located.stdout.startswith("found      2")
 
 
-def test_the_next_command_is_quoted_for_the_shell(
-    films: Path, tmp_path: Path, obygaze: Run
-) -> None:
+def test_the_next_command_is_quoted_for_the_shell(films, tmp_path, obygaze):
     timelines = obygaze("manifests", "import", "folder", films, "-o", tmp_path / "my films")
     _, _, command = timelines.stdout.splitlines()[-1].partition("obygaze ")
     assert shlex.split(command) == ["manifests", "label", str(tmp_path / "my films"), "LABELS.csv"]
 
 
-def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_several_label_sets_say_how_to_name_one(films, tmp_path, obygaze):
     obygaze("manifests", "import", "folder", films, "-o", tmp_path / "m")
     for name in ("first", "second"):
         table = write(tmp_path / f"{name}.csv", "video,label", "alone,S")
@@ -270,7 +256,7 @@ def test_several_label_sets_say_how_to_name_one(films: Path, tmp_path: Path, oby
     )
 
 
-def test_mistyped_folder_does_not_exist(films: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_mistyped_folder_does_not_exist(films, tmp_path, obygaze):
     folder, near = tmp_path / "m", tmp_path / "film"
     obygaze("manifests", "import", "folder", films, "-o", folder)
     for words in (
@@ -290,7 +276,7 @@ def test_mistyped_folder_does_not_exist(films: Path, tmp_path: Path, obygaze: Ru
     assert "items.csv is not a folder; give a folder of videos" in result.stderr
 
 
-def test_manifests_are_one_line_in_a_notebook(obygaze12: Manifest) -> None:
+def test_manifests_are_one_line_in_a_notebook(obygaze12):
     words = "Manifest('obygaze12', 1,914 clips of 12 films, 3 label sets, "
     assert repr(obygaze12).startswith(words)
     assert repr(obygaze12.labels()) == (
@@ -309,13 +295,13 @@ def test_manifests_are_one_line_in_a_notebook(obygaze12: Manifest) -> None:
     assert "<script>" not in evil._repr_html_()
 
 
-def import_csv_named(name: str) -> Manifest:
+def import_csv_named(name):
     from obygaze_features.manifests import Item, Items
 
     return Manifest(name, Items.of([Item("a")]))
 
 
-def test_select_takes_a_string_as_a_list_of_one(obygaze12: Manifest) -> None:
+def test_select_takes_a_string_as_a_list_of_one(obygaze12):
     for key, value in {
         "levels": "EN", "films": "tt0108160", "concepts": "Look", "ids": "tt0108160-003",
     }.items():  # fmt: skip

@@ -1,20 +1,13 @@
 """LIRIS-ACCEDE and MediaEval 2015: text files in, a manifest with three label sets out."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
-
-Run = Callable[..., Result]
 
 SETS = "id name set|0 A0.mp4 1|1 A1.mp4 2|2 A2.mp4 0|3 A3.mp4 0"
 VIOLENCE = "id name violenceClass|0 A0.mp4 1|1 A1.mp4 0|2 A2.mp4 0"
@@ -26,20 +19,20 @@ RANKING = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     result = tmp_path / "annotations"
     result.mkdir()
     return result
 
 
-def write(folder: Path, **files: str) -> Path:
+def write(folder, **files):
     """Files as they are given out: tabs between the cells, a header."""
     for name, text in files.items():
         (folder / f"{name}.txt").write_text(text.replace(" ", "\t").replace("|", "\n") + "\n")
     return folder
 
 
-def test_three_label_sets_have_their_own_levels(folder: Path, tmp_path: Path) -> None:
+def test_three_label_sets_have_their_own_levels(folder, tmp_path):
     write(folder, MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     Manifest.from_mediaeval(folder).save(tmp_path / "manifest")
     read = Manifest.load(tmp_path / "manifest")
@@ -65,7 +58,7 @@ def test_three_label_sets_have_their_own_levels(folder: Path, tmp_path: Path) ->
     }
 
 
-def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
+def test_the_official_sets_are_folds_and_test_is_the_last(folder):
     manifest = Manifest.from_mediaeval(write(folder, ACCEDEsets=SETS))
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 1, "A2": 2, "A3": 2}
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
@@ -73,7 +66,7 @@ def test_the_official_sets_are_folds_and_test_is_the_last(folder: Path) -> None:
     assert folds == {0: "learning", 1: "validation", 2: "test"}
 
 
-def test_without_sets_there_is_no_split_but_a_note(folder: Path) -> None:
+def test_without_sets_there_is_no_split_but_a_note(folder):
     manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALviolence=VIOLENCE))
     notes = manifest.notes
     assert manifest.split_names == []
@@ -84,13 +77,13 @@ def test_without_sets_there_is_no_split_but_a_note(folder: Path) -> None:
     assert not any("official split" in entry for entry in notes)
 
 
-def test_without_a_validation_set_there_is_one_split(folder: Path) -> None:
+def test_without_a_validation_set_there_is_one_split(folder):
     manifest = Manifest.from_mediaeval(write(folder, MEDIAEVALsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
-def test_values_become_classes_only_without_classes(folder: Path) -> None:
+def test_values_become_classes_only_without_classes(folder):
     """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
     write(folder, ACCEDEranking=RANKING)
     manifest = Manifest.from_mediaeval(folder)
@@ -110,7 +103,7 @@ def test_values_become_classes_only_without_classes(folder: Path) -> None:
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
 
 
-def test_values_may_be_scores_already(folder: Path) -> None:
+def test_values_may_be_scores_already(folder):
     write(folder, ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
     manifest = Manifest.from_mediaeval(folder, scale="scores")
     assert manifest.labels("valence").levels == ["negative"]
@@ -119,7 +112,7 @@ def test_values_may_be_scores_already(folder: Path) -> None:
         Manifest.from_mediaeval(folder)
 
 
-def test_mediaevals_file_wins_over_accedes(folder: Path) -> None:
+def test_mediaevals_file_wins_over_accedes(folder):
     write(
         folder, ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     )
@@ -131,7 +124,7 @@ def test_mediaevals_file_wins_over_accedes(folder: Path) -> None:
     assert notes == ["1 row differs between ACCEDE*.txt and MEDIAEVAL*.txt; MediaEval's was taken"]
 
 
-def test_the_command(folder: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_the_command(folder, tmp_path, obygaze):
     write(folder, MEDIAEVALsets=SETS, MEDIAEVALviolence=f"{VIOLENCE}|9 A9.mp4 0")
     write(folder, MEDIAEVALaffect=AFFECT)
     manifest = tmp_path / "manifest"
@@ -145,7 +138,7 @@ def test_the_command(folder: Path, tmp_path: Path, obygaze: Run) -> None:
         assert json.loads(outcome.output)["levels"][level]["count"] == 1
 
 
-def test_labels_are_checked_by_their_own_scheme(folder: Path, tmp_path: Path) -> None:
+def test_labels_are_checked_by_their_own_scheme(folder, tmp_path):
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     manifest = Manifest.from_mediaeval(folder)
     assert manifest.select(levels=["Positive"], labels="valence").ids == ["A3"]
@@ -161,7 +154,7 @@ def test_labels_are_checked_by_their_own_scheme(folder: Path, tmp_path: Path) ->
     assert "valence.csv, line 3: unknown label 'violent'; known are negative" in problem
 
 
-def test_label_sets_of_two_schemes_are_refused(folder: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_label_sets_of_two_schemes_are_refused(folder, tmp_path, obygaze):
     write(folder, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     manifest = Manifest.from_mediaeval(folder)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
@@ -187,7 +180,7 @@ def test_label_sets_of_two_schemes_are_refused(folder: Path, tmp_path: Path, oby
         ("[]", "must hold an object"),
     ],
 )
-def test_malformed_scheme_is_named(said: str, message: str, folder: Path, tmp_path: Path) -> None:
+def test_malformed_scheme_is_named(said, message, folder, tmp_path):
     Manifest.from_mediaeval(write(folder, MEDIAEVALaffect=AFFECT)).save(tmp_path / "m")
     (tmp_path / "m/labels/valence.json").write_text(said)
     [problem] = check(tmp_path / "m")
@@ -222,10 +215,7 @@ BROKEN = {
         {"ACCEDEsets": SETS.replace("A2", "../A2")},
         "ACCEDEsets.txt, line 4: id '../A2' is not allowed",
     ),
-    "no name": (
-        {"ACCEDEsets": SETS.replace("A2.mp4", "")},
-        "ACCEDEsets.txt, line 4: an empty id",
-    ),
+    "no name": ({"ACCEDEsets": SETS.replace("A2.mp4", "")}, "ACCEDEsets.txt, line 4: an empty id"),
     "a column that is missing": (
         {"ACCEDEaffect": AFFECT.replace("arousalClass", "arousal")},
         "ACCEDEaffect.txt, line 1: no column 'arousalClass'",
@@ -235,7 +225,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_bad_files_are_one_line(case: str, folder: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_bad_files_are_one_line(case, folder, tmp_path, obygaze):
     files, message = BROKEN[case]
     write(folder, **files)
     result = obygaze("manifests", "import", "accede", folder, "-o", tmp_path / "manifest")
@@ -245,7 +235,7 @@ def test_bad_files_are_one_line(case: str, folder: Path, tmp_path: Path, obygaze
     assert not (tmp_path / "manifest").exists()
 
 
-def test_a_threshold_that_cuts_nothing(folder: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_a_threshold_that_cuts_nothing(folder, tmp_path, obygaze):
     write(folder, ACCEDEranking=RANKING)
     result = obygaze("manifests", "import", "accede", folder, "--threshold", "1")
     assert result.exit_code == 2

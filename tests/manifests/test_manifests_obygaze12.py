@@ -1,10 +1,7 @@
 """The authors' annotation file: its quirks, its three rules, the paper's own figures."""
 
-from __future__ import annotations
-
 import ast
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import statistics
 
 
-def test_quirks_are_read_and_nothing_is_lost(source: Path) -> None:
+def test_quirks_are_read_and_nothing_is_lost(source):
     manifest = Manifest.from_obygaze12(source)
     assert manifest.ids == [
         "tt0108160-001", "tt0108160-002", "tt0108160-003", "tt0108160-004", "tt0108160-005",
@@ -27,7 +24,7 @@ def test_quirks_are_read_and_nothing_is_lost(source: Path) -> None:
     assert raw.ratio == ["1.00"] * 6
 
 
-def test_rules(source: Path) -> None:
+def test_rules(source):
     manifest = Manifest.from_obygaze12(source)
     assert manifest.labels().name == "paper"
     assert manifest.labels("paper").levels == ["EN", "EN", "NS", "S", "HN", "S"]
@@ -41,13 +38,13 @@ def test_rules(source: Path) -> None:
     assert manifest.labels("raw").levels == ["EN", "HN", "NS", "S", "HN", "S"]
 
 
-def test_concepts_get_the_papers_names(source: Path) -> None:
+def test_concepts_get_the_papers_names(source):
     labels = Manifest.from_obygaze12(source).labels("raw")
     assert labels.concepts_of["tt0108160-003"] == ("Expression of emotion", "Activity")
     assert labels.concepts_of["tt0108160-004"] == ("Type of shot", "Clothing", "Speech")
 
 
-def test_default_rule_is_kept(source: Path, tmp_path: Path) -> None:
+def test_default_rule_is_kept(source, tmp_path):
     Manifest.from_obygaze12(source, rule="released").save(tmp_path / "m")
     assert Manifest.load(tmp_path / "m").labels().name == "released"
 
@@ -60,12 +57,12 @@ def test_default_rule_is_kept(source: Path, tmp_path: Path) -> None:
         ("raw", [453, 711, 397, 353]),
     ],
 )
-def test_the_papers_figures(obygaze12: Manifest, rule: str, counts: list[int]) -> None:
+def test_the_papers_figures(obygaze12, rule, counts):
     result = statistics(obygaze12, rule).all
     assert [result.levels[code] for code in ("EN", "HN", "NS", "S")] == counts
 
 
-def test_the_papers_shares_and_concepts(obygaze12: Manifest) -> None:
+def test_the_papers_shares_and_concepts(obygaze12):
     result = statistics(obygaze12).all
     shares = [f"{result.share(code):.1%}" for code in ("EN", "HN", "NS", "S")]
     assert shares == ["52.4%", "16.1%", "15.3%", "16.2%"]
@@ -73,12 +70,12 @@ def test_the_papers_shares_and_concepts(obygaze12: Manifest) -> None:
     assert means == ["1.2557", "1.7089", "2.6032"]
 
 
-def test_the_released_files_hold_fewer(obygaze12: Manifest) -> None:
+def test_the_released_files_hold_fewer(obygaze12):
     result = statistics(obygaze12, "released", split="02_EN_HN_S").all
     assert [result.levels[code] for code in ("EN", "HN", "NS", "S")] == [436, 304, 0, 308]
 
 
-def test_against_a_plain_reading(obygaze12: Manifest, authors: Path) -> None:
+def test_against_a_plain_reading(obygaze12, authors):
     """Python's own literal parser and csv module as the oracle, row by row."""
     names = {
         "Type of plan": "Type of shot", "Clothes": "Clothing", "Activities": "Activity",

@@ -1,7 +1,5 @@
 """Importers of other packages: commands made of their functions, and what their errors do."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

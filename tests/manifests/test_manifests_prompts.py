@@ -1,22 +1,16 @@
 """Manifests of texts and of images."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.importers.prompts import with_article
-
-Run = Callable[..., Result]
 
 
 @pytest.mark.parametrize(
@@ -24,12 +18,12 @@ Run = Callable[..., Result]
     [("engineer", "an engineer"), ("'old' man", "an 'old' man"), ("Umbrella", "an Umbrella"),
      ("person", "a person"), ("hour", "a hour"), ("8-year-old", "a 8-year-old")],
 )  # fmt: skip
-def test_the_article_follows_the_first_letter(stimulus: str, text: str) -> None:
+def test_the_article_follows_the_first_letter(stimulus, text):
     assert with_article("a photo of a {}", stimulus) == f"a photo of {text}"
     assert with_article("a photo of an {}", stimulus) == f"a photo of {text}"
 
 
-def test_other_ways_to_write_articles() -> None:
+def test_other_ways_to_write_articles():
     assert with_article("A {}", "engineer") == "An engineer"
     assert with_article("a photo of a {}", "engineer", "always-a") == "a photo of a engineer"
     # An article that is not right before the stimulus stays as it is.
@@ -46,7 +40,7 @@ PEOPLE = ("person", "woman", "human", "human being", "individual", "adult")
 
 
 @pytest.fixture
-def stimuli(tmp_path: Path) -> Path:
+def stimuli(tmp_path):
     """The emotions' prompts of Wolfe et al.: six phrases with the emotion, and six without."""
     rows = [f"{e},{e} {p},yes" for e in EMOTIONS for p in PEOPLE]
     rows += [f"{e}-not,{p},no" for e in EMOTIONS for p in PEOPLE]
@@ -55,7 +49,7 @@ def stimuli(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_stimulus_in_every_template(stimuli: Path, tmp_path: Path, obygaze: Run) -> None:
+def test_every_stimulus_in_every_template(stimuli, tmp_path, obygaze):
     result = obygaze("manifests", "import", "prompts", stimuli, "-o", tmp_path / "m")
     assert result.exit_code == 0
     assert "180 texts" in result.stdout
@@ -83,7 +77,7 @@ def test_every_stimulus_in_every_template(stimuli: Path, tmp_path: Path, obygaze
     assert "a photo of a human being" in sad
 
 
-def test_the_prompts_as_they_were_published(tmp_path: Path, obygaze: Run) -> None:
+def test_the_prompts_as_they_were_published(tmp_path, obygaze):
     (tmp_path / "science.csv").write_text("stimulus\nengineer\n")
     result = obygaze(
         "manifests", "import", "prompts", tmp_path / "science.csv", "-o", tmp_path / "m",
@@ -95,7 +89,7 @@ def test_the_prompts_as_they_were_published(tmp_path: Path, obygaze: Run) -> Non
     assert items.ids == ["a_engineer", "engineer"]
 
 
-def test_ids_are_safe_and_distinct(tmp_path: Path) -> None:
+def test_ids_are_safe_and_distinct(tmp_path):
     long = "very " * 40
     path = tmp_path / "odd.csv"
     path.write_text(f"set;stimulus\nwörk/1;naïve café?\nx;{long}tall\nx;{long}small\nукр;жінка\n")
@@ -120,7 +114,7 @@ def test_ids_are_safe_and_distinct(tmp_path: Path) -> None:
         ("set,stimulus\n", ["{}"], "has a header and no stimuli"),
     ],
 )
-def test_what_makes_no_prompts(tmp_path: Path, table: str, templates: list[str], why: str) -> None:
+def test_what_makes_no_prompts(tmp_path, table, templates, why):
     path = tmp_path / "bad.csv"
     path.write_text(table)
     with pytest.raises((ManifestError, UsageError)) as problem:
@@ -129,14 +123,14 @@ def test_what_makes_no_prompts(tmp_path: Path, table: str, templates: list[str],
     assert "\n" not in str(problem.value)
 
 
-def touch(folder: Path, *names: str) -> Path:
+def touch(folder, *names):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     return folder
 
 
-def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
+def test_a_folder_of_images(tmp_path, obygaze):
     names = ["a.png", "a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
     folder = touch(
         tmp_path / "photos", *(f"yes/{name}" for name in names[1:]), "no/a.png", "top.png"
@@ -150,7 +144,7 @@ def test_a_folder_of_images(tmp_path: Path, obygaze: Run) -> None:
     assert manifest["yes-a"].media == "a.JPG"
 
 
-def test_pictures_beside_videos_are_not_clips(tmp_path: Path) -> None:
+def test_pictures_beside_videos_are_not_clips(tmp_path):
     folder = touch(tmp_path / "films", "1996/a.mp4", "1996/poster.jpg")
     assert Manifest.from_folder(folder).ids == ["1996-a"]
     images = Manifest.from_folder(folder, kind="image")
@@ -163,7 +157,7 @@ def test_pictures_beside_videos_are_not_clips(tmp_path: Path) -> None:
         Manifest.from_folder(touch(tmp_path / "twice", "a.png", "a.jpg"))
 
 
-def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
+def test_a_table_of_images_and_texts(tmp_path, obygaze):
     path = tmp_path / "mixed.csv"
     path.write_text("id,kind,media,text,group\none,image,one.png,,x\ntwo,text,,a photo,y\n")
     assert obygaze("manifests", "import", "csv", path, "-o", tmp_path / "m").exit_code == 0
@@ -179,13 +173,7 @@ def test_a_table_of_images_and_texts(tmp_path: Path, obygaze: Run) -> None:
         ("emotion", [("angry", "no emotion"), ("happy", "no emotion")]),
     ],
 )
-def test_a_battery_is_its_own_prompts(
-    battery: str,
-    pairs: list[tuple[str, str]],
-    tmp_path: Path,
-    obygaze: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_battery_is_its_own_prompts(battery, pairs, tmp_path, obygaze, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(battery).mkdir()  # such as the manifest of another day
     result = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
@@ -202,7 +190,7 @@ def test_a_battery_is_its_own_prompts(
     assert expected[battery] in every
 
 
-def test_a_battery_of_ids_has_no_prompts(tmp_path: Path) -> None:
+def test_a_battery_of_ids_has_no_prompts(tmp_path):
     path = tmp_path / "own.json"
     path.write_text('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}')
     with pytest.raises(ManifestError, match="has no sets of stimuli"):
@@ -216,7 +204,7 @@ def test_a_battery_of_ids_has_no_prompts(tmp_path: Path) -> None:
         Manifest.from_prompts(path)
 
 
-def test_a_text_alone_is_one_stimulus(tmp_path: Path) -> None:
+def test_a_text_alone_is_one_stimulus(tmp_path):
     sets = {"x": {"stimulus": "nude"}, "y": {"stimulus": ["dressed", "clothed"]}}
     path = tmp_path / "own.json"
     path.write_text(json.dumps({"sets": sets, "templates": ["{}", "a {}"]}))

@@ -1,10 +1,7 @@
 """The authors' splits: their runs id by id, and what leaks between them."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.manifests.splits import released_runs
 
 
-def test_all_sixteen_runs_come_out_id_by_id(obygaze12: Manifest, authors: Path) -> None:
+def test_all_sixteen_runs_come_out_id_by_id(obygaze12, authors):
     golden = json.loads((authors / "obygaze12" / "released_runs.json").read_text())
     assert sum(map(len, golden["runs"].values())) == 16
     for name, runs in golden["runs"].items():
@@ -28,7 +25,7 @@ def test_all_sixteen_runs_come_out_id_by_id(obygaze12: Manifest, authors: Path) 
         assert sorted(with_media & set(obygaze12.split(name).fold(9))) == sorted(ids)
 
 
-def test_no_fold_zero_and_few_positives_train(obygaze12: Manifest) -> None:
+def test_no_fold_zero_and_few_positives_train(obygaze12):
     for name in ("02_EN_S", "02_HN_S"):
         split = obygaze12.split(name)
         for run in obygaze12.runs(name).runs:
@@ -45,28 +42,26 @@ def test_no_fold_zero_and_few_positives_train(obygaze12: Manifest) -> None:
         ("02_EN_S", "02_EN_S", 75, 0, (0, 31)),
     ],
 )
-def test_pools_that_leak(
-    obygaze12: Manifest, train: str, test: str, tested: int, leaked: int, sure: tuple[int, int]
-) -> None:
+def test_pools_that_leak(obygaze12, train, test, tested, leaked, sure):
     pool = audit(obygaze12, train=[train], test=[test])[0]
     assert (len(pool.tested), len(pool.ids), pool.by_class["S"]) == (tested, leaked, sure)
 
 
 @pytest.mark.parametrize(("train", "least", "most"), [("02_HN_S", 13, 17), ("02_EN_S", 17, 24)])
-def test_runs_that_leak(obygaze12: Manifest, train: str, least: int, most: int) -> None:
+def test_runs_that_leak(obygaze12, train, least, most):
     _, *runs = audit(obygaze12, train=[train], test=["02_ENHN_S"])
     sure = [run.by_class["S"][0] for run in runs]
     assert (len(sure), min(sure), max(sure)) == (8, least, most)
 
 
-def test_a_column_for_all_clips_never_leaks(obygaze12: Manifest) -> None:
+def test_a_column_for_all_clips_never_leaks(obygaze12):
     from obygaze_features.manifests.splits import stratified
 
     manifest = obygaze12.with_parts(splits=[stratified(obygaze12, name="ours")])
     assert [leak.ids for leak in audit(manifest, train=["ours"], test=["ours"])] == [[]]
 
 
-def test_split_sizes_and_leave_film_out_classes(obygaze12: Manifest) -> None:
+def test_split_sizes_and_leave_film_out_classes(obygaze12):
     sizes = {name: len(obygaze12.split(name)) for name in obygaze12.split_names}
     assert sizes == {
         "02_EN_S": 744, "02_HN_S": 612, "02_ENHN_S": 1048, "02_EN_HN_S": 1048,
@@ -78,7 +73,7 @@ def test_split_sizes_and_leave_film_out_classes(obygaze12: Manifest) -> None:
     assert [by_film[fold] for fold in range(12)] == sorted(set(obygaze12.items.films))
 
 
-def test_audit_counts_as_a_person_would(manifest: Path) -> None:
+def test_audit_counts_as_a_person_would(manifest):
     """Six clips, two splits and one run, counted by hand."""
     loaded = Manifest.load(manifest)
     a, b, c, d, e, f = loaded.ids
@@ -95,7 +90,7 @@ def test_audit_counts_as_a_person_would(manifest: Path) -> None:
     assert run.by_class == {"EN": (0, 1), "S": (1, 2)}
 
 
-def test_a_run_is_rebuilt_on_a_small_split() -> None:
+def test_a_run_is_rebuilt_on_a_small_split():
     """Equal classes of ten a fold: seven slots' worth of folds, by hand for run 0."""
     ids = [f"{name}{fold}{n}" for name in "ps" for fold in range(10) for n in range(10)]
     split = Split("x", ids, [int(i[1]) for i in ids], [i[0] for i in ids])
@@ -107,7 +102,7 @@ def test_a_run_is_rebuilt_on_a_small_split() -> None:
     assert "p20" not in without.train
 
 
-def test_commands_say_what_they_did(obygaze, authors: Path, tmp_path: Path) -> None:
+def test_commands_say_what_they_did(obygaze, authors, tmp_path):
     data, folder = authors / "obygaze12", tmp_path / "m"
     assert not obygaze(
         "manifests", "import", "obygaze12", data / "ObyGaze12_thresh_02.csv", "-o", folder

@@ -1,7 +1,5 @@
 """What is saved comes back; the digest says which rows are the same rows."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from dataclasses import replace
@@ -24,7 +22,7 @@ SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(3, 10**9)).map
 
 
 @st.composite
-def items(draw: st.DrawFn) -> list[Item]:
+def items(draw):
     ids = draw(st.lists(IDS, unique_by=str.lower, min_size=1, max_size=12))
     result = []
     for identifier in ids:
@@ -38,7 +36,7 @@ def items(draw: st.DrawFn) -> list[Item]:
 
 @given(items(), st.data())
 @settings(deadline=None, max_examples=60)
-def test_round_trip(found: list[Item], data: st.DataObject) -> None:
+def test_round_trip(found, data):
     scheme = obygaze_scheme()
     ids = [item.id for item in found]
     labelled = data.draw(st.lists(st.sampled_from(ids), unique=True))
@@ -68,13 +66,13 @@ def test_round_trip(found: list[Item], data: st.DataObject) -> None:
 CLIPS = [Item("a-001", film="a", media="one.mp4"), Item("a-002", film="a", start=1.5, end=2.25)]
 
 
-def test_the_digest_as_the_specification_has_it() -> None:
+def test_the_digest_as_the_specification_has_it():
     """Computed by hand from manifests/README.md."""
     text = "obygaze-items-1\na-001\na-002\0clip\nclip\0one\n\0\n1500000\0\n2250000\0"
     assert Items.of(CLIPS).digest == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_digest_of_texts_is_over_their_words() -> None:
+def test_the_digest_of_texts_is_over_their_words():
     text = Item("t", kind="text", text="a person")
     word = hashlib.sha256(b"a person").hexdigest()
     expected = hashlib.sha256(f"obygaze-items-1\nt\0text\0{word}\0\0\0".encode()).hexdigest()
@@ -92,12 +90,12 @@ def test_the_digest_of_texts_is_over_their_words() -> None:
         ({"start": 0.0, "end": 1.0}, False),
     ],
 )
-def test_what_the_digest_sees(change: dict[str, object], same: bool) -> None:
+def test_what_the_digest_sees(change, same):
     changed = [replace(CLIPS[0], **change), CLIPS[1]]
     assert (Items.of(changed).digest == Items.of(CLIPS).digest) is same
 
 
-def test_order_matters_and_labels_do_not(manifest: Path) -> None:
+def test_order_matters_and_labels_do_not(manifest):
     loaded = Manifest.load(manifest)
     turned = loaded.items.take(range(len(loaded) - 1, -1, -1))
     assert turned.digest != loaded.digest
@@ -105,13 +103,13 @@ def test_order_matters_and_labels_do_not(manifest: Path) -> None:
     assert Manifest.load(manifest).digest == loaded.digest
 
 
-def test_sorted_and_unsorted_ids_are_checked_alike() -> None:
+def test_sorted_and_unsorted_ids_are_checked_alike():
     for ids in (["a", "b", "b"], ["b", "a", "b"], ["b", "A", "a"]):
         with pytest.raises(ManifestError, match=r"duplicate id|by case only"):
             Items.of([Item(identifier) for identifier in ids])
 
 
-def test_a_crash_leaves_the_old_manifest(manifest: Path) -> None:
+def test_a_crash_leaves_the_old_manifest(manifest):
     """Saving over a manifest that fails half way changes nothing and leaves nothing behind."""
     loaded = Manifest.load(manifest)
     before = {path: path.read_bytes() for path in manifest.rglob("*.*")}

@@ -1,14 +1,9 @@
 """Splits: every clip in one fold, levels spread evenly, the same again from the same seed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +14,7 @@ from obygaze_features.manifests.splits import first_overlap, leave_film_out, ove
 ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 
-def labelled(levels: list[str], items: Items = ITEMS) -> Manifest:
+def labelled(levels, items=ITEMS):
     labels = LabelSet("l", items.ids[: len(levels)], levels, [()] * len(levels))
     return Manifest("m", items).with_parts(labels=[labels])
 
@@ -29,7 +24,7 @@ def labelled(levels: list[str], items: Items = ITEMS) -> Manifest:
     st.integers(2, 10),
     st.integers(0, 99),
 )
-def test_stratified(levels: list[str], folds: int, seed: int) -> None:
+def test_stratified(levels, folds, seed):
     manifest = labelled(levels)
     result = manifest.labels()
     split = stratified(manifest, folds=folds, seed=seed)
@@ -45,12 +40,12 @@ def test_stratified(levels: list[str], folds: int, seed: int) -> None:
     assert stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
 
-def test_another_seed_gives_another_split() -> None:
+def test_another_seed_gives_another_split():
     manifest = labelled(["S"] * 50 + ["EN"] * 50)
     assert stratified(manifest, seed=1).folds != stratified(manifest, seed=2).folds
 
 
-def test_split_of_a_seed_never_changes() -> None:
+def test_split_of_a_seed_never_changes():
     """A split is named in papers by its seed; a new release of anything must not redeal it."""
     split = stratified(labelled(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
@@ -60,19 +55,19 @@ def test_split_of_a_seed_never_changes() -> None:
 
 
 @pytest.mark.parametrize("folds", [1, 13])
-def test_folds_that_cannot_be(folds: int) -> None:
+def test_folds_that_cannot_be(folds):
     with pytest.raises(UsageError, match="fold"):
         stratified(labelled(["S"] * 12), folds=folds)
 
 
-def test_leave_film_out(manifest: Path) -> None:
+def test_leave_film_out(manifest):
     loaded = Manifest.load(manifest)
     split = leave_film_out(loaded)
     assert split.folds == [0, 0, 0, 0, 0, 1]
     assert split.about["films"] == ["tt0108160", "tt0110912"]
 
 
-def test_overlapping_spans_are_not_split() -> None:
+def test_overlapping_spans_are_not_split():
     """Two annotators of one film: their spans show the same seconds."""
     spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
     apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
@@ -86,7 +81,7 @@ SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 
 
 @given(st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11))
-def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]], cut: int) -> None:
+def test_overlaps_in_time_against_brute_force(spans, cut):
     items = Items.of(
         [
             Item(f"i{row}", media=film, start=start, end=start + length)
@@ -95,7 +90,7 @@ def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]],
     )
     tested, trained = items.ids[:cut], items.ids[cut:]
 
-    def overlap(a: int, b: int) -> bool:
+    def overlap(a, b):
         (film, start, length), (second, begin, duration) = spans[a], spans[b]
         return film == second and start < begin + duration and begin < start + length
 
@@ -108,7 +103,7 @@ def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]],
     assert result is None or overlap(int(result[0][1:]), int(result[1][1:]))
 
 
-def test_command(manifest: Path, obygaze: Callable[..., Result]) -> None:
+def test_command(manifest, obygaze):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output
     split = Manifest.load(manifest).split("leak-free")

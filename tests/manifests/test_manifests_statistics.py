@@ -1,21 +1,14 @@
 """The figures of a label set, against a count by pandas; and the picture of them."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from obygaze_features.manifests import Manifest
 
-Run = Callable[..., Result]
 
-
-def test_against_pandas(manifest: Path, obygaze: Run) -> None:
+def test_against_pandas(manifest, obygaze):
     pandas = pytest.importorskip("pandas")
     result = json.loads(obygaze("manifests", "stats", manifest, "--labels", "raw", "--json").stdout)
     table = pandas.read_csv(manifest / "labels" / "raw.csv", keep_default_na=False)
@@ -35,7 +28,7 @@ def test_against_pandas(manifest: Path, obygaze: Run) -> None:
 
 @pytest.mark.parametrize("by_film", [False, True])
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_figure(manifest: Path, tmp_path: Path, obygaze: Run, suffix: str, by_film: bool) -> None:
+def test_figure(manifest, tmp_path, obygaze, suffix, by_film):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "figures" / f"levels.{suffix}"
     arguments = ["--by-film"] if by_film else []
@@ -52,9 +45,7 @@ def test_figure(manifest: Path, tmp_path: Path, obygaze: Run, suffix: str, by_fi
         assert ("Sleepless in Seattle (1993)" in text) is by_film
 
 
-def test_rates_in_the_figure_are_those_of_a_count(
-    manifest: Path, tmp_path: Path, obygaze: Run
-) -> None:
+def test_rates_in_the_figure_are_those_of_a_count(manifest, tmp_path, obygaze):
     obygaze("manifests", "stats", manifest, "-o", tmp_path / "f.svg")
     tips = re.findall(
         r"<title>([^<]+): ([0-9.]+)% of Sure</title>", (tmp_path / "f.svg").read_text()
@@ -67,12 +58,12 @@ def test_rates_in_the_figure_are_those_of_a_count(
         assert float(rate) == pytest.approx(100 * share, abs=0.05)
 
 
-def test_films_have_their_titles(manifest: Path, obygaze: Run) -> None:
+def test_films_have_their_titles(manifest, obygaze):
     output = obygaze("manifests", "stats", manifest, "--by-film").output
     assert "tt0108160  Sleepless in Seattle (1993)" in output
 
 
-def test_show(manifest: Path, obygaze: Run) -> None:
+def test_show(manifest, obygaze):
     output = obygaze("manifests", "show", manifest).output
     assert "6 (clip)" in output
     assert "paper (default), raw, released" in output
@@ -82,7 +73,7 @@ def test_show(manifest: Path, obygaze: Run) -> None:
     assert obygaze("manifests", "show", manifest, "nobody").exit_code == 1
 
 
-def test_an_empty_label_set(manifest: Path, obygaze: Run) -> None:
+def test_an_empty_label_set(manifest, obygaze):
     """A level that nothing has is a rate of zero, not a division by it."""
     (manifest / "labels" / "none.csv").write_text("id,level\n")
     result = obygaze("manifests", "stats", manifest, "--labels", "none")
@@ -90,7 +81,7 @@ def test_an_empty_label_set(manifest: Path, obygaze: Run) -> None:
     assert "0 clips of 0 films" in result.output
 
 
-def test_select(manifest: Path) -> None:
+def test_select(manifest):
     loaded = Manifest.load(manifest)
     assert loaded.select(films=["tt0110912"]).ids == ["tt0110912-001"]
     assert loaded.select(levels=["Sure"]).ids == ["tt0108160-004", "tt0110912-001"]
