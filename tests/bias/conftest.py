@@ -1,8 +1,8 @@
-"""What is embedded is made once."""
+"""Embeddings that are made once."""
 
 import pytest
 
-from tests.bias.embeddings import make_images, make_prompts
+from tests.kit.embeddings import make_images, make_prompts
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import pytest
 
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, read_battery, select
-from tests.bias.embeddings import STIMULI
+from tests.kit.embeddings import STIMULI
+from tests.kit.files import write
 
 #: As the paper's tables have them, d and whether p < .05.
 ANGRY_HIGH = {
@@ -64,67 +65,15 @@ def test_thirty_prompts_a_side():
         )
 
 
-def write(tmp_path, **content):
-    path = tmp_path / "mine.json"
-    whole = {"format": "obygaze-battery", "format_version": 1, **content}
-    path.write_text(json.dumps(whole))
-    return path
-
-
-WEAT = {"name": "flowers", "x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
-
-
-def test_a_battery_of_others(tmp_path):
-    path = write(tmp_path, sets={"flowers": ["rose", "lily"]}, tests=[WEAT])
-    battery = read_battery(path)
+def test_batteries_of_others(tmp_path):
+    groups = {"x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
+    content = {
+        "format": "obygaze-battery", "format_version": 1, "sets": {"flowers": ["rose", "lily"]},
+        "tests": [{"name": "flowers", **groups}],
+    }  # fmt: skip
+    battery = read_battery(write(tmp_path / "mine.json", json.dumps(content)))
     test = AssociationTest("flowers", ("rose", "lily"), ("love",), ("hatred",), ("ant", "wasp"))
     assert (battery.name, battery.tests) == ("mine", (test,))
-
-
-X = {**WEAT, "x": ["a"]}
-
-
-@pytest.mark.parametrize(
-    ("content", "facts"),
-    [
-        ({"tests": []}, ["tests"]),
-        ({}, ["tests"]),
-        ({"tests": [WEAT]}, ["flowers", "x: unknown set 'flowers'"]),
-        ({"tests": [WEAT], "sets": {"flower": ["a"]}}, ["did you mean flower?"]),
-        ({"tests": [X] * 2}, ["'flowers'", "two tests"]),
-        ({"tests": [{"name": "t", "x": ["a"], "y": ["b"], "b": ["c"]}]}, ["'t'", "`a`"]),
-        ({"tests": [{**WEAT, "x": [1]}]}, ["'flowers'", "`$.x[0]`", "`int`"]),
-        ({"tests": [{**WEAT, "z": []}]}, ["'flowers'", "unknown key 'z'"]),
-        ({"tests": [{**X, "publishd": {}}]}, ["'flowers'", "did you mean published?"]),
-        ({"tests": [{**WEAT, "x": {"film": 3}}]}, ["'flowers'", "`$.x[...]`", "`int`"]),
-        ({"tests": [{**WEAT, "x": 3}]}, ["'flowers'", "`$.x`", "`int`"]),
-        ({"tests": [{**X, "published": {"CLIP": 1.0}}]}, ["'flowers'", "`$.published[...]`"]),
-        (
-            {"tests": [{**X, "published": {"C": {"d": 1, "significant": True}}}]},
-            ["'flowers'", "C", "models"],
-        ),
-        ({"tests": [{**WEAT, "x": {}}]}, ["'flowers'", "x is empty"]),
-        ({"tests": [{**WEAT, "name": ""}]}, ["`$.name`"]),
-        ({"format": "csv"}, ["obygaze-battery"]),
-        ({"format_version": 2}, ["version 2"]),
-        ({"test": []}, ["unknown key 'test'; did you mean tests"]),
-    ],
-)
-def test_broken_batteries_are_one_line(tmp_path, content, facts):
-    path = write(tmp_path, **content)
-    with pytest.raises(BiasError) as raised:
-        read_battery(path)
-    assert str(raised.value).startswith(f"{path}")
-    assert all(fact in str(raised.value) for fact in facts), raised.value
-    assert "\n" not in str(raised.value)
-
-
-def test_a_battery_that_is_nowhere(tmp_path):
-    with pytest.raises(BiasError, match="unknown battery 'emotoin'; did you mean emotion"):
-        read_battery("emotoin")
-    (tmp_path / "cut.json").write_text('{"format": ')
-    with pytest.raises(BiasError, match=r"cut\.json is not valid JSON"):
-        read_battery(tmp_path / "cut.json")
 
 
 TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}

@@ -11,8 +11,8 @@ from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
-from tests.bias.embeddings import CLIP, STIMULI, WEIGHTS
 from tests.figures.drawn import texts, tips
+from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS
 from tests.world import write_store
 
 
@@ -211,52 +211,6 @@ def test_a_pooled_array(obygaze, images, tmp_path):
 W, M = "science-woman-", "science-man-"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "facts"),
-    [
-        ([], 2, ["battery", "--sets"]),
-        (["emotion", "--sets", "x=a"], 2, ["not both"]),
-        (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
-        (["emotion", "--published", "CLIP"], 2, ["unknown published model 'CLIP'"]),
-        ([*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"], 2, ["leave out --published"]),
-        (["emotion", "-o", "eat.txt"], 2, ["eat.txt", ".csv, .json, .svg"]),
-        (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
-        (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),
-        (sets(x="a", z="b"), 2, ["z=b", "x=SET, y=SET, a=SET and b=SET"]),
-        (sets(x="a,film:b", y="b", a="c", b="d"), 2, ["a,film:b", "COLUMN:VALUE|VALUE"]),
-        (sets(x="@no.txt", y="b", a="c", b="d"), 2, ["no.txt", "No such file"]),
-        (sets(x="", y=M + "0", a=W + "2", b=W + "3"), 1, ["given sets", "X is empty"]),
-        (sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"), 1, ["X and Y", "'science-woman-0'"]),
-        (sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"), 1, ["X and A", "'science-woman-0'"]),
-        (
-            sets(x=f"{W}0,{W}0", y=W + "1", a=M + "0", b=M + "1"),
-            1,
-            ["X", "'science-woman-0' twice"],
-        ),
-        (
-            sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1"),
-            1,
-            ["1 of the 2 items of X", "{store}", "'science-woman-9'", "--skip-missing"],
-        ),
-        ([*sets(x=W + "0", y=W + "1", a=M + "0", b=M + "1"), "--array", "natve"], 1, ["did you"]),
-    ],
-)
-def test_mistakes_are_one_line(obygaze, images, arguments, code, facts):
-    result = obygaze("bias", "eat", "--store", images.store, *arguments)
-    assert result.exit_code == code
-    for fact in facts:
-        assert fact.replace("{store}", str(images.store)) in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert "Error: " in result.stderr
-
-
-def test_sets_of_one_place_that_is_named_twice_overlap_too(obygaze, images):
-    options = sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1")
-    result = obygaze("bias", "eat", "--store", images.store, "--texts", images.store, *options)
-    assert result.exit_code == 1
-    assert "given sets: the sets X and A overlap: 'science-woman-0'" in result.stderr
-
-
 def test_missing_items_are_done_without_when_asked(obygaze, images):
     options = sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1")
     result = obygaze("bias", "eat", "--store", images.store, *options, "--skip-missing", "--json")
@@ -283,21 +237,3 @@ def test_embeddings_of_two_models_are_refused(obygaze, images, prompts, tmp_path
     )
     assert result.exit_code == 1
     assert "X have 8 numbers, those of A 5" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("c", "line"),
-    [("0,0", "'c', of A, has length zero"), ("nan,1", "'c', of A, is not all finite numbers")],
-)
-def test_an_embedding_that_points_nowhere_is_named(obygaze, tmp_path, c, line):
-    (tmp_path / "flat.csv").write_text(f"id,0,1\na,1,0\nb,0,1\nc,{c}\nd,1,1\n")
-    result = obygaze(
-        "bias", "eat", "--store", tmp_path / "flat.csv", *sets(x="a", y="b", a="c", b="d")
-    )
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: given sets: the embedding of {line}\n"
-
-
-def test_a_battery_and_sets_are_not_both_meant(obygaze, images):
-    outcome = obygaze("bias", "eat", "emotion", "--store", images.store, "--sets", "x=a")
-    assert (outcome.exit_code, "not both" in outcome.stderr) == (2, True)

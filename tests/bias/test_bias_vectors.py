@@ -48,37 +48,6 @@ def test_what_pandas_writes(tmp_path):
     np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "line"),
-    [
-        ("a.vec", "rose 1 2\nlily 1\n", "a.vec, line 2: 1 number where 'rose' has 2"),
-        ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
-        ("a.vec", "rose 1 x\n", "a.vec, line 1: 'x' of 'rose' is not a number"),
-        ("a.vec", "", "a.vec is empty; each line is a name and its numbers"),
-        ("a.vec", "\n\n", "a.vec is empty"),
-        ("a.vec", b"rose \xff\n", "a.vec is not UTF-8"),
-        ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; name the first column id"),
-        ("a.csv", "id,0\nrose,1\nlily,1,2\n", "a.csv, line 3: 2 numbers where 'rose' has 1"),
-        ("a.csv", 'id,0\n"rose,1\n', "a.csv, line 2: unexpected end of data"),
-        ("a.csv", "", "a.csv, line 1: no header"),
-        ("b.csv", None, "b.csv cannot be read: No such file or directory"),
-    ],
-)
-def test_broken_files_are_one_line(tmp_path, name, content, line):
-    if content is not None:
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(BiasError, match=line) as raised:
-        open_vectors(tmp_path / name).read(["rose", "lily"])
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["words.txt", "words.tsv"])
-def test_a_file_whose_name_does_not_say_what_it_is(tmp_path, name):
-    (tmp_path / name).write_text(VEC)
-    with pytest.raises(BiasError, match=rf"{name}: embeddings are read from NAME.vec .* rename it"):
-        open_vectors(tmp_path / name)
-
-
 def test_a_store_with_its_items_and_a_pooled_array(images):
     native = open_vectors(images.store)
     ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])

@@ -9,8 +9,10 @@ import pytest
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import download_pinned
+from tests.kit.files import refused
 
 CONTENT = b"id;label\n" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -41,50 +43,42 @@ def address():
 
 
 def test_the_pinned_file(address, tmp_path):
-    path = tmp_path / "file.csv"
-    download_pinned(f"{address}/file.csv", path, sha256=hashlib.sha256(CONTENT).hexdigest())
-    assert path.read_bytes() == CONTENT
+    download_pinned(f"{address}/file.csv", tmp_path / "file.csv", sha256=SHA256)
+    assert (tmp_path / "file.csv").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("name", ["file.csv", "cut.csv", "missing.csv"])
-def test_any_other_is_refused(address, tmp_path, name):
-    right = hashlib.sha256(CONTENT).hexdigest()
-    sha256 = "0" * 64 if name == "file.csv" else right
-    with pytest.raises(ManifestError) as caught:
-        download_pinned(f"{address}/{name}", tmp_path / name, sha256=sha256)
-    assert ("is not the file that obygaze knows" in str(caught.value)) == (name != "missing.csv")
+@pytest.mark.parametrize(
+    ("url", "sha256", "fact"),
+    [
+        ("{}/file.csv", "0" * 64, "is not the file that obygaze knows"),
+        ("{}/cut.csv", SHA256, "is not the file that obygaze knows"),
+        ("{}/missing.csv", SHA256, "Not Found"),
+        ("file:///etc/passwd", SHA256, "is not an http address"),
+        ("ftp://127.0.0.1/x", SHA256, "is not an http address"),
+        ("nonsense", SHA256, "is not an http address"),
+        ("http://127.0.0.1:1/x", SHA256, "give its path as SOURCE"),
+    ],
+)
+def test_any_other_file_is_refused(address, tmp_path, url, sha256, fact):
+    with pytest.raises(ManifestError, match=fact):
+        download_pinned(url.format(address), tmp_path / "x", sha256=sha256)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "nonsense"])
-def test_only_http(url, tmp_path):
-    with pytest.raises(ManifestError, match="is not an http address"):
-        download_pinned(url, tmp_path / "x", sha256="0" * 64)
-
-
-def test_nobody_answers(tmp_path):
-    with pytest.raises(ManifestError, match="give its path as SOURCE"):
-        download_pinned("http://127.0.0.1:1/x", tmp_path / "x", sha256="0" * 64)
-
-
-def test_command_refuses_another_file(address, tmp_path, obygaze):
-    arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
-    result = obygaze(*arguments, "--url", f"{address}/file.csv")
-    assert result.exit_code == 1
-    assert reference_json("sources.json")["obygaze12"]["sha256"] in result.stderr
+def test_the_command_takes_the_pinned_file_alone(
+    address, tmp_path, monkeypatch, obygaze, small_authors
+):
+    importer = ("manifests", "import", "obygaze12")
+    command = (*importer, "--download", "-o", tmp_path / "m", "--url", f"{address}/file.csv")
+    sha256 = reference_json("sources.json")["obygaze12"]["sha256"]
+    refused(obygaze(*command), sha256)
     assert not list(tmp_path.iterdir())
-
-
-def test_command_takes_the_right_file(address, authors, tmp_path, monkeypatch, obygaze):
-    content = (authors / "obygaze12" / "ObyGaze12_thresh_02.csv").read_bytes()
+    content = (small_authors / "obygaze12/ObyGaze12_thresh_02.csv").read_bytes()
     monkeypatch.setitem(globals(), "CONTENT", content)
-    arguments = ("manifests", "import", "obygaze12", "--download", "-o", tmp_path / "m")
-    result = obygaze(*arguments, "--url", f"{address}/file.csv")
-    assert result.exit_code == 0, result.output
-    assert "1,914 clips of 12 films" in result.output
-
-
-def test_source_or_download(obygaze, tmp_path):
-    assert obygaze("manifests", "import", "obygaze12").exit_code == 2
-    pair = obygaze("manifests", "import", "obygaze12", tmp_path / "x.csv", "--download")
-    assert (pair.exit_code, pair.stderr.count("\n")) == (2, 1)
+    monkeypatch.setitem(
+        reference_json("sources.json")["obygaze12"], "sha256", hashlib.sha256(content).hexdigest()
+    )
+    result = obygaze(*command)
+    assert "192 clips of 12 films" in result.output, result.output
+    assert obygaze(*importer).exit_code == 2
+    refused(obygaze(*importer, tmp_path / "x.csv", "--download"), code=2)

@@ -5,47 +5,32 @@ from pathlib import Path
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UsageError
-from obygaze_features.manifests import LabelSet
-from tests.manifests.sources import write_source
+from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
+from obygaze_features.manifests import Item, Items, LabelSet
+from tests.kit.files import touch, write
 
-ROWS = "id,film,video,level,concepts\n" + "".join(
-    f"c{n},f{n // 4},f{n // 4}/c{n}.mp4,{level},{'Body' if level == 'S' else ''}\n"
+ROWS = [
+    f"c{n},f{n // 4},f{n // 4}/c{n}.mp4,{level},{'Body' if level == 'S' else ''}"
     for n, level in enumerate(["EN", "EN", "HN", "S"] * 2)
-)
-
-
-@pytest.fixture(params=[str, Path], ids=["str", "Path"])
-def kind(request):
-    return request.param
+]
 
 
 @pytest.fixture
 def table(tmp_path):
-    path = tmp_path / "clips.csv"
-    path.write_text(ROWS)
-    return path
+    return write(tmp_path / "clips.csv", "id,film,video,level,concepts", *ROWS)
 
 
+@pytest.mark.parametrize("kind", [str, Path])
 def test_from_a_table_to_a_split(table, tmp_path, kind):
     manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
     manifest.add_split(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
     loaded = of.Manifest.load(kind(tmp_path / "m"))
-    assert loaded.digest == manifest.digest
+    assert (loaded.digest, loaded.check()) == (manifest.digest, [])
     assert loaded.split("leak-free").sizes == [4, 4]
-    assert loaded.check() == []
-    assert loaded.select(levels=["S"]).ids == ["c3", "c7"]
-    (tmp_path / "films/f0").mkdir(parents=True)
-    (tmp_path / "films/f0/c0.mkv").touch()
-    located = loaded.locate(kind(tmp_path / "films"))
+    located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
     assert repr(located) == "Located(1 found, 7 missing, 0 ambiguous)"
-
-
-def test_what_is_added_to_a_loaded_manifest_is_saved(table, tmp_path):
-    of.Manifest.from_csv(table).save(tmp_path / "m")
-    loaded = of.Manifest.load(tmp_path / "m")
     loaded.add_split(of.leave_film_out(loaded))
     assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
     with pytest.raises(OutputExists, match="leave-film-out"):
@@ -53,24 +38,16 @@ def test_what_is_added_to_a_loaded_manifest_is_saved(table, tmp_path):
     loaded.add_split(of.leave_film_out(loaded), overwrite=True)
 
 
-@pytest.mark.parametrize(
-    ("level", "concept", "message"),
-    [
+def test_parts_that_cannot_be_added(table):
+    manifest = of.Manifest.from_csv(table)
+    for level, concept, fact in [
         ("sure", "Body", r"'sure' is not a level of the scheme \(EN, HN, NS, S\)"),
         ("S", "Nonsense", "'Nonsense' is not a concept of the scheme"),
-    ],
-)
-def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, message):
-    manifest = of.Manifest.from_csv(table)
-    labels = LabelSet("mine", ["c0"], [level], [(concept,)])
-    with pytest.raises(ManifestError, match=message):
-        manifest.with_parts(labels=[labels])
-    with pytest.raises(ManifestError, match=message):
-        manifest.add_labels(labels)
-
-
-def test_part_of_the_same_name_is_not_replaced(table):
-    manifest = of.Manifest.from_csv(table)
+    ]:
+        labels = LabelSet("mine", ["c0"], [level], [(concept,)])
+        for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add_labels):
+            with pytest.raises(ManifestError, match=fact):
+                add(labels)
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
         manifest.add_split(of.stratified(manifest, folds=2, seed=1))
@@ -78,14 +55,53 @@ def test_part_of_the_same_name_is_not_replaced(table):
         manifest.check()
 
 
-def test_every_importer_is_a_constructor(tmp_path, kind):
-    source = write_source(tmp_path / "annotations.csv")
+@pytest.mark.parametrize("kind", [str, Path])
+def test_every_importer_is_a_constructor(tmp_path, source, kind):
     assert of.Manifest.from_obygaze12(kind(source), rule="raw").default_labels == "raw"
-    (tmp_path / "films/Juno").mkdir(parents=True)
-    (tmp_path / "films/Juno/a.mp4").touch()
-    assert of.Manifest.from_folder(kind(tmp_path / "films")).ids == ["Juno-a"]
-    (tmp_path / "words.csv").write_text("stimulus\nengineer\n")
-    prompts = of.Manifest.from_prompts(kind(tmp_path / "words.csv"), ["a {}"])
+    films = touch(tmp_path / "films", "Juno/a.mp4")
+    assert of.Manifest.from_folder(kind(films)).ids == ["Juno-a"]
+    words = write(tmp_path / "words.csv", "stimulus", "engineer")
+    prompts = of.Manifest.from_prompts(kind(words), ["a {}"])
     assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
-    (tmp_path / "MEDIAEVALviolence.txt").write_text("name\tviolenceClass\nACCEDE1.mp4\t1\n")
+    write(tmp_path / "MEDIAEVALviolence.txt", "name\tviolenceClass", "ACCEDE1.mp4\t1")
     assert of.Manifest.from_mediaeval(kind(tmp_path)).labels().levels == ["violent"]
+
+
+def test_manifests_are_one_line_in_a_notebook(released):
+    counts = released.labels()
+    assert repr(released).startswith("Manifest('obygaze12', 192 clips of 12 films, 3 label sets, ")
+    assert repr(counts).startswith(f"LabelSet('paper', 192 items: EN {counts.levels.count('EN')}, ")
+    split = released.split("02_EN_S")
+    assert repr(split) == f"Split('02_EN_S', {len(split)} items in 10 folds)"
+    first = "tt0108160-001, tt0108160-002, tt0108160-003"
+    assert repr(released.items) == f"Items({first} and 189 more)"
+    assert len(repr(released.runs("02_EN_S"))) < 60
+    page = released._repr_html_()
+    assert f"S {counts.levels.count('S')}" in page
+    assert len(page) < 3000
+    evil = of.Manifest("<script>alert(1)</script>", Items.of([Item("a")]))
+    assert "<script>" not in evil._repr_html_()
+
+
+def test_items_are_selected(released, manifest):
+    small = of.Manifest.load(manifest)
+    assert small.select(levels=["Sure"]).ids == ["tt0108160-004", "tt0110912-001"]
+    assert small.select(levels=["S"], concepts=["Clothes"]).ids == ["tt0108160-004"]
+    spoken = small.select(concepts=["Speech"], labels="raw")
+    assert spoken.ids == ["tt0108160-002", "tt0108160-004"]
+    chosen = small.select(ids=["tt0110912-001", "tt0108160-003"])
+    assert chosen.ids == ["tt0108160-003", "tt0110912-001"]  # in the manifest's order
+    assert chosen.labels().level_of == {"tt0108160-003": "NS", "tt0110912-001": "S"}
+    assert chosen.digest != small.digest
+    for key, value in {
+        "levels": "EN", "films": "tt0108160", "concepts": "Look", "ids": "tt0108160-003",
+    }.items():  # fmt: skip
+        assert released.select(**{key: value}).ids == released.select(**{key: [value]}).ids != []
+    for selection, error, fact in [
+        ({"films": "tt01"}, UsageError, "no item is of the film 'tt01'"),
+        ({"films": "TT0108160"}, UsageError, "'TT0108160'; did you mean tt0108160"),
+        ({"ids": "tt0108160-03"}, UnknownItem, "did you mean tt0108160-003"),
+        ({"ids": "tt01"}, UnknownItem, "no item 'tt01'"),
+    ]:
+        with pytest.raises(error, match=fact):
+            released.select(**selection)

@@ -1,90 +1,68 @@
-"""The authors' splits: their runs id by id, and what leaks between them."""
+"""The released splits: their runs id by id, and what leaks between them."""
 
-import csv
 import json
 
 import pytest
 
-from obygaze_features.manifests import Manifest, Run, RunSet, Split
+import obygaze_features as of
+from obygaze_features.manifests import Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.manifests.splits import released_runs
+from tests.kit.files import refused
 
 
-def test_all_sixteen_runs_come_out_id_by_id(obygaze12, authors):
-    golden = json.loads((authors / "obygaze12" / "released_runs.json").read_text())
-    assert sum(map(len, golden["runs"].values())) == 16
+def test_all_sixteen_runs_come_out_id_by_id(released, small_authors):
+    golden = json.loads((small_authors / "obygaze12/released_runs.json").read_text())
     for name, runs in golden["runs"].items():
-        result = {run.name: run for run in obygaze12.runs(name).runs}
-        assert result.keys() == runs.keys()
+        split = released.split(name)
+        result = {run.name: run for run in released.runs(name).runs}
+        assert result.keys() == runs.keys() == set("01234567")
         for run, ids in runs.items():
-            assert result[run].train == sorted(ids["train"])
-            assert result[run].validation == sorted(ids["val"])
-    with_media = {item.id for item in obygaze12 if item.media}
+            assert result[run].train == ids["train"]
+            assert result[run].validation == ids["val"]
+            assert {split.fold_of[i] for i in ids["train"]}.isdisjoint((0, 9, int(run)))
+    with_media = {item.id for item in released if item.media}
     for name, ids in golden["tests"].items():
-        assert sorted(with_media & set(obygaze12.split(name).fold(9))) == sorted(ids)
+        assert sorted(with_media & set(released.split(name).fold(9))) == ids
 
 
-def test_no_fold_zero_and_few_positives_train(obygaze12):
-    for name in ("02_EN_S", "02_HN_S"):
-        split = obygaze12.split(name)
-        for run in obygaze12.runs(name).runs:
-            assert all(split.fold_of[identifier] not in (0, 9) for identifier in run.train)
-            assert 151 <= sum(split.class_of[i] == "S" for i in run.train) <= 214
+@pytest.mark.parametrize("train", ["02_HN_S", "02_EN_S"])
+def test_leaks_are_those_of_a_plain_count(released, train):
+    pool, *runs = audit(released, train=[train], test=["02_ENHN_S"])
+    fold_of, tested = released.split(train).fold_of, released.split("02_ENHN_S").fold(9)
+    assert pool.tested == tested
+    assert pool.ids == [i for i in tested if fold_of.get(i, 9) != 9]
+    for run, actual in zip(released.runs(train).runs, runs, strict=True):
+        assert actual.ids == [i for i in tested if i in run.train]
+    [own] = [leak for leak in audit(released, train=[train], test=[train]) if leak.where == "pool"]
+    assert own.ids == []
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "tested", "leaked", "sure"),
-    [
-        ("02_HN_S", "02_ENHN_S", 105, 54, (26, 31)),
-        ("02_EN_S", "02_ENHN_S", 105, 67, (29, 31)),
-        ("02_HN_S", "02_EN_S", 75, 26, (26, 31)),
-        ("02_EN_S", "02_EN_S", 75, 0, (0, 31)),
-    ],
-)
-def test_pools_that_leak(obygaze12, train, test, tested, leaked, sure):
-    pool = audit(obygaze12, train=[train], test=[test])[0]
-    assert (len(pool.tested), len(pool.ids), pool.by_class["S"]) == (tested, leaked, sure)
-
-
-@pytest.mark.parametrize(("train", "least", "most"), [("02_HN_S", 13, 17), ("02_EN_S", 17, 24)])
-def test_runs_that_leak(obygaze12, train, least, most):
-    _, *runs = audit(obygaze12, train=[train], test=["02_ENHN_S"])
-    sure = [run.by_class["S"][0] for run in runs]
-    assert (len(sure), min(sure), max(sure)) == (8, least, most)
-
-
-def test_a_column_for_all_clips_never_leaks(obygaze12):
-    from obygaze_features.manifests.splits import stratified
-
-    manifest = obygaze12.with_parts(splits=[stratified(obygaze12, name="ours")])
+def test_a_column_for_all_clips_never_leaks(released):
+    manifest = released.with_parts(splits=[of.stratified(released, name="ours")])
     assert [leak.ids for leak in audit(manifest, train=["ours"], test=["ours"])] == [[]]
 
 
-def test_split_sizes_and_leave_film_out_classes(obygaze12):
-    sizes = {name: len(obygaze12.split(name)) for name in obygaze12.split_names}
-    assert sizes == {
-        "02_EN_S": 744, "02_HN_S": 612, "02_ENHN_S": 1048, "02_EN_HN_S": 1048,
-        "movieset_ENHN_S": 997, "movieset_HN_S": 589,
-    }  # fmt: skip
-    films = obygaze12.split("movieset_ENHN_S")
-    assert films.classes.count("S") == 302
+def test_splits_by_film_have_a_fold_a_film(released):
+    films = released.split("movieset_ENHN_S")
+    assert len(films) == sum(bool(released[i].media) for i in released.split("02_ENHN_S").ids)
     by_film = {films.fold_of[i]: i.split("-")[0] for i in films.ids}
-    assert [by_film[fold] for fold in range(12)] == sorted(set(obygaze12.items.films))
+    assert [by_film[fold] for fold in range(12)] == sorted(set(released.items.films))
+    classes = released.labels("released").level_of
+    assert all((name == "S") == (classes[i] == "S") for i, name in films.class_of.items())
 
 
 def test_audit_counts_as_a_person_would(manifest):
     """Six clips, two splits and one run, counted by hand."""
-    loaded = Manifest.load(manifest)
-    a, b, c, d, e, f = loaded.ids
+    a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])
-    runs = RunSet("left", [Run("0", train=[b, d], validation=[a])])
-    save_parts(manifest, [left, right, runs])
-    pool, run = audit(Manifest.load(manifest), train=["left"], test=["right"], test_fold=0)
+    save_parts(manifest, [left, right, RunSet("left", [Run("0", [b, d], [a])])])
+    pool, run = audit(of.Manifest.load(manifest), train=["left"], test=["right"], test_fold=0)
     assert (pool.where, pool.tested, pool.ids) == ("pool", [c], [])
     assert (run.where, run.ids) == ("run 0", [])
-    pool, run = audit(Manifest.load(manifest), train=["left"], test=["right"])
+    pool, run = audit(of.Manifest.load(manifest), train=["left"], test=["right"])
     assert pool.ids == []  # d is in the test fold of left, too
     assert run.ids == [d]  # but the run trained on it all the same
     assert run.by_class == {"EN": (0, 1), "S": (1, 2)}
@@ -102,21 +80,17 @@ def test_a_run_is_rebuilt_on_a_small_split():
     assert "p20" not in without.train
 
 
-def test_commands_say_what_they_did(obygaze, authors, tmp_path):
-    data, folder = authors / "obygaze12", tmp_path / "m"
-    assert not obygaze(
-        "manifests", "import", "obygaze12", data / "ObyGaze12_thresh_02.csv", "-o", folder
-    ).exit_code
-    result = obygaze("manifests", "import", "obygaze12-splits", data, "-o", folder)
-    assert "runs 02_EN_S: 8 runs, trained on 342 to 459 clips" in result.output
-    printed = obygaze("manifests", "audit", folder, "--train", "02_HN_S", "--test", "02_ENHN_S")
-    assert "54 of 105" in printed.output
-    assert "S 26/31" in printed.output
-    assert "S 13-17/31" in printed.output
-    again = obygaze("manifests", "import", "obygaze12-splits", data, "-o", folder)
-    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
-    stats = obygaze("manifests", "stats", folder).output
-    with (data / "ObyGaze12_thresh_02.csv").open(newline="") as file:
-        films = {row["movie"] for row in csv.DictReader(file, delimiter=";")} - {""}
-    assert f"1,914 clips of {len(films)} films" in stats
-    assert "EN     Easy Negative   1003  52.4%" in stats
+def test_commands_import_splits_and_name_leaks(obygaze, released, small_authors, tmp_path):
+    data, folder = small_authors / "obygaze12", tmp_path / "m"
+    table = data / "ObyGaze12_thresh_02.csv"
+    assert obygaze("manifests", "import", "obygaze12", table, "-o", folder).exit_code == 0
+    splits = ("manifests", "import", "obygaze12-splits", data, "-o", folder)
+    sizes = [len(run.train) for run in released.runs("02_EN_S").runs]
+    trained = f"runs 02_EN_S: 8 runs, trained on {min(sizes)} to {max(sizes)} clips"
+    assert trained in obygaze(*splits).output
+    pool, *_ = audit(released, train=["02_HN_S"], test=["02_ENHN_S"])
+    names = ("--train", "02_HN_S", "--test", "02_ENHN_S")
+    output = obygaze("manifests", "audit", folder, *names).output
+    assert f"{len(pool.ids)} of {len(pool.tested)}" in output
+    assert "S {}/{}".format(*pool.by_class["S"]) in output
+    refused(obygaze(*splits), "--overwrite")
