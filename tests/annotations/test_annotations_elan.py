@@ -23,8 +23,10 @@ from obygaze_features.common.elan_reader import MAX_BYTES, MAX_TIERS
 from obygaze_features.errors import AnnotationError
 from tests.kit.files import refused, write
 
+LEVELS = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
-def by_pympi(path):
+
+def test_pympis_file_is_read(tmp_path):
     """Two annotators' tiers and one of dialogue, as a library of others writes them."""
     eaf = Eaf()
     eaf.remove_tier("default")
@@ -37,24 +39,20 @@ def by_pympi(path):
     eaf.add_annotation("Bob", 0, 2000, "a kiss")
     eaf.add_annotation("Bob", 2000, 9000, "")
     eaf.add_annotation("Bob", 9000, 9500, "nothing")
-    for name, values in {
-        "level@Bob": ["S", "Easy Negative"],
-        "Bob-concepts": ["Look; Posture", ""],
-        "Bob notes": [None, "see above"],
-        "Bob colour": ["red", None],
-    }.items():
+    for name, first, second in [
+        ("level@Bob", "S", "Easy Negative"),
+        ("Bob-concepts", "Look; Posture", ""),
+        ("Bob notes", None, "see above"),
+        ("Bob colour", "red", None),
+    ]:
         eaf.add_tier(name, ling="below", parent="Bob")
-        for time, value in zip((500, 2500), values, strict=True):
+        for time, value in ((500, first), (2500, second)):
             if value is not None:
                 eaf.add_ref_annotation(name, "Bob", time, value)
     eaf.add_tier("dialogue")
     eaf.add_annotation("dialogue", 100, 900, "Hello: Look")
-    eaf.to_file(str(path))
-    return path
-
-
-def test_pympis_file_is_read(tmp_path):
-    result = of.Timelines.from_elan(by_pympi(tmp_path / "Juno 2007.eaf"))
+    eaf.to_file(str(tmp_path / "Juno 2007.eaf"))
+    result = of.Timelines.from_elan(tmp_path / "Juno 2007.eaf")
     assert result.segments == (
         Segment("Juno_2007", "Anna_B", 1, 2.5, "S", ("Body", "Clothing")),
         Segment("Juno_2007", "Anna_B", 3, 4, "HN"),
@@ -62,85 +60,66 @@ def test_pympis_file_is_read(tmp_path):
         Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
     )
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
-    assert {
-        (issue.location.split(", a")[0], issue.problem, issue.action) for issue in result.issues
-    } == {
-        ("Juno 2007.eaf, tier 'shots'", "unknown label '?'; " + KNOWN, "left out"),
-        ("Juno 2007.eaf, tier 'Bob'", "unknown label 'nothing'; " + KNOWN, "left out"),
-        (
-            "Juno 2007.eaf, tier 'dialogue'",
+    assert {issue.action for issue in result.issues} == {"left out"}
+    assert {issue.location.split(", a")[0]: issue.problem for issue in result.issues} == {
+        "Juno 2007.eaf, tier 'shots'": f"unknown label '?'; {LEVELS}",
+        "Juno 2007.eaf, tier 'Bob'": f"unknown label 'nothing'; {LEVELS}",
+        "Juno 2007.eaf, tier 'dialogue'":
             "names no level in 1 annotation (the first: 'Hello: Look')",
-            "left out",
-        ),
-    }
+    }  # fmt: skip
 
 
-KNOWN = "known are Easy Negative, Hard Negative, Not Sure, Sure"
-
-
-def write_tiers(folder, files):
-    """ELAN's files with a segment in each tier."""
-    for path, tiers in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        document = Document([Tier(name, "x", [Annotation(0, 1000, "Sure")]) for name in tiers])
-        (folder / path).write_text(to_eaf(document))
-    return folder
+def eaf_of(*names, **options):
+    """ELAN's text with a segment in each tier."""
+    annotation = Annotation(0, 1000, "Sure")
+    return to_eaf(Document([Tier(name, "x", [annotation], **options) for name in names]))
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("files", "given", "annotators"),
     [
         # A tier's own name, in a folder of any name.
-        ({"Noir/Gilda.eaf": ["Jane", "Omar"]}, {"Gilda": ["Jane", "Omar"]}),
-        ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, {"Gilda": ["Jane", "Omar"]}),
+        ({"Noir/Gilda.eaf": ["Jane", "Omar"]}, [""], ["Jane", "Omar"]),
+        ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, [""], ["Jane", "Omar"]),
         # Names of tiers that are nobody's.
-        ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, {"Gilda": ["Jane", "Omar"]}),
-        ({"Jane/Gilda.eaf": ["annotator1"]}, {"Gilda": ["Jane"]}),
+        ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
+        ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
         # Two people's tiers in a file are theirs, though each film has a folder.
-        (
-            {"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]},
-            {"Gilda": ["Jane", "Omar"], "Laura": ["Jane", "Omar"]},
-        ),
+        ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
+         ["Jane", "Omar"]),
+        # Folders and files given one by one.
+        ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]}, ["Jane", "Omar"], ["Jane", "Omar"]),
+        ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]},
+         ["Jane/Gilda.eaf", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
     ],
-)
-def test_tiers_of_two_people_in_folders(tmp_path, files, expected):
-    result = of.Timelines.from_elan(write_tiers(tmp_path, files))
-    assert {film: sorted(of) for film, of in result.by_film.items()} == expected
+)  # fmt: skip
+def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, given, annotators):
+    for path, tiers in files.items():
+        names = ["annotator1" if name == "a1" else name for name in tiers]
+        write(tmp_path / path, eaf_of(*names))
+    result = of.Timelines.from_elan(*(tmp_path / name for name in given))
+    films = {path.split("/")[1].removesuffix(".eaf") for path in files}
+    assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
+        films, annotators
+    )
     assert result.issues == ()
 
 
-@pytest.mark.parametrize("names", [("Jane", "Omar"), ("Jane/Gilda.eaf", "Omar/Gilda.eaf")])
-def test_folders_given_one_by_one_name_their_annotators(tmp_path, names):
-    files = {"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]}
-    write_tiers(tmp_path, files)
-    result = of.Timelines.from_elan(*(tmp_path / name for name in names))
-    assert {film: sorted(of) for film, of in result.by_film.items()} == {"Gilda": ["Jane", "Omar"]}
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"Gilda Jane.eaf": ["Jane"], "Gilda Omar.eaf": ["Omar"]},
-        {"Gilda/Jane.eaf": ["Jane"], "Gilda/Omar.eaf": ["Omar"]},
-    ],
-)
-def test_files_named_after_annotators_are_remarked(tmp_path, files):
-    [issue] = of.Timelines.from_elan(write_tiers(tmp_path, files)).issues
-    assert "no film has two annotators" in issue.problem
-    assert "anna/Juno.eaf" in issue.problem
-
-
-def test_annotators_are_named_by_tier_or_folder(tmp_path, obygaze):
-    (tmp_path / "in/Cleo").mkdir(parents=True)
-    plain = Document([Tier("default", "x", [Annotation(0, 1000, "Sure")])])
-    named = Document([Tier("one", "x", [Annotation(0, 1000, "HN")], participant="Dan")])
-    (tmp_path / "in/Cleo/juno.eaf").write_text(to_eaf(plain))
-    (tmp_path / "in/juno.eaf").write_text(to_eaf(named))
-    (tmp_path / "in/notes.txt").write_text("nothing of ELAN's")
+def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
+    for names in (("Gilda Jane.eaf", "Gilda Omar.eaf"), ("Gilda/Jane.eaf", "Gilda/Omar.eaf")):
+        folder = tmp_path / names[0].replace("/", " in ")
+        for name in names:
+            write(folder / name, eaf_of(name[6:10]))
+        [issue] = of.Timelines.from_elan(folder).issues
+        assert "no film has two annotators" in issue.problem
+        assert "anna/Juno.eaf" in issue.problem
+    write(tmp_path / "in/Cleo/juno.eaf", eaf_of("default"))
+    write(tmp_path / "in/juno.eaf", eaf_of("one", participant="Dan"))
+    write(tmp_path / "in/notes.txt", "nothing of ELAN's")
     result = obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
     assert result.exit_code == 0, result.output
-    outcome = of.Timelines.load(tmp_path / "t")
-    assert {film: list(of) for film, of in outcome.by_film.items()} == {"juno": ["Cleo", "Dan"]}
+    outcome = of.Timelines.load(tmp_path / "t").by_film
+    assert {film: list(by_film) for film, by_film in outcome.items()} == {"juno": ["Cleo", "Dan"]}
     assert of.Timelines.from_elan(tmp_path / "in", film="other").segments[0].film == "other"
 
 
@@ -220,33 +199,28 @@ def with_type(doctype, entity):
     return EAF.replace(ROOT, doctype + ROOT).replace("Sure", f"Sure{entity}").encode()
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "is empty"),
-        (b" \n", "is empty"),
-        (b"\0" * 100, "is not XML, or is cut short"),
-        (EAF.encode("utf-16"), "is UTF-16"),
-        (EAF.replace("why", "é").encode("latin-1"), f"line {LINE}: not UTF-8 (byte 0xe9)"),
-        (EAF[: len(EAF) // 2].encode(), "is not XML, or is cut short"),
-        (EAF.replace("Sure", "Sure&nbsp;").encode(), "undefined entity"),
-        (with_type(BOMB + "]>", "&a29;"), "declares a document type"),
-        (with_type("<!DOCTYPE b SYSTEM 'secret.dtd'>", ""), "declares a document type"),
-        (with_type("<!DOCTYPE b [<!ENTITY x SYSTEM 'secret.txt'>]>", "&x;"), "a document type"),
-        (b"<html><body/></html>", "is not an ELAN file (root element 'html')"),
-        (b"<a>" * 100_000, "is not XML, or is cut short"),
-        (b"<a>" * 100_000 + b"</a>" * 100_000, "is not an ELAN file"),
-        (EAF.encode() + b" " * MAX_BYTES, "is larger than 17 MB"),
-        (EAF.replace('"milliseconds"', '"PAL-frames"').encode(), "times in 'PAL-frames'"),
-        (
-            EAF.replace(
-                "<TIER ", "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MAX_TIERS)) + "<TIER ", 1
-            ).encode(),
-            "has 1,002 tiers",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+TIERS = "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MAX_TIERS)) + "<TIER "
+BROKEN = [
+    (b"", "is empty"),
+    (b" \n", "is empty"),
+    (b"\0" * 100, "is not XML, or is cut short"),
+    (EAF.encode("utf-16"), "is UTF-16"),
+    (EAF.replace("why", "é").encode("latin-1"), f"line {LINE}: not UTF-8 (byte 0xe9)"),
+    (EAF[: len(EAF) // 2].encode(), "is not XML, or is cut short"),
+    (EAF.replace("Sure", "Sure&nbsp;").encode(), "undefined entity"),
+    (with_type(BOMB + "]>", "&a29;"), "declares a document type"),
+    (with_type("<!DOCTYPE b SYSTEM 'secret.dtd'>", ""), "declares a document type"),
+    (with_type("<!DOCTYPE b [<!ENTITY x SYSTEM 'secret.txt'>]>", "&x;"), "a document type"),
+    (b"<html><body/></html>", "is not an ELAN file (root element 'html')"),
+    (b"<a>" * 100_000, "is not XML, or is cut short"),
+    (b"<a>" * 100_000 + b"</a>" * 100_000, "is not an ELAN file"),
+    (EAF.encode() + b" " * MAX_BYTES, "is larger than 17 MB"),
+    (EAF.replace('"milliseconds"', '"PAL-frames"').encode(), "times in 'PAL-frames'"),
+    (EAF.replace("<TIER ", TIERS, 1).encode(), "has 1,002 tiers"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN, ids=range(len(BROKEN)))
 def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
     (tmp_path / "secret.txt").write_text("the password")
     (tmp_path / "f.eaf").write_bytes(data)

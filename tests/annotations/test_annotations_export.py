@@ -171,7 +171,9 @@ def test_what_cannot_be_exported(made, tmp_path, obygaze):
     made.save(tmp_path / "all/mine")
     near = f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?"
     refused(obygaze("annotations", "show", tmp_path / "all"), near)
-    refused(obygaze("annotations", "show", tmp_path), "it has no timelines.json (make one with: ")
+    (tmp_path / "empty").mkdir()
+    none = "it has no timelines.json (make one with: "
+    refused(obygaze("annotations", "show", tmp_path / "empty"), none)
 
 
 def covered(segments):

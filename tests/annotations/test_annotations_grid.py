@@ -170,12 +170,12 @@ def test_films_that_only_one_side_has(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "error", "fact"),
     [
-        ("", ManifestError, ""),
-        ("film,start\nfilm,0\n", ManifestError, ""),
-        ("film,start,end\n\udcff,0,1\n", ManifestError, ""),
-        ("film,start,end\n", AnnotationError, ""),
-        ("film,start,end\nfilm,1,1\n", AnnotationError, ""),
-        ("PK\x03\x04\x00\x00", ManifestError, ""),
+        ("", ManifestError, "shots.csv"),
+        ("film,start\nfilm,0\n", ManifestError, "shots.csv"),
+        ("film,start,end\n\udcff,0,1\n", ManifestError, "shots.csv"),
+        ("film,start,end\n", AnnotationError, "shots.csv"),
+        ("film,start,end\nfilm,1,1\n", AnnotationError, "shots.csv"),
+        ("PK\x03\x04\x00\x00", ManifestError, "shots.csv"),
         ("film,start,end\nthird,0,100\n", AnnotationError, "no clips of any film .*it has third"),
         ("film,start,end\nFILM,0,100\n", AnnotationError, r"no clips of any .*did you mean FILM\?"),
     ],
@@ -185,5 +185,4 @@ def test_tables_that_are_no_grid_are_one_line(tmp_path, rows, error, fact):
     path.write_bytes(rows.encode(errors="surrogateescape"))
     with pytest.raises(error, match=fact) as raised:
         read_grid(path, worked())
-    assert "shots.csv" in str(raised.value)
     assert "\n" not in str(raised.value)

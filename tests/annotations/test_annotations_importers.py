@@ -3,6 +3,7 @@
 import csv
 import json
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -61,7 +62,7 @@ def test_mobygaze_row_by_row(tmp_path):
     assert result.films["tt0467406"] == Film("Second")
     # Some begin on the last frame of the one before.
     early = [
-        line for line, (one, two) in enumerate(zip(rows, rows[1:], strict=False), start=3)
+        line for line, (one, two) in enumerate(pairwise(rows), start=3)
         if one["end_frame"] == two["start_frame"] and one["annotator"] == two["annotator"]
     ]  # fmt: skip
     assert sorted(line for line, *_ in issues(result)) == early

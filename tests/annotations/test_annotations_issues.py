@@ -87,7 +87,7 @@ def test_mobygazes_long_stretch_is_named(tmp_path):
     ]
     source = write(tmp_path / "m.csv", MOBYGAZE_HEADER, *rows)
     [issue] = [i for i in of.Timelines.from_mobygaze(source).issues if "minutes" in i.problem]
-    assert "Easy Negative for 33.3 minutes" in issue.problem
+    assert "Easy Negative for 33.4 minutes" in issue.problem
 
 
 def test_edited_table_of_issues(tmp_path, obygaze):

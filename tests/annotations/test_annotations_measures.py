@@ -5,7 +5,7 @@ import warnings
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
@@ -23,7 +23,6 @@ def by_the_paper(i1, i2, **_):
 
 
 @given(pairs)
-@settings(deadline=None)
 def test_against_scikit_learn(labels):
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
@@ -36,7 +35,6 @@ def test_against_scikit_learn(labels):
 
 
 @given(pairs)
-@settings(deadline=None)
 def test_against_krippendorff(labels):
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
@@ -57,7 +55,6 @@ def test_against_krippendorff(labels):
 
 
 @given(pairs, st.permutations(CODES))
-@settings(deadline=None)
 def test_names_of_levels_do_not_matter(labels, names):
     a, b = zip(*labels, strict=True)
     renamed = dict(zip(CODES, names, strict=True))
@@ -65,13 +62,7 @@ def test_names_of_levels_do_not_matter(labels, names):
     second = confusion([renamed[entry] for entry in a], [renamed[entry] for entry in b], CODES)
     assert cohen_kappa(counts) == pytest.approx(cohen_kappa(second))
     for one, two in ((counts, second), (counts, counts.T)):
-        assert krippendorff_alpha(one, nominal(one)) == pytest.approx(
-            krippendorff_alpha(two, nominal(two))
-        )
-
-
-def test_no_clips_are_not_defined():
-    counts = confusion([], [], CODES)
-    assert counts.sum() == 0
-    assert cohen_kappa(counts) is None
-    assert krippendorff_alpha(counts, MATRIX) is None
+        alphas = [krippendorff_alpha(part, nominal(part)) for part in (one, two)]
+        assert alphas[0] == pytest.approx(alphas[1])
+    nothing = confusion([], [], CODES)
+    assert cohen_kappa(nothing) is krippendorff_alpha(nothing, MATRIX) is None

@@ -116,7 +116,7 @@ def timelines_of(marks, rate):
             )
             for annotator, of_one in marks.items()
             for (start, end), level, names in of_one
-        ],  # fmt: skip
+        ],
     )
 
 

@@ -65,10 +65,12 @@ SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 
 @given(st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11))
 def test_overlaps_in_time_against_brute_force(spans, cut):
-    items = Items.of([
-        Item(f"i{row}", media=film, start=start, end=start + length)
-        for row, (film, start, length) in enumerate(spans)
-    ])
+    items = Items.of(
+        [
+            Item(f"i{row}", media=film, start=start, end=start + length)
+            for row, (film, start, length) in enumerate(spans)
+        ]
+    )
 
     def overlap(a, b):
         (film, start, length), (second, begin, duration) = spans[a], spans[b]
