@@ -184,7 +184,8 @@ def test_a_pooled_array_and_missing_items(eat, images):
     options = sets(
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
-    row = only_row(eat(*options, "--array", "frames", "--pooling", "mean", "--json"))
+    frames = ("--array", "frames", "--pooling", "mean")
+    row = only_row(eat(*options, *frames, "--json", texts=images.store))
     vectors = {item: values.astype(np.float16) for item, values in images.of.items()}
     x = [values for item, values in vectors.items() if "woman" in item]
     y = [values for item, values in vectors.items() if item.startswith("science-man")]
@@ -193,7 +194,7 @@ def test_a_pooled_array_and_missing_items(eat, images):
     is_result(row, correct)
     pair = "science-woman-0,science-woman-9"
     options = sets(x=pair, y="science-woman-1", a="science-man-0", b="science-man-1")
-    result = eat(*options, "--skip-missing", "--json")
+    result = eat(*options, "--skip-missing", "--json", texts=images.store)
     assert only_row(result)["x"] == 1
     assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
 
