@@ -1,26 +1,44 @@
-"""The paper's gamma: its worked cases, what must hold for any levels, and the command."""
+"""Agreement: the paper's gamma, kappa and alpha, against definitions and other packages."""
 
 import json
+import logging
+import sys
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, permutations
 
+import krippendorff
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 import obygaze_features as of
+from obygaze_features.annotations import Segment
 from obygaze_features.annotations.agreement import (
     Disagreement,
     find_disagreements,
     find_pairs,
     pair_agreement,
 )
-from obygaze_features.annotations.measures import Chance, distances_of, gamma
-from obygaze_features.errors import UsageError
+from obygaze_features.annotations.agreement_report import agreement_report
+from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.measures import (
+    Chance,
+    distances_of,
+    gamma,
+    krippendorff_alpha,
+    nominal,
+    ordinal,
+    random_stream,
+)
+from obygaze_features.annotations.project import project
+from obygaze_features.annotations.segment_gamma import segment_gammas
+from obygaze_features.errors import MissingExtra, UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
+from obygaze_features.manifests.label_agreement import cohen_kappa, confusion
 from tests.kit.files import csv_rows
 
 A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
@@ -234,8 +252,6 @@ def test_the_command(agreement, tmp_path):
         "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
         "ann and bea: the same level on 80% of 20 clips",
         "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
-        "gamma against 62 random sequences, shuffled, seed 0",
-        "distances: the paper's matrix",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
         "where they differ, the longest first (4 stretches)",
     ):
@@ -348,3 +364,161 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
         assert word in svg
     assert (tmp_path / "a.png").is_file()
     assert (tmp_path / "a.pdf").is_file()
+
+
+MATRIX = PAPER.matrix
+pairs = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=2, max_size=60)
+
+
+def by_the_paper(i1, i2, **_):
+    return MATRIX[i1, i2]
+
+
+@given(pairs)
+def test_against_scikit_learn(labels):
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    np.testing.assert_array_equal(counts, confusion_matrix(a, b, labels=CODES))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = cohen_kappa_score(a, b, labels=CODES)
+    result = cohen_kappa(counts)
+    assert np.isnan(expected) if result is None else result == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs)
+def test_against_krippendorff(labels):
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
+    for level, differences in (
+        ("nominal", nominal(counts)),
+        ("ordinal", ordinal(counts)),
+        (lambda v1, v2, **rest: by_the_paper(**rest), MATRIX),
+    ):
+        result = krippendorff_alpha(counts, differences)
+        if len({*a, *b}) == 1:
+            assert result is None
+            continue
+        expected = krippendorff.alpha(
+            reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
+        )
+        assert result == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs, st.permutations(CODES))
+def test_names_of_levels_do_not_matter(labels, names):
+    a, b = zip(*labels, strict=True)
+    renamed = dict(zip(CODES, names, strict=True))
+    counts = confusion(a, b, CODES)
+    second = confusion([renamed[entry] for entry in a], [renamed[entry] for entry in b], CODES)
+    assert cohen_kappa(counts) == pytest.approx(cohen_kappa(second))
+    for one, two in ((counts, second), (counts, counts.T)):
+        alphas = [krippendorff_alpha(part, nominal(part)) for part in (one, two)]
+        assert alphas[0] == pytest.approx(alphas[1])
+    nothing = confusion([], [], CODES)
+    assert cohen_kappa(nothing) is krippendorff_alpha(nothing, MATRIX) is None
+
+
+ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
+BEA = [(0, 15, "S"), (110, 130, "S"), (119, 190, "NS"), (200, 300, "NS"), (390, 420, "HN")]
+
+
+def made(**annotators):
+    segments = [
+        Segment("f", name, start, end, level)
+        for name, spans in annotators.items()
+        for start, end, level in spans
+    ]
+    return of.Timelines.of("made", segments)
+
+
+@pytest.mark.gate
+def test_the_library_comes_to_the_same(caplog):
+    from pyannote.core import Segment as Span
+    from pygamma_agreement import (
+        CombinedCategoricalDissimilarity,
+        Continuum,
+        PrecomputedCategoricalDissimilarity,
+    )
+    from sortedcontainers import SortedSet
+
+    handlers = list(logging.getLogger().handlers)
+    np.random.seed(3)  # noqa: NPY002
+    drawn = np.random.random()  # noqa: NPY002
+    np.random.seed(3)  # noqa: NPY002
+    [result], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
+    assert np.random.random() == drawn  # noqa: NPY002
+    assert logging.getLogger().handlers == handlers
+    assert caplog.messages == []
+    assert remarks == []
+    assert (result.film, result.a, result.segments_a, result.b, result.segments_b) == (
+        *("f", "ann", 4),
+        *("bea", 5),
+    )
+
+    continuum = Continuum()
+    for name, spans in (("bea", BEA), ("ann", ANN)):
+        for start, end, level in spans:
+            continuum.add(name, Span(start, end), level)
+    matrix = np.array([[0, 3, 7, 10], [3, 0, 4, 7], [7, 4, 0, 3], [10, 7, 3, 0]]) / 10
+    categories = PrecomputedCategoricalDissimilarity(SortedSet(["EN", "HN", "NS", "S"]), matrix)
+    seed = np.random.SeedSequence([7, random_stream("f", "ann", "bea")])
+    np.random.seed(seed.generate_state(4))  # noqa: NPY002
+    expected = continuum.compute_gamma(
+        CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
+    )
+    assert result.disorder == pytest.approx(expected.observed_disorder)
+    assert result.expected == pytest.approx(expected.expected_disorder)
+    assert result.gamma == pytest.approx(
+        float(expected.gamma), rel=1e-4
+    )  # its are of single precision
+
+
+@pytest.mark.gate
+def test_identical_single_and_swapped_annotators():
+    [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
+    assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
+    first = segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
+    assert first == segment_gammas(made(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
+    result, [issue] = segment_gammas(made(ann=ANN), samples=5, seed=0)
+    assert result == []
+    assert (issue.film, issue.annotator, issue.action) == ("f", "ann", "left out")
+
+
+@pytest.fixture
+def command(tmp_path):
+    timelines = made(ann=ANN, bea=BEA)
+    timelines.save(tmp_path / "timelines")
+    items = Items.of([Item("f-1", film="f", start=0, end=100)])
+    labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
+    of.Manifest("made", items).with_parts(labels=labels).save(tmp_path / "m")
+    return ("annotations", "agreement", tmp_path / "m", "--segments", tmp_path / "timelines")
+
+
+@pytest.mark.gate
+def test_free_segments_in_the_command(command, tmp_path, obygaze):
+    result = obygaze(*command, "--samples", 5, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "gamma on free segments, another measure" in result.output
+    assert "these segments are not those that ann, bea were projected from" in result.output
+    assert "CBC" not in result.output
+    assert "agreement, concepts, confusion, differences and segments as CSV -> " in result.output
+    assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
+    [row] = json.loads(obygaze(*command, "--samples", 5, "--json").stdout)["segments"]
+    assert (row["segments_a"], row["segments_b"]) == (4, 5)
+    # Labels of these very timelines raise no issue.
+    timelines = made(ann=ANN, bea=BEA)
+    grid, _ = read_grid("10", timelines)
+    manifest = grid.with_parts(labels=project(timelines, grid).label_sets)
+    issues = agreement_report(manifest, timelines=timelines).issues
+    assert not any("these segments" in issue.problem for issue in issues)
+
+
+def test_missing_library_names_the_extra(command, monkeypatch, obygaze):
+    monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
+        segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
+    result = obygaze(*command)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert obygaze(*command[:3]).exit_code == 0

@@ -315,29 +315,6 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     assert lost["r1"] == lost["r2"] == "refers to no annotation of 'C' that has times"
 
 
-@given(st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damaged_files_are_read_or_refused(tmp_path, data):
-    """A file is read, with every annotation's row, or refused by name; there is no third way."""
-    name, text = "f.eaf", EAF
-    for _ in range(data.draw(st.integers(1, 3))):
-        start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
-        middle = data.draw(st.sampled_from(["", text[start:end] * 2, "\0", "\t", '"', "<TIER/>"]))
-        text = text[:start] + middle + text[end:]
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    refused = ""
-    try:
-        result = of.Timelines.from_elan(tmp_path / name)
-    except AnnotationError as error:
-        refused = str(error)
-    if refused:
-        assert name in refused
-        assert "\n" not in refused
-    else:
-        result.save(tmp_path / "t", overwrite=True)
-        assert of.Timelines.load(tmp_path / "t").segments == result.segments
-
-
 def test_added_tiers_keep_comments_and_instructions(tmp_path):
     plain = to_eaf(Document([Tier("mine", "segment", [Annotation(0, 900, "Sure & <b>")])]))
     _, _, body = plain.partition("-->\n")

@@ -1,17 +1,24 @@
-"""``obygaze bias eat`` on stores, files and concept directions."""
+"""``obygaze bias eat``: batteries, embeddings by id, and the command."""
 
 import csv
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
 
 import obygaze_features as of
+from obygaze_features.errors import BiasError
 from obygaze_features.manifests import LabelSet
 from obygaze_models.bias.association import Settings, associate, associate_each
+from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, read_battery, select
+from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
+from tests.estimators.clips import tree_on
 from tests.figures.drawn import texts, tips
 from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS
 from tests.kit.files import csv_rows, refused, write
@@ -207,3 +214,143 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     table = write_table(tmp_path / "narrow.csv", narrow)
     groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
     refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
+
+
+#: As the paper's tables have them, d and whether p < .05.
+ANGRY_HIGH = {
+    "CLIP ViT-B/32": Published(1.09, True),
+    "CLIP ViT-B/16": Published(1.26, True),
+    "CLIP ViT-L/14": Published(0.26, False),
+    "OpenCLIP ViT-B/32": Published(1.37, True),
+}
+BUSINESS = {
+    "CLIP ViT-B/32": Published(1.03, True),
+    "CLIP ViT-B/16": Published(0.76, True),
+    "CLIP ViT-L/14": Published(0.68, True),
+}
+
+
+def test_emotions_by_two_intensities():
+    battery = read_battery("emotion")
+    names = [f"{entry}, {how}" for entry in ("angry", "sad", "happy") for how in ("high", "low")]
+    assert [test.name for test in battery.tests] == names
+    people = ["person", "woman", "human", "human being", "individual", "adult"]
+    for test in battery.tests:
+        emotion, intensity = test.name.split(", ")
+        assert test.a == {"stimulus": tuple(f"{emotion} {entry}" for entry in people)}
+        assert test.b == {"stimulus": tuple(people)}
+        shown = {"emotion": (emotion,), "intensity": (intensity,)}
+        assert test.x == {**shown, "condition": ("non-objectified",)}
+        assert test.y == {**shown, "condition": ("objectified",)}
+    assert {test.name: test.published for test in battery.tests if test.published} == {
+        "angry, high": ANGRY_HIGH
+    }
+    assert set(battery.models) == set(ANGRY_HIGH)
+
+
+def test_three_professions():
+    battery = read_battery("professions")
+    assert [test.name for test in battery.tests] == ["science", "medicine", "business"]
+    for test in battery.tests:
+        assert test.x == {"profession": (test.name,), "gender": ("woman",)}
+        assert test.y == {"profession": (test.name,), "gender": ("man",)}
+        assert test.a == {"stimulus": STIMULI["objectifying"]}
+        if test.name in STIMULI:
+            assert test.b == {"stimulus": STIMULI[test.name]}
+    assert battery.tests[2].published == BUSINESS
+    for name in SHIPPED:  # thirty prompts a side
+        battery = read_battery(name)
+        assert len(battery.templates) == 5
+        sides = [side for test in battery.tests for side in (test.a, test.b)]
+        assert {len(side["stimulus"]) for side in sides} == {6}
+    battery = read_battery("professions")
+    assert battery.model_of("clip-vit-base-patch16") == "CLIP ViT-B/16"
+    assert battery.model_of("xclip-kinetics") is None
+
+
+def test_batteries_of_others(tmp_path):
+    groups = {"x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
+    content = {
+        "format": "obygaze-battery", "format_version": 1, "sets": {"flowers": ["rose", "lily"]},
+        "tests": [{"name": "flowers", **groups}],
+    }  # fmt: skip
+    battery = read_battery(write(tmp_path / "mine.json", json.dumps(content)))
+    test = AssociationTest("flowers", ("rose", "lily"), ("love",), ("hatred",), ("ant", "wasp"))
+    assert (battery.name, battery.tests) == ("mine", (test,))
+
+
+TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}
+
+
+def test_items_are_selected_by_columns():
+    assert select({"job": ("ceo",), "who": ("man",)}, [TABLE]) == ["2"]
+    assert select({"job": ("cook", "ceo")}, [{"id": ["9"], "who": ["man"]}, TABLE]) == [*"123"]
+    assert select(("b", "a"), []) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "tables", "facts"),
+    [
+        ({"job": ("ceo", "nurse")}, [TABLE], ["job", "'nurse'"]),
+        ({"job": ("cook",), "who": ("woman",)}, [TABLE], ["job", "'cook'", "where who is woman"]),
+        ({"age": ("9",)}, [TABLE], ["no column age", "id, job, who", "--manifest"]),
+        ({"age": ("9",)}, [], ["no column age", "--manifest"]),
+    ],
+)
+def test_a_set_that_lacks_a_part_is_refused(selector, tables, facts):
+    with pytest.raises(BiasError) as raised:
+        select(selector, tables)
+    assert all(fact in str(raised.value) for fact in facts), raised.value
+
+
+VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
+
+
+def test_files_of_embeddings(tmp_path):
+    expected = [[0, 1], [1, 0.5]]
+    for lines in (VEC, ("3 2", *VEC)):  # without and with word2vec's header
+        for encoding in ("utf-8", "utf-8-sig"):
+            path = write(tmp_path / "words.vec", *lines, encoding=encoding)
+            ids, rows = open_vectors(path).read(["ant", "tulip", "rose"])
+            assert (ids, rows.tolist()) == (["ant", "rose"], expected)
+    lines = ("text,0,1", '"a doctor, smiling",1,2', "nurse,3,-4")  # prompts for names
+    path = write(tmp_path / "prompts.csv", *lines, encoding="utf-8-sig")
+    ids, rows = open_vectors(path).read(["nurse", "a doctor, smiling"])
+    assert (ids, rows.tolist()) == (["nurse", "a doctor, smiling"], [[3, -4], [1, 2]])
+    frame = pd.DataFrame(np.eye(3), index=["one", "two", "three"])  # as pandas writes it
+    frame.to_csv(tmp_path / "frame.csv")
+    ids, rows = open_vectors(tmp_path / "frame.csv").read(["three", "one"])
+    np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
+
+
+def test_a_store_with_its_items_and_a_pooled_array(images):
+    native = open_vectors(images.store)
+    ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])
+    assert ids == ["science-man-1", "science-man-0"]
+    np.testing.assert_array_equal(rows, [images.of[item] for item in ids])
+    assert native.backbone == "clip-vit-base-patch32"
+    assert set(native.columns["gender"]) == {"woman", "man"}
+    _, pooled = open_vectors(images.store, "frames", "mean").read(ids)
+    np.testing.assert_allclose(pooled, rows.astype(np.float16), rtol=1e-6)
+
+
+def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
+    chance = np.random.default_rng(0)
+    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, size=(60, 2))
+    names = ["Look", "Facial expression"]
+    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
+    backbone = {"name": "tiny", "weights_sha256": "0" * 64}
+    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = tree_on(bank).fit(X, Y[:, 0])
+    save_model(model, tmp_path / "model", {})
+    for name, weights in (("bank", "0" * 64), ("model", "")):
+        opened = open_vectors(tmp_path / name)
+        ids, rows = opened.read(names[::-1])
+        assert ids == names[::-1]
+        np.testing.assert_allclose(rows, bank.cavs_[[1, 0]])
+        assert (list(opened.columns["id"]), opened.weights) == (names, weights)
+    save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
+    with pytest.raises(BiasError, match="guess is a model without concept directions"):
+        open_vectors(tmp_path / "guess")
