@@ -67,10 +67,10 @@ def test_splits_leak_as_published(obygaze12):
     ]:
         pool = audit(obygaze12, train=[train], test=[test])[0]
         assert [len(pool.tested), len(pool.ids), pool.by_class["S"]] == counts
-    for train, least, most in [("02_HN_S", 13, 17), ("02_EN_S", 17, 24)]:
+    for train, smallest, largest in [("02_HN_S", 13, 17), ("02_EN_S", 17, 24)]:
         _, *runs = audit(obygaze12, train=[train], test=["02_ENHN_S"])
         sure = [run.by_class["S"][0] for run in runs]
-        assert (len(sure), min(sure), max(sure)) == (8, least, most)
+        assert (len(sure), min(sure), max(sure)) == (8, smallest, largest)
 
 
 def test_mobygazes_long_stretch_is_named(authors):

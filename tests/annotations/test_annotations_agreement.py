@@ -88,8 +88,8 @@ def test_the_worked_case(generator, expected, value):
     assert abs(result.expected - expected) < 0.05
     assert result.p == 1 / 63
     # Random sequences converge to the closed form.
-    many = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
-    assert many.expected == pytest.approx(many.closed, abs=0.003)
+    long_run = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
+    assert long_run.expected == pytest.approx(long_run.closed, abs=0.003)
 
 
 @given(levels, st.sampled_from(["shuffled", "uniform"]))
@@ -202,8 +202,8 @@ def test_stretches_that_differ_have_levels_times_and_distance():
     spans = [(0, 1), (1, 2), (2, 3), (3, 50), (50, 51), (51, 53)]
     assert [span.first for span in disagreements(labels, spans)] == ["c-03", "c-00", "c-05"]
     untimed = disagreements(labels, [(None, None)] * 6)
-    found = [(entry.first, entry.clips, entry.start) for entry in untimed]
-    assert found == [("c-00", 2, None), ("c-05", 1, None), ("c-03", 1, None)]
+    stretches = [(entry.first, entry.clips, entry.start) for entry in untimed]
+    assert stretches == [("c-00", 2, None), ("c-05", 1, None), ("c-03", 1, None)]
 
 
 LEVEL = st.sampled_from([*CODES, "."])
@@ -313,8 +313,8 @@ def test_other_levels_are_not_compared_to_the_paper(tmp_path, obygaze):
 
 def test_numbers_are_printed_with_care(agreement):
     """Thousands apart, a dash for what is undefined, and no p below what draws can show."""
-    many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1201}}
-    lines = [line.split() for line in agreement(many).splitlines()]
+    long_run = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1201}}
+    lines = [line.split() for line in agreement(long_run).splitlines()]
     assert ["EN", "0", "0", "0", "1,200"] in lines
     assert next(line[1] for line in lines if line[:1] == ["f"]) == "1,201"
     single = {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}}
@@ -424,7 +424,7 @@ ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
 BEA = [(0, 15, "S"), (110, 130, "S"), (119, 190, "NS"), (200, 300, "NS"), (390, 420, "HN")]
 
 
-def made(**annotators):
+def timelines_of(**annotators):
     segments = [
         Segment("f", name, start, end, level)
         for name, spans in annotators.items()
@@ -447,7 +447,7 @@ def test_the_library_comes_to_the_same(caplog):
     np.random.seed(3)  # noqa: NPY002
     drawn = np.random.random()  # noqa: NPY002
     np.random.seed(3)  # noqa: NPY002
-    [result], remarks = segment_gammas(made(ann=ANN, bea=BEA), samples=30, seed=7)
+    [result], remarks = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=30, seed=7)
     assert np.random.random() == drawn  # noqa: NPY002
     assert logging.getLogger().handlers == handlers
     assert caplog.messages == []
@@ -477,18 +477,18 @@ def test_the_library_comes_to_the_same(caplog):
 
 @pytest.mark.gate
 def test_identical_single_and_swapped_annotators():
-    [same], _ = segment_gammas(made(ann=ANN, bea=ANN), samples=5, seed=0)
+    [same], _ = segment_gammas(timelines_of(ann=ANN, bea=ANN), samples=5, seed=0)
     assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
-    first = segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
-    assert first == segment_gammas(made(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
-    result, [issue] = segment_gammas(made(ann=ANN), samples=5, seed=0)
+    first = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
+    assert first == segment_gammas(timelines_of(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
+    result, [issue] = segment_gammas(timelines_of(ann=ANN), samples=5, seed=0)
     assert result == []
     assert (issue.film, issue.annotator, issue.action) == ("f", "ann", "left out")
 
 
 @pytest.fixture
 def command(tmp_path):
-    timelines = made(ann=ANN, bea=BEA)
+    timelines = timelines_of(ann=ANN, bea=BEA)
     timelines.save(tmp_path / "timelines")
     items = Items.of([Item("f-1", film="f", start=0, end=100)])
     labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
@@ -508,7 +508,7 @@ def test_free_segments_in_the_command(command, tmp_path, obygaze):
     [row] = json.loads(obygaze(*command, "--samples", 5, "--json").stdout)["segments"]
     assert (row["segments_a"], row["segments_b"]) == (4, 5)
     # Labels of these very timelines raise no issue.
-    timelines = made(ann=ANN, bea=BEA)
+    timelines = timelines_of(ann=ANN, bea=BEA)
     grid, _ = read_grid("10", timelines)
     manifest = grid.with_parts(labels=project(timelines, grid).label_sets)
     issues = agreement_report(manifest, timelines=timelines).issues
@@ -518,7 +518,7 @@ def test_free_segments_in_the_command(command, tmp_path, obygaze):
 def test_missing_library_names_the_extra(command, monkeypatch, obygaze):
     monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
     with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
-        segment_gammas(made(ann=ANN, bea=BEA), samples=5, seed=0)
+        segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
     result = obygaze(*command)
     assert (result.exit_code, result.output.count("\n")) == (1, 1)
     assert obygaze(*command[:3]).exit_code == 0

@@ -76,7 +76,7 @@ def eaf_of(*names, **options):
 
 
 @pytest.mark.parametrize(
-    ("files", "given", "annotators"),
+    ("files", "sources", "annotators"),
     [
         # A tier's own name, in a folder of any name.
         ({"Noir/Gilda.eaf": ["Jane", "Omar"]}, [""], ["Jane", "Omar"]),
@@ -87,17 +87,17 @@ def eaf_of(*names, **options):
         # Two people's tiers in a file are theirs, though each film has a folder.
         ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
          ["Jane", "Omar"]),
-        # Folders and files given one by one.
+        # Folders and files one by one.
         ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]}, ["Jane", "Omar"], ["Jane", "Omar"]),
         ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]},
          ["Jane/Gilda.eaf", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
     ],
 )  # fmt: skip
-def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, given, annotators):
+def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
         names = ["annotator1" if name == "a1" else name for name in tiers]
         write(tmp_path / path, eaf_of(*names))
-    result = of.Timelines.from_elan(*(tmp_path / name for name in given))
+    result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
     films = {path.split("/")[1].removesuffix(".eaf") for path in files}
     assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
         films, annotators
@@ -149,13 +149,13 @@ def timelines(draw):
 
 @given(timelines())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_elan_round_trip(tmp_path, made):
+def test_elan_round_trip(tmp_path, drawn):
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
-    for name, text in elan_files(made).items():
+    for name, text in elan_files(drawn).items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     back = of.Timelines.from_elan(tmp_path)
-    assert (back.segments, back.films, back.scheme) == (made.segments, made.films, made.scheme)
+    assert (back.segments, back.films, back.scheme) == (drawn.segments, drawn.films, drawn.scheme)
     expected = ("overlaps", "no film has two annotators")
     assert all(issue.problem.startswith(expected) for issue in back.issues)
 
@@ -240,12 +240,12 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
     path.parent.mkdir()
     with pytest.raises(AnnotationError, match=r"no \.eaf files in"):
         of.Timelines.from_elan(path.parent)
-    whole = len(data.rstrip())
-    for size in range(0, whole, 29):
+    size_whole = len(data.rstrip())
+    for size in range(0, size_whole, 29):
         path.write_bytes(data[:size])
         with pytest.raises(AnnotationError):
             of.Timelines.from_elan(path)
-    path.write_bytes(data[:whole])
+    path.write_bytes(data[:size_whole])
     assert of.Timelines.from_elan(path).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
     # A broken file does not stop the others.
     write(tmp_path / "in/bad.eaf", EAF[: len(EAF) // 2])
@@ -260,7 +260,7 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
 
 def test_external_references_are_not_fetched(tmp_path, monkeypatch):
     def connect(*_):
-        raise AssertionError("a connection was made")
+        raise AssertionError("a connection was drawn")
 
     monkeypatch.setattr("socket.socket.connect", connect)
     monkeypatch.setattr("socket.getaddrinfo", connect)

@@ -36,7 +36,7 @@ CLIPS = [
 
 
 @pytest.fixture
-def made():
+def marked():
     films = {"juno": Film("Juno — 2007", 30.000021), "leon": Film("=Léon")}
     issues = (Issue("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
     return of.Timelines.of("mine", SEGMENTS, films=films, issues=issues)
@@ -64,8 +64,8 @@ def table(text):
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline="")))
 
 
-def test_another_program_reads_every_annotators_tiers(made, tmp_path):
-    folder = save(tmp_path / "films", elan_files(made))
+def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
+    folder = save(tmp_path / "films", elan_files(marked))
     result = []
     for film in ("juno", "leon"):
         check_schema(ElementTree.parse(folder / f"{film}.eaf").getroot())
@@ -97,8 +97,8 @@ def test_another_program_reads_every_annotators_tiers(made, tmp_path):
     ]
 
 
-def test_spreadsheet_formulas_are_escaped_and_restored(made, tmp_path):
-    files = spreadsheet_files(made)
+def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
+    files = spreadsheet_files(marked)
     assert list(files) == ["segments.csv", "films.csv"]
     for text in files.values():
         assert text.startswith("\ufeff")
@@ -106,7 +106,7 @@ def test_spreadsheet_formulas_are_escaped_and_restored(made, tmp_path):
             assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row)
     folder = save(tmp_path / "out", files)
     back = of.Timelines.from_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
-    assert (back.segments, back.films) == (made.segments, made.films)
+    assert (back.segments, back.films) == (marked.segments, marked.films)
     link = '=HYPERLINK("http://x.example")'
     scheme = LabelScheme("mine", (Level("N", "none"), Level("S", link)))
     timelines = of.Timelines.of("t", [Segment("f", "ann", 0, 1, "S")], scheme=scheme)
@@ -134,8 +134,8 @@ def test_mobygaze_comes_back_from_both(tmp_path, obygaze):
     assert obygaze(*command, "--overwrite").exit_code == 0
 
 
-def test_a_manifests_labels_are_further_tiers_and_not_read_back(made, manifest, tmp_path):
-    folder = save(tmp_path / "films", elan_files(made, manifest))
+def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest, tmp_path):
+    folder = save(tmp_path / "films", elan_files(marked, manifest))
     read = Eaf(str(folder / "juno.eaf"))
     check_schema(ElementTree.parse(folder / "juno.eaf").getroot())
     tiers = [tier for tier in read.get_tier_names() if tier.endswith("clips")]
@@ -150,9 +150,9 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(made, manifest, 
     assert linked["RELATIVE_MEDIA_URL"] == "./Juno.mkv"
     assert Eaf(str(folder / "leon.eaf")).get_linked_files() == []
     back = of.Timelines.from_elan(folder)  # comments differ: XML cannot write a vertical tab
-    assert [s.start for s in back.segments] == [s.start for s in made.segments]
+    assert [s.start for s in back.segments] == [s.start for s in marked.segments]
     assert back.annotators == ["ann", "bob"]
-    rows = table(spreadsheet_files(made, manifest)["clips.csv"])
+    rows = table(spreadsheet_files(marked, manifest)["clips.csv"])
     names = ("clip", "start", "end", "ann", "merged", "ann, concepts", "bob")
     assert [[row[name] for name in names] for row in rows] == [
         ["juno-1", "0", "10", "Easy Negative", "Hard Negative", "", ""],
@@ -160,15 +160,15 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(made, manifest, 
     ]
 
 
-def test_what_cannot_be_exported(made, tmp_path, obygaze):
-    made.save(tmp_path / "t")
+def test_what_cannot_be_exported(marked, tmp_path, obygaze):
+    marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
-    whole = of.Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
+    manifest = of.Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
     with pytest.raises(AnnotationError, match="'whole' has no clips with a start and an end"):
-        elan_files(made, whole)
+        elan_files(marked, manifest)
     refused(obygaze("annotations", "export", tmp_path, "--csv", "-o", tmp_path / "x"))
     assert not (tmp_path / "x").exists()
-    made.save(tmp_path / "all/mine")
+    marked.save(tmp_path / "all/mine")
     near = f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?"
     refused(obygaze("annotations", "show", tmp_path / "all"), near)
     (tmp_path / "empty").mkdir()
@@ -183,17 +183,17 @@ def covered(segments):
     return float(sum(b - a for a, b in pieces if any(s <= a and b <= e for s, e in spans)))
 
 
-def test_what_timelines_hold(made, tmp_path, obygaze):
-    made.save(tmp_path / "t")
+def test_what_timelines_hold(marked, tmp_path, obygaze):
+    marked.save(tmp_path / "t")
     facts = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
     assert facts["segments"] == 5
-    for film, by_annotator in made.by_film.items():
-        assert facts["films"][film]["title"] == made.films[film].title
+    for film, by_annotator in marked.by_film.items():
+        assert facts["films"][film]["title"] == marked.films[film].title
         for annotator, segments in by_annotator.items():
             counts = facts["films"][film]["annotators"][annotator]
             assert counts["segments"] == len(segments)
             assert counts["covered"] == pytest.approx(covered(segments))
-            for code in made.scheme.codes:
+            for code in marked.scheme.codes:
                 length = covered([segment for segment in segments if segment.level == code])
                 assert counts["levels"][code] == pytest.approx(length)
     assert facts["films"]["juno"]["annotators"]["bob"]["remarks"] == 1
@@ -221,9 +221,9 @@ def test_long_lists_are_cut_and_empty_ones_shown(tmp_path, obygaze):
     assert "juno" in (tmp_path / "x/films.csv").read_text()
 
 
-def test_edited_elan_files_are_never_replaced(made, tmp_path, obygaze):
-    """Nor those that somebody made of ours in ELAN, which keeps the author and drops our sum."""
-    made.save(tmp_path / "t")
+def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
+    """Nor those that somebody marked of ours in ELAN, which keeps the author and drops our sum."""
+    marked.save(tmp_path / "t")
     command = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", tmp_path / "out")
     assert obygaze(*command).exit_code == 0
     assert obygaze(*command, "--overwrite").exit_code == 0

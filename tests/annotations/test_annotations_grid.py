@@ -1,4 +1,4 @@
-"""Clips to project onto: cells of so many seconds, lists of shots, manifests with spans."""
+"""Clips to project onto: cells of equal length, lists of shots, manifests with spans."""
 
 import re
 

@@ -1,21 +1,19 @@
-"""`obygaze annotations project`, `merge` and `sweep`, and a model trained on what they made."""
+"""`obygaze annotations project`, `merge` and `sweep`."""
 
 import json
 import shlex
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Segment
+from obygaze_features.annotations import Film
 from obygaze_features.manifests import Item, Items, LabelSet
 from obygaze_features.manifests.check import check
 from obygaze_features.manifests.format import read_header
 from obygaze_features.manifests.statistics import film_titles
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.timelines import grid, said, segments, worked
-from tests.world import write_store
 
 
 @pytest.fixture
@@ -151,7 +149,7 @@ def test_nothing_is_replaced_unless_asked(annotations, timelines, spans):
 def test_merges_are_removed_with_their_sources(
     obygaze, annotations, timelines, spans, tmp_path, into
 ):
-    """By either way of projecting anew; what the output says next makes them again."""
+    """By either way of projecting again; what the output says next makes them again."""
     new = tmp_path / "new folder"
     ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
     project, folder = ("project", timelines, *ways[into]), spans if into == "itself" else new
@@ -172,7 +170,7 @@ def test_merges_are_removed_with_their_sources(
     assert manifest.default_labels == "ours"
     assert manifest.labels("theirs").about["of"]["one"]["threshold"] == 0.2
     assert check(folder) == []
-    # A default that is no merge stays.
+    # A default that is not a merge stays.
     header = read_header(folder)
     write(folder / "manifest.json", json.dumps({**header, "default_labels": "two"}))
     annotations(*project, "--overwrite")
@@ -181,8 +179,8 @@ def test_merges_are_removed_with_their_sources(
 
 def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timelines, spans):
     loaded = of.Manifest.load(spans)
-    few = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
-    replace(loaded, scheme=few).save(spans, overwrite=True)
+    three = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
+    replace(loaded, scheme=three).save(spans, overwrite=True)
     annotations("project", timelines, "--grid", spans)
     annotations("merge", spans)
     assert check(spans) == []
@@ -285,41 +283,6 @@ def test_the_sweep(obygaze, annotations, timelines, spans, tmp_path):
     refused(obygaze("annotations", *command, "-o", path), "exists already")
     wrong = obygaze("annotations", *command, "--thresholds", "some")
     refused(wrong, "takes numbers", code=2)
-
-
-def test_the_merged_labels_train_a_model(obygaze, annotations, tmp_path):
-    """From timelines of four films to scores, through features that tell the levels apart."""
-    chance = np.random.default_rng(3)
-    films = {f"tt{number}": Film(end=900.0) for number in range(4)}
-    drawn = []
-    for film in films:
-        for annotator, shift in (("one", 0.0), ("two", 2.5)):
-            for start in range(0, 900, 30):
-                level = "S" if start % 90 == 0 else ("HN", "EN")[int(chance.integers(2))]
-                concepts = ("Look",) if level == "S" else ()
-                end = min(start + 30 + shift, 900.0)
-                drawn.append(Segment(film, annotator, start + shift, end, level, concepts))
-    folder = tmp_path / "manifest"
-    annotations("project", saved(tmp_path / "t", drawn, films=films), "--grid", "10", "-o", folder)
-    annotations("merge", folder)
-    assert obygaze("manifests", "split", folder, "--by-film").exit_code == 0
-    manifest = of.Manifest.load(folder)
-    labels = manifest.labels()
-    assert len(labels) == len(manifest) == 360
-    # Three clips each time by one annotator, and a quarter of the next one by the other, later.
-    assert labels.levels.count("S") == 4 * 10 * (3 + 1)
-    features = {
-        clip: chance.normal(size=8).astype(np.float32) + (2.0 if level == "S" else 0.0)
-        for clip, level in labels.level_of.items()
-    }
-    write_store(tmp_path / "toy.zarr", manifest, features)
-    write(
-        tmp_path / "experiment.toml", 'name = "Sure against the rest"', 'manifest = "manifest"',
-        'store = "toy.zarr"', 'split = "leave-film-out"', 'positives = ["S"]',
-        'train_negatives = ["EN", "HN"]', 'estimators = ["svm"]',
-    )  # fmt: skip
-    result = obygaze("models", "run", tmp_path / "experiment.toml", "-o", tmp_path / "run")
-    assert (result.exit_code, "svm" in result.output) == (0, True), result.output
 
 
 def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):

@@ -229,9 +229,9 @@ def long_stretches(longest, second=240.0, *, others=0):
             segments.append(Segment("juno", "ben", begin, end, level))
         start += length + 5
     for number in range(20 * others):
-        film, place = divmod(number, 20)
-        begin, level = place * 1200.0, "EN" if place % 2 else "S"
-        segments.append(Segment(f"film{film}", "ben", begin, begin + 60 * (place + 1), level))
+        film, row = divmod(number, 20)
+        begin, level = row * 1200.0, "EN" if row % 2 else "S"
+        segments.append(Segment(f"film{film}", "ben", begin, begin + 60 * (row + 1), level))
     rows = [SourceRow(f"line {line}", row) for line, row in enumerate(segments, start=2)]
     return build_timelines("made", rows)
 

@@ -92,11 +92,11 @@ def test_wide_embeddings_as_scipy_counts_them(sizes):
     assert result.p == pytest.approx(peer.pvalue, abs=1e-12)
     assert result.statistic == pytest.approx(peer.statistic)
     # An item alone is held against partitions of the words.
-    for w, each in zip(x[:3], associate_each(x[:3], a, b), strict=True):
+    for w, single in zip(x[:3], associate_each(x[:3], a, b), strict=True):
         near, far = ([cosine(w, item) for item in group] for group in (a, b))
         d = (np.mean(near) - np.mean(far)) / np.std([*near, *far], ddof=1)
-        assert (each.d, each.statistic) == pytest.approx((d, sum(near) - sum(far)), rel=1e-5)
-        assert each.p == pytest.approx(by_scipy(near, far).pvalue)
+        assert (single.d, single.statistic) == pytest.approx((d, sum(near) - sum(far)), rel=1e-5)
+        assert single.p == pytest.approx(by_scipy(near, far).pvalue)
 
 
 @pytest.mark.parametrize(("x", "y"), [((9, 6, 5), (4, 8, 8)), ((2, 1, 1), (20, 25, 15))])
@@ -123,7 +123,7 @@ def test_partitions_beyond_counting_that_nearly_all_tie(x, y):
 @pytest.mark.gate
 @pytest.mark.parametrize("sizes", [(3, 3), (7, 5), (12, 13), (20, 20), (50, 6), (3, 75)])
 def test_drawn_partitions_are_all_as_likely(sizes):
-    """Partitions by chance are taken for the observed one: all p lie near those over all."""
+    """Partitions by chance are taken for the observed one: all p are near those over all."""
     chance = np.random.default_rng(5)
     items, a, b = (chance.normal(size=(size, 8)) for size in (sum(sizes), 4, 4))
     samples, off = 20_000, []

@@ -90,7 +90,7 @@ def test_rates_are_those_of_a_plain_loop(files, minimum):
 
 def test_words_are_counted_exactly(tmp_path):
     assert {name: " ".join(words) for name, words in EMOTIONS.words.items()} == PUBLISHED
-    # Only full stops and commas are dropped; a byte order mark is no part of the first word.
+    # Only full stops and commas are dropped; a byte order mark is not in the first word.
     captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
     write(tmp_path / "f/ann_HA1_O_1.txt", *captions, encoding="utf-8-sig")
     assert rates_of(tmp_path / "f", 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
@@ -175,7 +175,7 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     assert list(rows[0])[:6] == ["condition", "emotion", "intensity", "count", "captions", "rate"]
     assert [list(row.values())[:6] for row in rows] == [
         ["objectified", "angry", "high", "3", "2", "1500.0"],
-        # A line's end is no space: "\nand" is a token of its own kind, and "upset" stands once.
+        # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
         ["non-objectified", "sad", "low", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
@@ -183,11 +183,11 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     assert title(tmp_path / "r.svg") == "Emotion words in 3 captions"
     # One image has no interval.
     assert not [text for text in texts(tmp_path / "r.svg") if "95%" in text]
-    every = tmp_path / "every.svg"
-    obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", every)
-    assert 0 < len(tips(every)) < 6
-    assert "0.0" not in tips(every).values()
-    assert "without such words not drawn" in " ".join(texts(every))
+    figure = tmp_path / "every.svg"
+    obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", figure)
+    assert 0 < len(tips(figure)) < 6
+    assert "0.0" not in tips(figure).values()
+    assert "without such words not drawn" in " ".join(texts(figure))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     refused(obygaze("bias", "captions", path, *outputs), "--overwrite")

@@ -239,9 +239,9 @@ def test_emotions_by_two_intensities():
         emotion, intensity = test.name.split(", ")
         assert test.a == {"stimulus": tuple(f"{emotion} {entry}" for entry in people)}
         assert test.b == {"stimulus": tuple(people)}
-        shown = {"emotion": (emotion,), "intensity": (intensity,)}
-        assert test.x == {**shown, "condition": ("non-objectified",)}
-        assert test.y == {**shown, "condition": ("objectified",)}
+        groups = {"emotion": (emotion,), "intensity": (intensity,)}
+        assert test.x == {**groups, "condition": ("non-objectified",)}
+        assert test.y == {**groups, "condition": ("objectified",)}
     assert {test.name: test.published for test in battery.tests if test.published} == {
         "angry, high": ANGRY_HIGH
     }

@@ -13,7 +13,6 @@ from obygaze_models.bias.gender_score import (
     GenderBalance,
     all_objects,
     by_object,
-    cooccurrences,
     gender_of,
     gender_score,
     read_scored_captions,
@@ -154,23 +153,16 @@ def test_the_baseline_alone(tmp_path, obygaze):
         assert gender_of(caption, genders) == "neither"
 
 
-def test_cooccurrence_counts_objects_with_genders():
-    chance = np.random.default_rng(0)
-    objects = [f"o{item}" for item in chance.integers(0, 5, 300)]
-    genders = chance.choice(["man", "woman", "both", "neither"], 300).tolist()
-    pairs = list(zip(objects, genders, strict=True))
-    for name, actual in cooccurrences(objects, genders).items():
-        man, woman = (pairs.count((name, gender)) for gender in ("man", "woman"))
-        assert (actual.man, actual.woman) == (man, woman)
-        assert actual.neither == objects.count(name) - man - woman
-        assert actual.man_share == man / (man + woman)
-
-
 def test_figures_show_the_tables_numbers(tmp_path, obygaze):
     """On either side of a half; many objects are cut off in print alone."""
     man, woman, nobody = "a man", "a woman", "a thing"
-    of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
-    lines = [f"{name},{item}" for name, captions in of.items() for item in captions]
+    named = {
+        "car": [man] * 616 + [woman] * 217,
+        "cat": [woman],
+        "hat": [nobody],
+        "tie": [man, woman],
+    }
+    lines = [f"{name},{item}" for name, captions in named.items() for item in captions]
     table, svg = write(tmp_path / "c.csv", "object,caption", *lines), tmp_path / "o.svg"
     printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", svg)
     cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}

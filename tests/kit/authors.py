@@ -1,6 +1,6 @@
 """The authors' files in miniature: the same layout, spellings and oddities; every row is drawn.
 
-`released_runs.json` is written by a plain loop of its own, not by what is tested.
+`released_runs.json` is written by a plain loop, not by the tested code.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def annotated_clips(chance: np.random.Generator) -> list[Row]:
     labels = [label for label, count in LABELS.items() for _ in range(count)]
     labels = chance.permutation(labels).tolist()
     first = 16 * FILMS.index(NO_SURE)
-    for place in range(first, first + 16):
-        if labels[place] == "Sure":
+    for row in range(first, first + 16):
+        if labels[row] == "Sure":
             swap = next(
                 at for at, label in enumerate(labels)
                 if label != "Sure" and not first <= at < first + 16
             )  # fmt: skip
-            labels[place], labels[swap] = labels[swap], labels[place]
+            labels[row], labels[swap] = labels[swap], labels[row]
     rows: list[Row] = []
     for idx, label in enumerate(labels):
         film, scene = FILMS[idx // 16], idx % 16 + 1
@@ -174,8 +174,8 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
 
 def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
     """Two annotators' segments of each film, end to end, cut where each of them liked."""
-    lines, other = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
-    spelled = [" ".join(other.get(name, name).split()) for name in (*VISUAL, *HEARD)]
+    lines, names = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
+    spelled = [" ".join(names.get(name, name).split()) for name in (*VISUAL, *HEARD)]
     for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
         for annotator, length in zip(("annotator1", "annotator2"), seconds, strict=True):
             frame, last = 0, int(length * float(rate))
@@ -183,10 +183,10 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
                 level = int(chance.choice(4, p=[0.4, 0.3, 0.1, 0.2]))
                 label = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")[level]
                 end = min(frame + int(chance.integers(200, 4000)), last)
-                some = chance.choice(spelled, size=int(chance.integers(1, 4)), replace=False)
+                chosen = chance.choice(spelled, size=int(chance.integers(1, 4)), replace=False)
                 cells = (
                     len(lines) - 1, f"id_{len(lines) - 1}", 40 + number, annotator, label,
-                    some.tolist() if level else [], ["why"] if len(lines) % 9 == 0 else [],
+                    chosen.tolist() if level else [], ["why"] if len(lines) % 9 == 0 else [],
                     frame, end, film, f'"{title}"', rate,
                     '" ""Quoted""; words."' if len(lines) % 2 else "", frame // 16, end // 16,
                 )  # fmt: skip

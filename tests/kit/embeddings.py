@@ -1,4 +1,4 @@
-"""Images of people at work and prompts about them, with embeddings that are drawn."""
+"""Images of people in their professions and prompts about them, with embeddings that are drawn."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -45,8 +45,8 @@ class Embedded:
 
     def rows(self, start):
         """The embeddings of the ids that start so, in float64."""
-        found = [row for item, row in self.of.items() if item.startswith(start)]
-        return np.array(found, dtype=np.float64)
+        rows = [row for item, row in self.of.items() if item.startswith(start)]
+        return np.array(rows, dtype=np.float64)
 
 
 def embed(folder, name, items, chance):

@@ -164,9 +164,9 @@ def items(draw):
 
 
 @given(items(), st.data())
-def test_round_trip(found, data):
+def test_round_trip(clips, data):
     scheme = obygaze_scheme()
-    ids = [item.id for item in found]
+    ids = [item.id for item in clips]
     labelled = data.draw(st.lists(st.sampled_from(ids), unique=True))
     levels = [data.draw(st.sampled_from(scheme.codes)) for _ in labelled]
     concepts = [
@@ -175,14 +175,14 @@ def test_round_trip(found, data):
     ]
     folds = [data.draw(st.integers(0, 9)) for _ in labelled]
     extra = {"note": [data.draw(NAMES) for _ in ids]}
-    manifest = Manifest("any", Items.of(found, extra), scheme).with_parts(
+    manifest = Manifest("any", Items.of(clips, extra), scheme).with_parts(
         labels=[LabelSet("some", labelled, levels, concepts)],
         splits=[Split("folds", labelled, folds)],
     )
     with tempfile.TemporaryDirectory() as folder:
         manifest.save(Path(folder, "m"))
         back = Manifest.load(Path(folder, "m"))
-        assert list(back) == found
+        assert list(back) == clips
         assert back.items.extra == extra
         assert back.digest == manifest.digest
         labels = back.labels()
