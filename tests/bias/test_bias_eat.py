@@ -52,7 +52,8 @@ def eat(obygaze, images, prompts):
     """The command on the images and the prompts."""
 
     def eat(*arguments, store=images.store, texts=prompts.store):
-        return obygaze("bias", "eat", "--store", store, "--texts", texts, *arguments)
+        words = ("--texts", texts) if texts else ()
+        return obygaze("bias", "eat", "--store", store, *words, *arguments)
 
     return eat
 
@@ -192,7 +193,7 @@ def test_a_pooled_array_and_missing_items(eat, images):
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
     frames = ("--array", "frames", "--pooling", "mean")
-    row = only_row(eat(*options, *frames, "--json", texts=images.store))
+    row = only_row(eat(*options, *frames, "--json", texts=None))
     vectors = {item: values.astype(np.float16) for item, values in images.of.items()}
     x = [values for item, values in vectors.items() if "woman" in item]
     y = [values for item, values in vectors.items() if item.startswith("science-man")]
@@ -201,7 +202,7 @@ def test_a_pooled_array_and_missing_items(eat, images):
     is_result(row, correct)
     pair = "science-woman-0,science-woman-9"
     options = sets(x=pair, y="science-woman-1", a="science-man-0", b="science-man-1")
-    result = eat(*options, "--skip-missing", "--json", texts=images.store)
+    result = eat(*options, "--skip-missing", "--json", texts=None)
     assert only_row(result)["x"] == 1
     assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
 
