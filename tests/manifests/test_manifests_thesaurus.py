@@ -106,7 +106,7 @@ def note(tier, kind, name, value, attributes):
     ElementTree.SubElement(element, "ANNOTATION_VALUE").text = value
 
 
-def test_a_film_annotated_from_the_template_is_read_without_a_remark(obygaze, tmp_path):
+def test_a_film_annotated_from_the_template_has_no_issues(obygaze, tmp_path):
     template = tmp_path / "obygaze.etf"
     assert obygaze("manifests", "thesaurus", "--elan", template).exit_code == 0
     annotate(template, tmp_path / "myfilm.eaf")
