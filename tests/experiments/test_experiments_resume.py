@@ -247,6 +247,7 @@ def test_what_is_kept_is_flushed_before_it_has_its_name(small, stop_after, tmp_p
     assert {path.stat().st_ino for path in kept} <= flushed
 
 
+@pytest.mark.gate
 def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     """SIGKILL at several moments, each later than the last, until it ends by itself."""
     output, toml = tmp_path / "run", tmp_path / "several.toml"
