@@ -170,17 +170,24 @@ def test_labels_that_do_not_fit(films, tmp_path, rows, fact):
         read_labels(write(tmp_path / "t.csv", *rows), of.Manifest.from_folder(films))
 
 
-def test_locate_names_what_it_searched_for(films, tmp_path, obygaze):
+EXTRACT = ("features", "extract", "--backbone", "tiny-xclip")  # loads PyTorch
+
+
+@pytest.mark.parametrize(
+    "command", [("features", "probe"), pytest.param(EXTRACT, marks=pytest.mark.gate)]
+)
+def test_missing_videos_are_named_with_what_was_searched_for(films, tmp_path, obygaze, command):
+    folder = tmp_path / "m"
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
-    obygaze("manifests", "import", "csv", source, "-o", tmp_path / "m")
-    result = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
+    obygaze("manifests", "import", "csv", source, "-o", folder)
+    result = obygaze("manifests", "locate", folder, "--videos", films)
     hint = f"searched for Juno/a.*; {films} has {', '.join(FILES[:3])} and 1 more"
     assert (result.exit_code, hint in result.stdout) == (3, True)
-    facts = obygaze("manifests", "locate", tmp_path / "m", "--videos", films, "--json")
+    facts = obygaze("manifests", "locate", folder, "--videos", films, "--json")
     assert json.loads(facts.stdout)["missing"] == ["Juno-a", "Juno-b"]
-    for command in (("features", "probe"), ("features", "extract", "--backbone", "tiny-xclip")):
-        result = obygaze(*command, tmp_path / "m", "--videos", films, "-o", tmp_path / "out")
-        refused(result, f"none of the 2 clips of t: {hint}")
+    command = (*command, folder, "-o", tmp_path / "out", "--videos")
+    refused(obygaze(*command, films), f"none of the 2 clips of t: {hint}")
+    refused(obygaze(*command, tmp_path / "film"), f"film does not exist; did you mean {films}?")
 
 
 def test_locate_refuses_one_file_for_clips_of_two_films(tmp_path, obygaze):

@@ -188,9 +188,6 @@ def test_mistyped_paths_are_suggested(tmp_path, obygaze):
     for command, mistyped, right in [
         (("manifests", "import", "folder", near), near, films),
         (("manifests", "locate", folder, "--videos", near), near, films),
-        (("features", "probe", folder, "--videos", near), near, films),
-        (("features", "extract", folder, "--videos", near, "--backbone", "tiny-xclip", "-o", "s"),
-         near, films),
         (("manifests", "label", folder, Path(f"{table}x")), f"{table}x", table),
     ]:  # fmt: skip
         refused(obygaze(*command), f"{mistyped} does not exist; did you mean {right}?")
