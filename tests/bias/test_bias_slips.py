@@ -47,6 +47,7 @@ TABLES = [
     ("ratings", "image_id,ann\na,1\n", "no column 'group'"),
     ("ratings", "image_id,group,drawings,hentai,neutral,porn\na,x,0,0,0,1\n", "no column 'sexy'"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
+    ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,nan,0,1\n", "neutral nan is not from 0 to 1"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,high,0,1\n", "neutral 'high' is not a number"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
     ("ratings", f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "rename the column"),
