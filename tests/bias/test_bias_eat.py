@@ -20,14 +20,9 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
 from tests.estimators.clips import tree_on
 from tests.figures.drawn import texts, tips
-from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS
+from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
 from tests.kit.files import csv_rows, refused, write
 from tests.world import write_store
-
-
-def sets(**groups):
-    """As options of the command."""
-    return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]
 
 
 def expected(images, prompts, job, settings=None):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.kit.embeddings import sets
 from tests.kit.files import refused, write
 
 CLASSES = "drawings,hentai,neutral,porn,sexy"
@@ -148,18 +149,11 @@ def test_bad_embeddings_are_one_line(name, text, fact, tmp_path, obygaze):
     path = tmp_path / name
     if text is not None:
         path.write_bytes(text.encode(errors="surrogateescape"))
-    sets = [
-        f"{name}={word}" for name, word in zip("xyab", ("rose", "lily", "ant", "wasp"), strict=True)
-    ]
-    options = [word for item in sets for word in ("--sets", item)]
-    refused(obygaze("bias", "eat", "--store", path, *options), fact)
+    groups = dict(zip("xyab", ("rose", "lily", "ant", "wasp"), strict=True))
+    refused(obygaze("bias", "eat", "--store", path, *sets(**groups)), fact)
 
 
 W, M = "science-woman-", "science-man-"
-
-
-def sets(**groups):
-    return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]
 
 
 OPTIONS = [

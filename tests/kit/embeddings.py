@@ -1,5 +1,7 @@
 """Images of people in their professions and prompts about them, with embeddings that are drawn."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -43,13 +45,13 @@ class Embedded:
     store: Path
     of: dict[str, np.ndarray]
 
-    def rows(self, start):
+    def rows(self, start: str) -> np.ndarray:
         """The embeddings of the ids that start so, in float64."""
         rows = [row for item, row in self.of.items() if item.startswith(start)]
         return np.array(rows, dtype=np.float64)
 
 
-def embed(folder, name, items, chance):
+def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
     manifest = Manifest(name, items)
     manifest.save(folder / name)
     of = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
@@ -57,7 +59,7 @@ def embed(folder, name, items, chance):
     return Embedded(folder / name, folder / f"{name}.zarr", of)
 
 
-def make_images(folder):
+def make_images(folder: Path) -> Embedded:
     """Six women and six men in science, as many in business; nobody in medicine."""
     people = [*product(("science", "business"), ("woman", "man"), range(6))]
     items = [
@@ -71,7 +73,7 @@ def make_images(folder):
     return embed(folder, "images", Items.of(items, columns), np.random.default_rng(1))
 
 
-def make_prompts(folder):
+def make_prompts(folder: Path) -> Embedded:
     """Each stimulus by two templates."""
     prompts = [
         (f"{name}-{position}-{row}", template, stimulus)
@@ -88,3 +90,8 @@ def make_prompts(folder):
         "stimulus": [stimulus for _, _, stimulus in prompts],
     }
     return embed(folder, "prompts", Items.of(items, columns), np.random.default_rng(2))
+
+
+def sets(**groups: str) -> list[str]:
+    """Options of ``obygaze bias eat``: ``sets(x="a,b", y="c")``."""
+    return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]

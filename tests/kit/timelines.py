@@ -1,9 +1,14 @@
 """The paper's worked case: two annotators, five clips."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from obygaze_features.annotations import Segment, Timelines
-from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 
 SCHEME = obygaze_scheme()
+Span = tuple[float | str, ...]
 CLIPS = [(0, 100), (100, 200), (200, 300), (300, 400), (400, 420)]
 FIRST = [
     (85, 150, "HN", "Clothes"),
@@ -20,7 +25,7 @@ SECOND = [
 ]
 
 
-def segments(annotator, spans, film="film"):
+def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[Segment]:
     """Segments of one annotator, concepts by any of their names."""
     rows = []
     for start, end, level, *concepts in spans:
@@ -29,7 +34,7 @@ def segments(annotator, spans, film="film"):
     return rows
 
 
-def grid(clips=CLIPS, film="film"):
+def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Manifest:
     """A manifest of spans of one film."""
     items = [
         Item(f"{film}-{number}", film=film, media=film, start=float(start), end=float(end))
@@ -38,11 +43,11 @@ def grid(clips=CLIPS, film="film"):
     return Manifest("grid", Items.of(items))
 
 
-def worked():
+def worked() -> Timelines:
     """Both annotators' timelines."""
     return Timelines.of("worked", segments("one", FIRST) + segments("two", SECOND))
 
 
-def said(labels):
+def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
     """Each clip's level and concepts, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
