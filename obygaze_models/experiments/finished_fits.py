@@ -45,8 +45,9 @@ __all__ = ["FinishedFits", "digest_of_clips"]
 
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
-_OWN = re.compile(r"partial\.json|[^/]+/[^/]+/(fit\.json|arrays\.npz|model/model[^/]*)")
-"""The files that a run writes."""
+_FILES = r"partial\.json|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/]*)"
+_OWN = re.compile(rf"{_FILES}|(?:[^/]+/)*\.[\w.]+\.[0-9a-f]{{8}}_\d+_\w+\.partial")
+"""The files that a run writes, and their temporary names."""
 
 
 class FinishedFits:
