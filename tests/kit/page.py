@@ -6,7 +6,6 @@ by file descriptor 3 and come out by 4.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -29,7 +28,7 @@ KEYS = {
     "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "0": 48,
     "+": 187, "-": 189,
 }  # fmt: skip
-PATIENCE = 30.0
+TIMEOUT_S = 120.0
 
 
 def find_chromium() -> str | None:
@@ -64,10 +63,10 @@ class Tab:
         if fragment:  # of the same file, it would only move within what is loaded
             self._call("Page.navigate", {"url": "about:blank"})
             while not self._loaded:
-                self._receive(time.monotonic() + PATIENCE)
+                self._receive(time.monotonic() + TIMEOUT_S)
             self._loaded = False
         self._call("Page.navigate", {"url": page.as_uri() + fragment})
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_S
         while not self._loaded:
             self._receive(until)
 
@@ -132,35 +131,33 @@ class Tab:
             "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value })()"
         )
 
-    def choose_nth(self, select_id: str, place: int) -> None:
-        """Choose in a select, by place."""
-        self.run(
-            f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
-            f"s.selectedIndex = {place}; s.dispatchEvent(new Event('change')) }})()"
-        )
+    def text(self, selector: str) -> str:
+        """What the first such element shows."""
+        shown: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
+        return shown
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """A screenshot; of the whole page, if so asked."""
-        said = self._call(
-            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole}
+    def texts(self, selector: str, of: str = "textContent") -> list[Any]:
+        """What each such element shows; or another property of it."""
+        elements: list[Any] = self.run(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.{of})"
         )
-        path.write_bytes(base64.b64decode(said["data"]))
+        return elements
 
     def _call(self, method: str, parameters: Any = None, *, session: Any = ...) -> Any:
         self._last += 1
         number = self._last
-        message = {"id": number, "method": method, "params": parameters or {}}
+        command = {"id": number, "method": method, "params": parameters or {}}
         own = getattr(self, "_session", None) if session is ... else session
         if own:
-            message["sessionId"] = own
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + PATIENCE
+            command["sessionId"] = own
+        os.write(self._write, json.dumps(command).encode() + b"\0")
+        until = time.monotonic() + TIMEOUT_S
         while True:
-            said = self._receive(until)
-            if said.get("id") == number:
-                if "error" in said:
-                    raise AssertionError(f"{method}: {said['error']}")
-                return said["result"]
+            message = self._receive(until)
+            if message.get("id") == number:
+                if "error" in message:
+                    raise AssertionError(f"{method}: {message['error']}")
+                return message["result"]
 
     def _receive(self, until: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -172,9 +169,9 @@ class Tab:
                 raise AssertionError("the browser has ended")
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\0")
-        said: dict[str, Any] = json.loads(line)
-        self._note(said.get("method", ""), said.get("params", {}))
-        return said
+        message: dict[str, Any] = json.loads(line)
+        self._note(message.get("method", ""), message.get("params", {}))
+        return message
 
     def _note(self, event: str, about: dict[str, Any]) -> None:
         if event == "Page.loadEventFired":
