@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import fields, is_dataclass, replace
 from html import unescape
 from html.parser import HTMLParser
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from msgspec import Struct, convert, structs, to_builtins
 
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.record import RunRecord
@@ -19,6 +21,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results, read_results
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import render_report
+from obygaze_models.warnings import RunWarning
 from tests.kit.page import find_chromium, open_tab
 from tests.world import LEVELS, RECIPE, make_world
 
@@ -32,7 +35,7 @@ BOTTLENECKS = (
     {"name": "pcbm-logistic", "negatives": "b"},
 )
 HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
-SURE = {"positives": ("S",), "split": "ten"}
+SURE = {"positives": ("S",), "split": "four"}
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
@@ -44,16 +47,22 @@ EXPERIMENTS = {
         "protocol": "leave-film-out",
         "estimators": ("mlp", BOTTLENECKS[1]),
     },
-    "concepts": {"concepts": ("Look", "Body"), "split": "ten", "estimators": ("logistic",)},
-    "classes": {"levels": ("EN", "HN", "S"), "split": "ten", "estimators": BOTTLENECKS[1:]},
+    "concepts": {"concepts": ("Look", "Body"), "split": "four", "estimators": ("logistic",)},
+    "classes": {"levels": ("EN", "HN", "S"), "split": "four", "estimators": BOTTLENECKS[1:]},
 }
+
+FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
+"""Titles of films that a spreadsheet would take for formulas."""
 
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory):
-    """A world whose store says it is of a backbone that the paper has."""
+    """A world whose store says it is of a backbone that the paper has; with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
-    return make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+    four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
+    Manifest.load(world.manifest).with_parts(splits=[four]).save(world.manifest, overwrite=True)
+    return world
 
 
 @pytest.fixture(scope="session")
@@ -159,6 +168,11 @@ class Page(HTMLParser):
         return next(row[1:] for row in rows if row and row[0] == name)
 
 
+def explorer_of(html):
+    """The explorer's data."""
+    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
+
+
 def plain(html):
     """The text of a piece of HTML."""
     return " ".join(unescape(Page(html).text).split())
@@ -230,3 +244,23 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
         changed = {f.name: renamed(getattr(thing, f.name), names) for f in fields(thing) if f.init}
         return replace(thing, **changed)
     return thing
+
+
+@pytest.fixture(scope="session")
+def hostile_run(results):
+    """A run with code in every text field, and these texts."""
+    run = results["first"]
+    record = run.run.record
+    fields_ = {
+        "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
+        "concept": "Look", "model": "mlp", "run": "first", "reason": "not in the task",
+        "split": record.split, "labels": record.manifest.labels, "data": record.manifest.name,
+    }  # fmt: skip
+    texts = {
+        field: f"{field}'\"}}{{{{ 7 * 7 }}}}<script>hit()</script><img src=x onerror=hit()>"
+        for field in (*fields_, "title", "citation", "warning")
+    }
+    run = with_manifest(run, citation=texts["citation"], licence=texts["citation"])
+    run = with_record(run, warnings=[RunWarning("other", "", texts["warning"])])
+    names = {given: texts[field] for field, given in fields_.items()}
+    return renamed(run, names | FORMULAS), texts

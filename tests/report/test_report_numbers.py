@@ -56,7 +56,9 @@ def mean_probabilities(run, model):
         if fit.model == model:
             for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
                 clips.setdefault(clip, (int(label), {}))[1][fit.fit] = p
-    return {clip: (label, np.mean(list(ps.values()), axis=0)) for clip, (label, ps) in clips.items()}
+    return {
+        clip: (label, np.mean(list(ps.values()), axis=0)) for clip, (label, ps) in clips.items()
+    }
 
 
 def scores(labels, probabilities):
@@ -98,7 +100,9 @@ def test_score_tables_are_scikit_learns(results, name):
         fits = [fit for fit in run.said if (fit.model, fit.test) == (row.model, row.entry.test)]
         by_fit = [scores(fit.labels, fit.probabilities) for fit in fits]
         labels = {c: n for fit in fits for c, n in zip(fit.ids, fit.labels.tolist(), strict=True)}
-        assert list(row.test.classes.values()) == [n for _, n in sorted(Counter(labels.values()).items())]
+        assert list(row.test.classes.values()) == [
+            n for _, n in sorted(Counter(labels.values()).items())
+        ]
         for metric in table.metrics.keys() & by_fit[0].keys():
             of_fits = [of[metric] for of in by_fit]
             assert row.entry.mean[metric] == pytest.approx(np.mean(of_fits))
@@ -180,7 +184,9 @@ def test_the_papers_numbers_stand_beside_ours(results):
     for entry in run.run.record.scores:
         entry.mean["f1"] = float(entry.model == "mlp")
     head = first_screen(run)
-    papers = {strip.film: strip.paper for strip in film_strips(head, in_scene_order(run.clips)).films}
+    papers = {
+        strip.film: strip.paper for strip in film_strips(head, in_scene_order(run.clips)).films
+    }
     film = published["table4"]["rows"]["tt0108160"]["mean"]
     assert [values(papers["tt0108160"]), papers["tt1"]] == [[film], None]
 
@@ -276,7 +282,9 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
     fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(marks, wrong)
     for name, coefficient in zip(order, fitted.coef_[0], strict=False):
         (shown,) = (text for mark, text in errors.items() if mark.startswith(f"{name}, interval"))
-        assert float(shown.split(" (")[0].replace("−", "-")) == pytest.approx(coefficient, abs=0.0051)
+        assert float(shown.split(" (")[0].replace("−", "-")) == pytest.approx(
+            coefficient, abs=0.0051
+        )
     assert values(concept_figures(head)[3][1]) == [sum(wrong), len(wrong)]
 
 
@@ -323,13 +331,16 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             check = check_path if view["why"]["kind"] == "path" else check_sum
             for row, clip in enumerate(ids):
                 check(view["why"], row, clip, lines, fits[clip])
-    assert kinds == {
-        "first": {"pcbm-tree": "path", "pcbm-logistic": "sum"},
-        "second": {"pcbm-hybrid": "sum"},
-        "films": {"pcbm-logistic": "sum"},
-        "concepts": {},
-        "classes": {"pcbm-logistic": "sum"},
-    }[name]
+    assert (
+        kinds
+        == {
+            "first": {"pcbm-tree": "path", "pcbm-logistic": "sum"},
+            "second": {"pcbm-hybrid": "sum"},
+            "films": {"pcbm-logistic": "sum"},
+            "concepts": {},
+            "classes": {"pcbm-logistic": "sum"},
+        }[name]
+    )
     for at, clip in enumerate(map(run.clips.get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
