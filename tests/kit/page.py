@@ -24,9 +24,8 @@ FLAGS = [
     "--disable-dev-shm-usage", "--remote-debugging-pipe", "about:blank",
 ]  # fmt: skip
 KEYS = {
-    "Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35,
-    "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "0": 48,
-    "+": 187, "-": 189,
+    "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39,
+    "0": 48, "+": 187,
 }  # fmt: skip
 TIMEOUT_S = 120.0
 
@@ -56,7 +55,10 @@ class Tab:
 
     def open(self, page: Path, *, width: int = 1200, height: int = 900, fragment: str = "") -> None:
         """Load a file, and wait until it is there."""
-        self.resize(width, height)
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
         self._loaded = False
         self.logged.clear()
         self.requested.clear()
@@ -69,12 +71,6 @@ class Tab:
         until = time.monotonic() + TIMEOUT_S
         while not self._loaded:
             self._receive(until)
-
-    def resize(self, width: int, height: int = 900) -> None:
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
 
     def prefer(self, media: str = "", **features: str) -> None:
         """Such as ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
@@ -94,10 +90,9 @@ class Tab:
     def press(self, *keys: str) -> None:
         """Press keys as a person would, on what has the focus."""
         for key in keys:
-            about = {"key": key, "code": "Space" if key == " " else key}
-            about |= {"windowsVirtualKeyCode": KEYS[key]}
-            typed = {"Enter": "\r", " ": " "}.get(key)
-            down = {"type": "keyDown", "text": typed} if typed else {"type": "rawKeyDown"}
+            about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+            enter = {"type": "keyDown", "text": "\r"}
+            down = enter if key == "Enter" else {"type": "rawKeyDown"}
             self._call("Input.dispatchKeyEvent", {**down, **about})
             self._call("Input.dispatchKeyEvent", {"type": "keyUp", **about})
 
@@ -133,13 +128,13 @@ class Tab:
 
     def text(self, selector: str) -> str:
         """What the first such element shows."""
-        shown: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
-        return shown
+        content: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
+        return content
 
-    def texts(self, selector: str, of: str = "textContent") -> list[Any]:
+    def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
         """What each such element shows; or another property of it."""
         elements: list[Any] = self.run(
-            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.{of})"
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.{attribute})"
         )
         return elements
 
@@ -189,11 +184,11 @@ class Tab:
 @contextmanager
 def open_tab(chromium: str) -> Iterator[Tab]:
     """A fresh browser without a past, and a tab of it."""
-    commands, theirs = os.pipe(), os.pipe()
+    commands, answers = os.pipe(), os.pipe()
 
     def lend() -> None:
         # Copies first: one of the four may be what the browser expects elsewhere.
-        reads, writes = os.dup(commands[0]), os.dup(theirs[1])
+        reads, writes = os.dup(commands[0]), os.dup(answers[1])
         os.dup2(reads, 3)
         os.dup2(writes, 4)
         for number in (3, 4):  # a copy that was there already is closed otherwise
@@ -209,9 +204,9 @@ def open_tab(chromium: str) -> Iterator[Tab]:
             preexec_fn=lend,
         )
         os.close(commands[0])
-        os.close(theirs[1])
+        os.close(answers[1])
         try:
-            yield Tab(commands[1], theirs[0])
+            yield Tab(commands[1], answers[0])
         finally:
             os.close(commands[1])  # ends it
             try:
@@ -219,4 +214,4 @@ def open_tab(chromium: str) -> Iterator[Tab]:
             except subprocess.TimeoutExpired:
                 browser.kill()
                 browser.wait()
-            os.close(theirs[0])
+            os.close(answers[0])

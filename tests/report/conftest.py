@@ -69,8 +69,8 @@ def marked(tmp_path_factory):
 def results(marked, tmp_path_factory):
     """A run of each kind, read back."""
     folder = tmp_path_factory.mktemp("report-runs")
-    for name, given in EXPERIMENTS.items():
-        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **given)
+    for name, options in EXPERIMENTS.items():
+        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **options)
         run_experiment(experiment, folder / name)
     return {name: read_results(folder / name) for name in EXPERIMENTS}
 
@@ -190,10 +190,10 @@ def with_manifest(results: Results, **changes: object) -> Results:
 
 
 def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12) -> Results:
-    """The same models, had they been asked about so many clips of so many films, each once."""
+    """The same models, had they been asked about a number of clips of some films, each once."""
     chance = np.random.default_rng(3)
     per_film = -(-clips // films)
-    every = {}
+    by_id = {}
     for row in range(clips):
         film, scene = divmod(row, per_film)
         level = str(chance.choice(["EN", "HN", "NS", "S"], p=[0.5, 0.2, 0.15, 0.15]))
@@ -209,9 +209,9 @@ def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12)
             fold=0,
             used="not in the task" if level == "NS" else "",
         )
-        every[clip.id] = clip
-    ids = [clip.id for clip in every.values() if not clip.used]
-    labels = np.array([int(every[clip].level == "S") for clip in ids])
+        by_id[clip.id] = clip
+    ids = [clip.id for clip in by_id.values() if not clip.used]
+    labels = np.array([int(by_id[clip].level == "S") for clip in ids])
     predictions, explained = [], []
     for model in results.run.record.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
@@ -226,7 +226,7 @@ def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12)
             kind, reasons = "path", {"steps": steps}
         labelled = (CONCEPTS, ids, ["S"] * len(ids), values)
         explained.append(Explained(model, "HN vs S", 0, kind, *labelled, **reasons))
-    return replace(results, clips=every, said=predictions, explained=explained)
+    return replace(results, clips=by_id, said=predictions, explained=explained)
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
@@ -262,5 +262,5 @@ def hostile_run(results):
     }
     run = with_manifest(run, citation=texts["citation"], licence=texts["citation"])
     run = with_record(run, warnings=[RunWarning("other", "", texts["warning"])])
-    names = {given: texts[field] for field, given in fields_.items()}
+    names = {name: texts[field] for field, name in fields_.items()}
     return renamed(run, names | FORMULAS), texts

@@ -46,9 +46,9 @@ def shown(tab, name):
     return tab.text(f"#{name}")
 
 
-def listed(tab, whole=True):
+def listed(tab, unfold=True):
     """The clips of the list by their places, in order."""
-    if whole and not tab.run("document.getElementById('show-all').hidden"):
+    if unfold and not tab.run("document.getElementById('show-all').hidden"):
         tab.click("#show-all")
     return [int(clip) for clip in tab.texts("#clips-body .open", "dataset.clip")]
 
@@ -104,7 +104,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert tab.text("table.strips a") == f"tt{order[0]}"
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
     assert shown(tab, "clips-status") == "Shows 10 of 50 clips that match, of 200."
-    assert len(listed(tab, whole=False)) == 10
+    assert len(listed(tab, unfold=False)) == 10
     assert tab.run("location.hash") == ""
     tab.choose("choose-film", "")
     for line, film in zip(tab.texts(".film .counts"), order, strict=True):
@@ -131,24 +131,24 @@ def test_filters_say_how_many_clips_match(page, clips):
         page.click(f"#concept-chips input[value='{concept}']")
     page.choose("choose-film", "1")
     page.choose("choose-level", "3")
-    for match, joined in (("all", set.issuperset), ("any", lambda has, of: has & of)):
+    for match, joined in (("all", set.issuperset), ("any", set.intersection)):
         page.choose("choose-match", match)
-        wanted = {
+        expected = {
             at
             for at in range(200)
             if (clips["film"][at], clips["level"][at]) == (1, 3)
             and joined(set(clips["shows"][at]), {0, 2})
         }
-        assert set(listed(page)) == wanted
-        assert wanted
-        assert len(page.texts(".film:not([hidden]) .dim")) == 50 - len(wanted)
+        assert set(listed(page)) == expected
+        assert expected
+        assert len(page.texts(".film:not([hidden]) .dim")) == 50 - len(expected)
     page.click("#choose-reset")
     assert shown(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
     page.run("document.getElementById('show-more').focus()")
     page.press("Enter")
     assert shown(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
-    place = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
-    assert page.run(place) == 10
+    position = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
+    assert page.run(position) == 10
 
 
 def test_the_orders_of_the_list_hold(page, data):
@@ -156,9 +156,9 @@ def test_the_orders_of_the_list_hold(page, data):
     p, label = probabilities(view), dict(zip(view["at"], view["label"], strict=True))
     assert page.run("document.getElementById('choose-order').value") == "most"
     page.choose("choose-order", "differ")
-    every = listed(page)
-    assert len(every) == 200
-    assert set(every[: len(p)]) == set(p)  # what has no prediction comes last
+    clips = listed(page)
+    assert len(clips) == 200
+    assert set(clips[: len(p)]) == set(p)  # what has no prediction comes last
     page.choose("choose-which", "differ")
     assert set(listed(page)) == differing(view)
     page.choose("choose-which", "tested")
@@ -208,7 +208,7 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     assert sum(amounts) == pytest.approx(float(total.replace("−", "-")), abs=0.011)
     text = page.texts("#clip", "innerText")[0]
     assert "the model’s probability of S (Sure) is" in text
-    first = listed(page, whole=False)[0]
+    first = listed(page, unfold=False)[0]
     for labels in annotators[1]:
         if level := labels.level_of.get(clips["ids"][first]):
             assert f"{labels.name}\n{level} " in text
@@ -298,7 +298,7 @@ def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data
         assert part in fragment
     for link in (fragment, row):
         tab.open(page_of(whole_html), fragment=link)
-        assert (listed(tab, whole=False), shown(tab, "clips-status")) == expected
+        assert (listed(tab, unfold=False), shown(tab, "clips-status")) == expected
         assert shown(tab, "clip-title") == title
         assert shown(tab, "clip-place") == f"2 of {len(expected[0])}"
     tab.press("Escape")
@@ -322,7 +322,7 @@ def table_of(tab):
 
 
 def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, results):
-    first = listed(page, whole=False)[0]
+    first = listed(page, unfold=False)[0]
     page.click("#clips-body .open")
     for button in (1, 2):
         page.click(f"#clip .more button:nth-child({button})")
@@ -422,10 +422,12 @@ def minutes(results):
     }
     predictions = []
     for fit in run.said:
-        kept = np.array([clip in clips for clip in fit.ids])
-        ids = np.array(fit.ids)[kept].tolist()
+        chosen = np.array([clip in clips for clip in fit.ids])
+        ids = np.array(fit.ids)[chosen].tolist()
         predictions.append(
-            replace(fit, ids=ids, labels=fit.labels[kept], probabilities=fit.probabilities[kept])
+            replace(
+                fit, ids=ids, labels=fit.labels[chosen], probabilities=fit.probabilities[chosen]
+            )
         )
     return render_report([replace(run, clips=clips, said=predictions, explained=[])])
 
@@ -492,9 +494,9 @@ def test_axes_of_minutes_and_of_few_clips(tab, minutes, results, page_of):
 
 @pytest.mark.gate
 def test_a_page_of_two_label_sets_on_a_phone(tab, results, page_of):
-    few = with_manifest(grown(results["first"], clips=24), labels="small")
+    small = with_manifest(grown(results["first"], clips=24), labels="small")
     tab.prefer()
-    tab.open(page_of(render_report([results["films"], few]), "two.html"), width=360)
+    tab.open(page_of(render_report([results["films"], small]), "two.html"), width=360)
     assert tab.run("document.documentElement.scrollWidth") == 360
     tab.choose("choose-run", "1")
     words = "This run’s label set, small, has 24 of the page’s 224 clips."
@@ -519,12 +521,12 @@ def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
     assert lines["Look"].startswith("characters' gaze: voyeurism; ")
     stills = [alt.split(", ")[-1] for alt in tab.texts("#concept-glossary img", "alt")]
     assert len(stills) == 3 * len(lines)
-    for place, clip in enumerate(stills):
-        assert list(lines)[place // 3] in clips[clip].concepts
+    for number, clip in enumerate(stills):
+        assert list(lines)[number // 3] in clips[clip].concepts
         assert clips[clip].level == "S"
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize(("clips", "films"), [(7637, 12), (2567, 20)])
 def test_large_pages_are_small_and_ready_in_two_seconds(tab, results, page_of, clips, films):
     html = render_report([grown(results["first"], clips=clips, timed=True, films=films)])

@@ -1,4 +1,4 @@
-"""A film's time axis, in a real browser, against the numbers that its files were made of."""
+"""A film's time axis, in a real browser, against the numbers that its files hold."""
 
 import csv
 import re
@@ -60,7 +60,7 @@ def short_run(results):
 
 
 @pytest.fixture(scope="module")
-def made(short_run, tmp_path_factory):
+def film_page(short_run, tmp_path_factory):
     """The page of frames, moments, segments and pictures; and the film's frames and moments."""
     folder = tmp_path_factory.mktemp("timeline")
     clips = [clip for clip in short_run.clips.values() if clip.film != BARE]
@@ -70,19 +70,15 @@ def made(short_run, tmp_path_factory):
     (folder / "pictures").mkdir()
     for clip in short_run.clips:
         (folder / "pictures" / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
-    html = render_report(
-        [short_run],
-        **tables(folder),
-        timelines=folder / "timelines",
-        thumbnails=folder / "pictures",
-    )
+    more = {"timelines": folder / "timelines", "thumbnails": folder / "pictures"}
+    html = render_report([short_run], **tables(folder), **more)
     return html, *([row for row in table if row["film"] == FILM] for table in (rows, moments))
 
 
 @pytest.fixture
-def page(tab, made, page_of):
+def page(tab, film_page, page_of):
     tab.prefer()
-    tab.open(page_of(made[0], "timeline.html"))
+    tab.open(page_of(film_page[0], "timeline.html"))
     tab.choose("choose-film", "1")
     return tab
 
@@ -110,8 +106,8 @@ def readout(tab):
     return tab.text(".film:not([hidden]) .readout")
 
 
-def test_a_films_lanes_have_a_mark_for_each_row(page, made, short_run):
-    _, rows, moments = made
+def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
+    _, rows, moments = film_page
     expected = [[segment.start, segment.end - segment.start] for segment in SEGMENTS]
     assert numbers(spans(page, ".segment")) == expected
     expected = np.array([[row["start"], row["end"] - row["start"]] for row in moments])
@@ -182,8 +178,8 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     assert f"{FILM}-004" in page.text("#clip-body")
 
 
-def test_a_click_opens_the_clip_under_it(page, made):
-    clips = explorer_of(made[0])["clips"][0]
+def test_a_click_opens_the_clip_under_it(page, film_page):
+    clips = explorer_of(film_page[0])["clips"][0]
     third = clips["ids"].index(f"{FILM}-003")
     page.click(f"{TRACKS} g[data-clip='{third}'] .hit")
     assert f"{FILM}-003" in page.text("#clip-body")
@@ -208,11 +204,8 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
     )
     films = film_timelines(clips, *tables(tmp_path).values())["films"]
     for film, axis in films.items():
-        assert (axis["pasted"], axis["start"], axis["end"]) == (
-            True,
-            [0, 1000, 2000],
-            [1000, 2000, 3000],
-        )
+        assert axis["pasted"]
+        assert (axis["start"], axis["end"]) == ([0, 1000, 2000], [1000, 2000, 3000])
         assert axis["frames"]["count"] == [8, 0, 8]
         expected = [1000 * row["probability"] for row in rows if row["film"] == film]
         assert axis["frames"]["p"] == pytest.approx(expected, abs=0.51)
