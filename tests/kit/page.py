@@ -27,7 +27,7 @@ KEYS = {
     "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39,
     "0": 48, "+": 187,
 }  # fmt: skip
-TIMEOUT_S = 120.0
+TIMEOUT_S = 900.0
 
 
 def find_chromium() -> str | None:

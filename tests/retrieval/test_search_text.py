@@ -87,6 +87,9 @@ def test_checkpoint_that_is_not_here_is_asked_for(tmp_path, tower, monkeypatch):
         ({"name": "x=standard"}, "NAME=FOLDER"),
         ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
         ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "shutil:rmtree=shutil:rmtree"),
+        ({"name": "lab/model", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "standard", "family": "standard"}, "NAME=FOLDER"),
     ],
 )
 def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
