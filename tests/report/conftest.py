@@ -53,6 +53,8 @@ EXPERIMENTS = {
 
 FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
 """Titles of films that a spreadsheet would take for formulas."""
+ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028${hit()}",
+       "Hard Negative": "<!--<script>"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -263,4 +265,4 @@ def hostile_run(results):
     run = with_manifest(run, citation=texts["citation"], licence=texts["citation"])
     run = with_record(run, warnings=[RunWarning("other", "", texts["warning"])])
     names = {name: texts[field] for field, name in fields_.items()}
-    return renamed(run, names | FORMULAS), texts
+    return renamed(run, names | FORMULAS | ODD), texts
