@@ -105,8 +105,9 @@ class Tab:
     def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
         """Where an element is: a share of the way across it, half way down."""
         x, y = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);"
             "const b = e.getBoundingClientRect();"
             f"return [b.x + b.width * {share}, b.y + b.height / 2] }})()"
         )

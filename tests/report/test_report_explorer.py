@@ -49,7 +49,7 @@ def shown(tab, name):
 def listed(tab, unfold=True):
     """The clips of the list by their places, in order."""
     if unfold and not tab.run("document.getElementById('show-all').hidden"):
-        tab.click("#show-all")
+        tab.run("document.getElementById('show-all').click()")
     return [int(clip) for clip in tab.texts("#clips-body .open", "dataset.clip")]
 
 
