@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -248,17 +248,14 @@ def _digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
-def _identify_files(store: Store, array: str) -> Iterator[str]:
+def _identify_files(store: Store, array: str) -> list[str]:
     """What tells an array's files from others: a forger can copy the list of their checksums."""
     if not store.location.is_local:
-        yield str(store.location.address)
-        return
+        return [str(store.location.address)]
     root = Path(store.location.address)
-    for name in (array, IDS, STATUS):
-        for path in (root, *sorted((root / name).rglob("*"))):
-            status = path.stat()
-            identity = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
-            yield f"{path.relative_to(root)} {identity}"
+    files = [file for name in (array, IDS, STATUS) for file in sorted((root / name).rglob("*"))]
+    states = [path.stat() for path in (root, *files)]
+    return [f"{s.st_dev} {s.st_ino} {s.st_size} {s.st_ctime_ns}" for s in states]
 
 
 def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:

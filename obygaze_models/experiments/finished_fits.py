@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     check_format,
@@ -46,7 +45,6 @@ from obygaze_models.warnings import RunWarning
 
 __all__ = ["FinishedFits", "digest_of_clips"]
 
-Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
 MAX_HEADERS_BYTES = 2**12
@@ -134,7 +132,7 @@ class FinishedFits:
             for name, digest in record.files.items():
                 if sha256_at(files, name) != digest:
                     raise ValueError(f"the digest of {name} differs")
-            fit, table = _read(files.path, record, task, test_rows(fold), data)
+            fit, table = _read(files.path, record, task, fold, data)
         except StoreUnreadable:
             raise
         except Exception:  # whatever damage causes
@@ -214,22 +212,19 @@ class FinishedFits:
 
 
 def _read(
-    folder: Path, record: _FitRecord, task: Task, rows: Array, data: ClipDataset
-) -> tuple[Fit, Array]:
+    folder: Path, record: _FitRecord, task: Task, fold: Fold, data: ClipDataset
+) -> tuple[Fit, Any]:
     from obygaze_models.persistence import load_model
 
-    classes, clips = len(task.classes), len(data.ids)
+    rows, classes, clips = test_rows(fold), len(task.classes), len(data.ids)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         # A few compressed bytes can become any number.
-        if sum(info.file_size for info in arrays.zip.infolist()) > (
-            8 * (clips + len(rows) * classes) + MAX_HEADERS_BYTES
-        ):
+        size = sum(info.file_size for info in arrays.zip.infolist())
+        if size > 8 * (clips + len(rows) * classes) + MAX_HEADERS_BYTES:
             raise ValueError(f"{ARRAYS} is larger than the clips' arrays")
         seen, table = arrays["seen"], arrays["table"]
-    if seen.dtype != np.intp or not set(seen.tolist()) <= set(range(clips)):
-        raise ValueError("it saw other clips")
-    if table.dtype != np.float64:
-        raise ValueError("its table has other numbers")
+    if (seen.dtype, table.dtype) != (np.intp, float) or not set(seen.tolist()) <= {*range(clips)}:
+        raise ValueError(f"{ARRAYS} has other clips or types")
     check_probabilities(table, (len(rows), classes))
     estimator = None if record.not_saved else load_model(folder / MODEL)[0]
     fit = Fit(estimator, classes, seen, record.reads, record.facts, record.history, record.warnings)
