@@ -5,13 +5,13 @@ The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.clip import SAMPLING, clip_arrays
+from obygaze_features.backbones.clip import clip_arrays
 from obygaze_features.backbones.dinov2 import dino_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.siglip import siglip_arrays
@@ -323,6 +323,15 @@ def _sentence_vocabulary() -> dict[str, int]:
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
 
 
+def _card(
+    name: str, write: Callable[..., None], *sizes: Any, arrays: Any = (), frames: int = 32
+) -> KnownCheckpoint:
+    def write_sizes(folder: Path, seed: int) -> None:
+        write(folder, seed, *sizes)
+
+    return KnownCheckpoint(name, "", Sampling(frames), arrays, write=write_sizes)
+
+
 TINY_VJEPA2: Mapping[str, Any] = {
     "crop_size": 32,
     "patch_size": 8,
@@ -338,82 +347,50 @@ TINY_VJEPA2: Mapping[str, Any] = {
     "pred_num_mask_tokens": 2,
 }
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
-TINY_DINOV2 = {**SMALL_VISION, "image_size": 48, "mlp_ratio": 2}
+TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
+TINY_DINOV3 = {**SMALL_VISION, "num_register_tokens": 4}
+EIGHT = {**SMALL_VISION, "num_frames": 8}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-_SHIPPED = {name: item for name, item in known_checkpoints().items() if item.write}
-_OURS = (
-    KnownCheckpoint(
-        "tiny-clip", "", SAMPLING, clip_arrays(32, 16, 32),
-        write=lambda folder, seed: write_clip(folder, seed, SMALL_VISION, 32),
-    ),
-    KnownCheckpoint(
-        "tiny-siglip", "", SAMPLING, siglip_arrays(16, 32),
-        write=lambda folder, seed: write_siglip(folder, seed, SMALL_VISION),
-    ),
-    KnownCheckpoint(
-        "tiny-videomae", "", Sampling(8), videomae_arrays(4, 16, 32, finetuned=True),
-        write=lambda folder, seed: write_videomae(
-            folder, seed, {**SMALL_VISION, "num_frames": 8}
-        ),
-    ),
-    KnownCheckpoint(
-        "tiny-vjepa2", "", Sampling(8), vjepa2_arrays(4, 16, 32, finetuned=False),
-        write=lambda folder, seed: write_vjepa2(folder, seed, TINY_VJEPA2),
-    ),
-    KnownCheckpoint(
-        "tiny-timesformer", "", Sampling(8), timesformer_arrays(8, 16, 32),
-        write=lambda folder, seed: write_timesformer(
-            folder, seed, {**SMALL_VISION, "num_frames": 8}
-        ),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov2", "", SAMPLING, dino_arrays(16, 32),
-        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov2-with-registers", "", SAMPLING, dino_arrays(16, 32, 4),
-        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2, "Dinov2WithRegisters"),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov3", "", SAMPLING, dino_arrays(16, 32, 4),
-        write=lambda folder, seed: write_dino(
-            folder, seed, {**SMALL_VISION, "num_register_tokens": 4}, "DINOv3ViT"
-        ),
-    ),
-    KnownCheckpoint(
-        "random-xclip", "",
-        # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
-        write=lambda folder, seed: write_xclip(
-            folder, seed, {"patch_size": 16, "num_frames": 32}, 512
-        ),
-    ),
-    KnownCheckpoint(
-        "random-vivit", "", write=lambda folder, seed: write_vivit(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-xclip-lsmdc", "",
-        write=lambda folder, seed: write_xclip_lsmdc(folder, seed, LSMDC),
-    ),
-    KnownCheckpoint(
-        "random-clip", "", write=lambda folder, seed: write_clip(folder, seed, {}, 512)
-    ),
-    KnownCheckpoint(
-        "random-siglip", "", write=lambda folder, seed: write_siglip(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-videomae", "", write=lambda folder, seed: write_videomae(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-vjepa2", "", write=lambda folder, seed: write_vjepa2(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-timesformer", "", write=lambda folder, seed: write_timesformer(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-dinov2", "",
-        write=lambda folder, seed: write_dino(folder, seed, {"image_size": 518}),
-    ),
+REGISTERS = "Dinov2WithRegisters"
+_SHIPPED = [item for item in known_checkpoints().values() if item.write]
+_TINY = (
+    _card("tiny-clip", write_clip, SMALL_VISION, 32, arrays=clip_arrays(32, 16, 32)),
+    _card("tiny-siglip", write_siglip, SMALL_VISION, arrays=siglip_arrays(16, 32)),
+    _card("tiny-videomae", write_videomae, EIGHT,
+          arrays=videomae_arrays(4, 16, 32, finetuned=True), frames=8),
+    _card("tiny-vjepa2", write_vjepa2, TINY_VJEPA2,
+          arrays=vjepa2_arrays(4, 16, 32, finetuned=False), frames=8),
+    _card("tiny-timesformer", write_timesformer, EIGHT,
+          arrays=timesformer_arrays(8, 16, 32), frames=8),
+    _card("tiny-dinov2", write_dino, TINY_DINOV2, arrays=dino_arrays(16, 32)),
+    _card("tiny-dinov2-with-registers", write_dino, TINY_DINOV2, REGISTERS,
+          arrays=dino_arrays(16, 32, 4)),
+    _card("tiny-dinov3", write_dino, TINY_DINOV3, "DINOv3ViT", arrays=dino_arrays(16, 32, 4)),
 )  # fmt: skip
-CHECKPOINTS: dict[str, KnownCheckpoint] = {**_SHIPPED, **{item.name: item for item in _OURS}}
+_FULL_SIZE = (
+    # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    _card("random-xclip", write_xclip, {"patch_size": 16, "num_frames": 32}, 512),
+    _card("random-vivit", write_vivit, {}),
+    _card("random-xclip-lsmdc", write_xclip_lsmdc, LSMDC),
+    _card("random-clip", write_clip, {}, 512),
+    _card("random-siglip", write_siglip, {}),
+    _card("random-videomae", write_videomae, {}),
+    _card("random-vjepa2", write_vjepa2, {}),
+    _card("random-timesformer", write_timesformer, {}),
+    _card("random-dinov2", write_dino, {"image_size": 518}),
+)
+CHECKPOINTS = {item.name: item for item in (*_SHIPPED, *_TINY, *_FULL_SIZE)}
 TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
+
+
+class Checkpoints(dict[str, Path]):
+    """The folders of `CHECKPOINTS` by name, each written when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = write_checkpoint(name, self.folder / name)
+        return self[name]

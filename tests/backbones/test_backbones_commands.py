@@ -1,4 +1,4 @@
-"""The commands about backbones, as a user types them."""
+"""The commands about backbones, and checkpoints of random weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from obygaze_features.backbones import families, known_checkpoints, load_backbone
+import obygaze_features as of
+from obygaze_features.backbones import families, known_checkpoints
+from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.errors import OutputExists
+from tests.tiny_models import write_checkpoint
 
-SHIPPED = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
+SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc"]
+SIZES = {
+    # Frames, shapes of frames and of tokens.
+    "vjepa2-vitl-fpc64-256": (64, [32, 1024], [8192, 1024]),
+    "vjepa2-vitg-fpc32-384-diving48": (32, [16, 1408], [9216, 1408]),
+    "timesformer-hr-finetuned-k400": (16, [16, 768], [1 + 16 * 784, 768]),
+    "dinov2-large": (32, [32, 1024], [32 * 257, 1024]),
+    "dinov3-vits16-pretrain-lvd1689m": (32, [32, 384], [32 * 201, 384]),
+}
 
 
-def test_backbones_are_listed_with_their_sources_and_sizes(obygaze):
+def test_backbones_are_listed_for_people_and_scripts(obygaze):
     lines = obygaze("features", "backbones").stdout.splitlines()
     rows = {line.split()[0]: line for line in lines if line and not line.startswith(" ")}
     for name, checkpoint in known_checkpoints().items():
@@ -24,37 +37,21 @@ def test_backbones_are_listed_with_their_sources_and_sizes(obygaze):
         assert source in rows[name]
     assert sum(line.endswith("(only on request)") for line in lines) == len(families())
 
-
-def test_the_list_can_be_read_by_a_script(obygaze):
-    listed = json.loads(obygaze("features", "backbones", "--json").stdout)
-    assert list(listed) == list(known_checkpoints())
-    paper = listed["xclip-kinetics"]
+    cards = json.loads(obygaze("features", "backbones", "--json").stdout)
+    assert list(cards) == list(known_checkpoints())
+    paper = cards["xclip-kinetics"]
     assert paper["repository"] == "microsoft/xclip-base-patch16-zero-shot"
-    assert paper["frames"] == 32
-    assert paper["bytes_a_clip"] == 3 * 512 * 4 + 2 * 32 * 512 * 2
-    assert paper["arrays"]["tokens"]["shape"] == [32 * 197, 768]
-    reading = {name for name, card in listed.items() if card["images_and_texts"]}
-    assert {name for name in reading if name.startswith("tiny-")} == {"tiny-xclip"}
-    assert {"clip-vit-base-patch32", "xclip-kinetics", "openclip-vit-base-patch32"} < reading
-    seeing = {name for name, card in listed.items() if card["images"]}
-    assert {"dinov2-base", "dinov3-vitb16-pretrain-lvd1689m"} < seeing - reading
-    assert reading < seeing
-    sizes = {
-        "vjepa2-vitl-fpc64-256": (64, [32, 1024], [8192, 1024]),
-        "vjepa2-vitg-fpc32-384-diving48": (32, [16, 1408], [9216, 1408]),
-        "timesformer-hr-finetuned-k400": (16, [16, 768], [1 + 16 * 784, 768]),
-        "dinov2-large": (32, [32, 1024], [32 * 257, 1024]),
-        "dinov3-vits16-pretrain-lvd1689m": (32, [32, 384], [32 * 201, 384]),
-    }
-    for name, (frames, kept, tokens) in sizes.items():
-        arrays = listed[name]["arrays"]
-        assert (listed[name]["frames"], arrays["frames"]["shape"]) == (frames, kept)
-        assert (arrays["tokens"]["shape"], listed[name]["repository"]) == (
-            tokens,
-            f"facebook/{name}",
-        )
-    without = {name for name, card in listed.items() if not card["needs_download"]}
-    assert without == set(SHIPPED)
+    assert (paper["frames"], paper["bytes_a_clip"]) == (32, 3 * 512 * 4 + 2 * 32 * 512 * 2)
+    for name, (frames, shape, tokens) in SIZES.items():
+        card, arrays = cards[name], cards[name]["arrays"]
+        assert (card["frames"], card["repository"]) == (frames, f"facebook/{name}")
+        assert (arrays["frames"]["shape"], arrays["tokens"]["shape"]) == (shape, tokens)
+    texts = {name for name, card in cards.items() if card["images_and_texts"]}
+    images = {name for name, card in cards.items() if card["images"]}
+    assert {"tiny-xclip", "clip-vit-base-patch32", "openclip-vit-base-patch32"} < texts < images
+    assert {"dinov2-base", "dinov3-vitb16-pretrain-lvd1689m"} < images - texts
+    assert not {"tiny-vivit", "tiny-xclip-lsmdc"} & images
+    assert [name for name, card in cards.items() if not card["needs_download"]] == SHIPPED
 
 
 def test_listing_loads_nothing_heavy():
@@ -70,19 +67,26 @@ def test_listing_loads_nothing_heavy():
 
 def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
     for name in SHIPPED:
-        made = obygaze("features", "make-weights", name, tmp_path / name)
-        assert made.exit_code == 0
-        assert made.stdout == f"SYNTHETIC {name} with random weights in {tmp_path / name}\n"
-        assert load_backbone(str(tmp_path / name), "cpu").arrays
+        folder = tmp_path / name
+        result = obygaze("features", "make-weights", name, folder)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout == f"SYNTHETIC {name} with random weights in {folder}\n"
+        assert of.load_backbone(folder, "cpu").arrays
     again = obygaze("features", "make-weights", "tiny-xclip", tmp_path / "tiny-xclip")
     assert (again.exit_code, "exists already" in again.stderr) == (1, True)
     wrong = obygaze("features", "make-weights", "vivit", tmp_path / "new")
     assert (wrong.exit_code, "use one of tiny-xclip" in wrong.stderr) == (2, True)
+    (tmp_path / "films").mkdir()
+    for overwrite in (False, True):
+        with pytest.raises(OutputExists):
+            write_random_weights(
+                known_checkpoints()["tiny-xclip"].write, tmp_path / "films", overwrite=overwrite
+            )
 
 
 @pytest.mark.gate
 def test_writing_random_weights_is_silent(tmp_path):
-    """In a fresh interpreter: transformers speaks to the stream that it found first."""
+    """In a fresh interpreter: transformers writes to the stream that it found first."""
     code = (
         "import sys; from pathlib import Path\n"
         "from cli import main\n"
@@ -96,21 +100,54 @@ def test_writing_random_weights_is_silent(tmp_path):
     assert result.stderr == ""
 
 
-def test_what_needs_no_download_can_be_prefetched_too(obygaze, tmp_path, monkeypatch):
+def test_prefetch_prints_folders_or_the_reason(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip")
     assert result.exit_code == 0
-    places = dict(line.split(": ") for line in result.stdout.splitlines())
-    assert list(places) == ["tiny-vivit", "tiny-xclip"]
-    assert all((Path(place) / "model.safetensors").is_file() for place in places.values())
-
-
-def test_what_cannot_be_prefetched_is_one_line(obygaze):
+    folders = dict(line.split(": ") for line in result.stdout.splitlines())
+    assert list(folders) == ["tiny-vivit", "tiny-xclip"]
+    assert all((Path(folder) / "model.safetensors").is_file() for folder in folders.values())
     for name, code, reason in (
         ("resnet", 2, "resnet cannot be downloaded"),
         ("xclip-lsmdc", 1, "xclip-lsmdc cannot be downloaded: no public download is known"),
         ("vivit", 1, "google/vivit-b-16x2-kinetics400 is not in the hub's cache"),
     ):
         result = obygaze("features", "prefetch", name)
-        assert result.exit_code == code
-        assert reason in result.stderr
+        assert (result.exit_code, reason in result.stderr) == (code, True)
+
+
+IMAGE = ("hidden_size", "num_hidden_layers", "patch_size", "image_size")
+PUBLISHED = {
+    # transformers' class, settings of config.json, their values.
+    "xclip": ("XCLIPModel", [*IMAGE, "num_frames", "mit_hidden_size"], [768, 12, 16, 224, 32, 512]),
+    "vivit": ("VivitForVideoClassification",
+              ["hidden_size", "num_hidden_layers", "tubelet_size", "image_size", "num_frames"],
+              [768, 12, [2, 16, 16], 224, 32]),
+    "clip": ("CLIPModel", IMAGE, [768, 12, 32, 224]),
+    "siglip": ("SiglipModel", IMAGE, [768, 12, 16, 224]),
+    "videomae": ("VideoMAEForVideoClassification", IMAGE, [768, 12, 16, 224]),
+    "timesformer": ("TimesformerForVideoClassification", IMAGE, [768, 12, 16, 224]),
+    "dinov2": ("Dinov2Model", IMAGE, [768, 12, 14, 518]),
+    "vjepa2": ("VJEPA2Model", [*IMAGE[:3], "crop_size", "frames_per_clip"],
+               [1024, 24, 16, 256, 64]),
+}  # fmt: skip
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_full_size_random_weights_have_published_sizes(monkeypatch, tmp_path, name):
+    """Their configurations, without the numbers themselves."""
+    import transformers
+
+    model, keys, values = PUBLISHED[name]
+    monkeypatch.setattr(
+        getattr(transformers, model),
+        "save_pretrained",
+        lambda self, to: self.config.save_pretrained(to),
+    )
+    with torch.device("meta"):
+        write_checkpoint(f"random-{name}", tmp_path / name)
+    config = json.loads((tmp_path / name / "config.json").read_text())
+    assert config.get("projection_dim", 512) == 512
+    vision = config.get("vision_config", config)
+    assert [vision[key] for key in keys] == values

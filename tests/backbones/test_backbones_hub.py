@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.backbones.conftest import in_shards
+from tests.tiny_models import write_gpt2, write_sentence_encoder
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NOWHERE = "http://127.0.0.1:9"
 
 
-class Hub(BaseHTTPRequestHandler):
-    """What the hub answers to one who wants a file of a repository."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests for the files of the repository ``someone/small``."""
 
     folder: Path
-    asked: list[str]
+    requests: list[str]
 
     def do_GET(self) -> None:
         _, owner, name, _, _, file = self.path.split("/", 5)
-        self.asked.append(f"{self.command} {file}")
+        self.requests.append(f"{self.command} {file}")
         if name == "gated":
             return self.answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
         if (owner, name) != ("someone", "small"):
@@ -52,167 +55,222 @@ class Hub(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub(copy) -> Iterator[ThreadingHTTPServer]:
-    folder = in_shards(copy("tiny-vivit"))
-    (folder / "README.md").write_text("nobody needs this")
-    (folder / "tokenizer.json").write_text("{}")
-    yield from serve(folder)
+class Hub:
+    """A server of a folder; `requests` are those so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.requests: list[str] = []
+        handler = type("Handler", (Handler,), {"folder": folder, "requests": self.requests})
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def downloads(self) -> set[str]:
+        """The files that were asked for."""
+        return {line.removeprefix("GET ") for line in self.requests if line.startswith("GET")}
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
 
-@pytest.fixture
-def clip_hub(copy) -> Iterator[ThreadingHTTPServer]:
-    yield from serve(copy("tiny-clip"))
-
-
-@pytest.fixture
-def video_hub(copy) -> Iterator[ThreadingHTTPServer]:
-    yield from serve(copy("tiny-vjepa2"))
-
-
-def serve(folder: Path) -> Iterator[ThreadingHTTPServer]:
-    handler = type("Here", (Hub,), {"folder": folder, "asked": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def run(code: str, home: Path, endpoint: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: the hub's settings are read once, when it is imported."""
-    environment = os.environ | {
+def run_python(
+    code: str, home: Path, endpoint: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own: the hub's settings are read when it is imported."""
+    settings = {
         "HF_ENDPOINT": endpoint,
         "HF_HOME": str(home),
         "HF_HUB_OFFLINE": "0",
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "NO_PROXY": "127.0.0.1",
-        **more,
     }
+    environment = os.environ | settings | environment
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
     )
 
 
-PREFETCH = "import sys; from cli import main; main(['features', 'prefetch', {!r}])"
-LOAD = """
+def prefetch(
+    name: str, home: Path, endpoint: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """``obygaze features prefetch NAME``."""
+    code = f"from cli import main; main(['features', 'prefetch', {name!r}])"
+    return run_python(code, home, endpoint, **environment)
+
+
+@pytest.fixture
+def serve_hub() -> Iterator[Callable[[Path], Hub]]:
+    """Serves a folder as the repository ``someone/small``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda folder: stack.enter_context(contextlib.closing(Hub(folder)))
+
+
+ABOUT = """
 from obygaze_features.backbones import load_backbone
 import json
 print(json.dumps(load_backbone("someone/small", "cpu").about))
 """
-
-
-def test_what_was_fetched_ahead_is_loaded_without_network(hub, tmp_path):
-    endpoint = f"http://127.0.0.1:{hub.server_port}"
-    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
-    assert fetched.returncode == 0, fetched.stderr
-    name, folder = fetched.stdout.strip().split(": ")
-    assert name == "someone/small"
-    asked = hub.RequestHandlerClass.asked
-    needed = {
-        "config.json",
-        "preprocessor_config.json",
-        "model.safetensors.index.json",
-        "model-00001-of-00002.safetensors",
-        "model-00002-of-00002.safetensors",
-    }
-    assert {path.name for path in Path(folder).iterdir()} == needed
-    assert {one.removeprefix("GET ") for one in asked if one.startswith("GET")} == needed
-
-    # With what is in the cache nobody is asked, also where that is not forbidden.
-    before = len(asked)
-    loaded = run(LOAD, tmp_path / "home", "http://127.0.0.1:9")
-    assert loaded.returncode == 0, loaded.stderr
-    about = json.loads(loaded.stdout)
-    assert (about["name"], about["family"], about["revision"]) == ("small", "vivit", COMMIT)
-    assert len(asked) == before
-
-
-def test_a_processor_of_videos_alone_is_fetched(video_hub, tmp_path):
-    """As V-JEPA 2 is published; a repository with neither file is refused."""
-    endpoint = f"http://127.0.0.1:{video_hub.server_port}"
-    handler = video_hub.RequestHandlerClass
-    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
-    assert fetched.returncode == 0, fetched.stderr
-    assert {one.removeprefix("GET ") for one in handler.asked if one.startswith("GET")} >= {
-        "config.json", "video_preprocessor_config.json", "model.safetensors",
-    }  # fmt: skip
-    loaded = run(LOAD, tmp_path / "home", "http://127.0.0.1:9")
-    assert json.loads(loaded.stdout)["family"] == "vjepa2", loaded.stderr
-
-    (handler.folder / "video_preprocessor_config.json").unlink()
-    refused = run(PREFETCH.format("someone/small"), tmp_path / "other", endpoint)
-    assert refused.returncode == 1
-    assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
-
-
-def test_nothing_more_is_fetched_of_what_is_no_backbone(hub, tmp_path):
-    handler = hub.RequestHandlerClass
-    (handler.folder / "config.json").write_text('{"model_type": "bert"}')
-    result = run(PREFETCH.format("someone/small"), tmp_path, f"http://127.0.0.1:{hub.server_port}")
-    assert result.returncode == 1
-    assert "unknown model_type 'bert'; known types are: xclip, vivit" in result.stderr
-    assert {one.split()[1] for one in handler.asked} == {"config.json"}
-
-
-@pytest.mark.parametrize(
-    ("repository", "reason"),
-    [
-        ("someone/gated", "someone/gated requires that you agree to its terms"),
-        ("someone/else", "the hub has no someone/else, or it is private"),
-    ],
-)
-def test_what_the_hub_does_not_give_is_one_line(hub, tmp_path, repository, reason):
-    endpoint = f"http://127.0.0.1:{hub.server_port}"
-    result = run(PREFETCH.format(repository), tmp_path, endpoint)
-    assert result.returncode == 1
-    assert f"Error: {reason}" in result.stderr
-    assert f"give {repository.split('/')[1]}=FOLDER" in result.stderr
-    assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
-
-
-# Where nobody forbids it, the hub's client tries for some 20 seconds.
-@pytest.mark.parametrize("offline", [pytest.param("0", marks=pytest.mark.faults), "1"])
-def test_without_network_it_is_said_what_to_do(tmp_path, offline):
-    result = run(
-        PREFETCH.format("xclip-kinetics"), tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE=offline
-    )
-    assert result.returncode == 1
-    assert "microsoft/xclip-base-patch16-zero-shot is not in the hub's cache" in result.stderr
-    assert "obygaze features prefetch xclip-kinetics" in result.stderr
-    assert "give xclip-kinetics=FOLDER" in result.stderr
-    assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
-    assert ("HF_HUB_OFFLINE is set" in result.stderr) == (offline == "1")
-
-
 READ = """
 from obygaze_features.backbones import load_backbone
 print(load_backbone("someone/small", "cpu").embed_texts(["a photo"]).shape)
 """
+CONFIGS = {"config.json", "preprocessor_config.json"}
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 
 
+@pytest.fixture
+def sharded(copy) -> Path:
+    folder = in_shards(copy("tiny-vivit"))
+    (folder / "README.md").write_text("nobody needs this")
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, sharded, tmp_path):
+    hub = serve_hub(sharded)
+    result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
+    assert result.returncode == 0, result.stderr
+    name, folder = result.stdout.strip().split(": ")
+    assert name == "someone/small"
+    needed = CONFIGS | {"model.safetensors.index.json"} | {
+        f"model-0000{number}-of-00002.safetensors" for number in (1, 2)
+    }  # fmt: skip
+    assert {path.name for path in Path(folder).iterdir()} == needed == hub.downloads()
+
+    # What is in the cache needs no request, also where requests are allowed.
+    before = len(hub.requests)
+    loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
+    assert loaded.returncode == 0, loaded.stderr
+    about = json.loads(loaded.stdout)
+    assert (about["name"], about["family"], about["revision"]) == ("small", "vivit", COMMIT)
+    assert len(hub.requests) == before
+
+
 @pytest.mark.gate
-def test_what_reads_texts_is_fetched_with_its_words(clip_hub, tmp_path):
-    endpoint = f"http://127.0.0.1:{clip_hub.server_port}"
-    fetched = run(PREFETCH.format("someone/small"), tmp_path / "home", endpoint)
-    assert fetched.returncode == 0, fetched.stderr
-    asked = clip_hub.RequestHandlerClass.asked
-    got = {one.removeprefix("GET ") for one in asked if one.startswith("GET")}
-    assert got == {"config.json", "preprocessor_config.json", "model.safetensors", *WORDS}
-    read = run(READ, tmp_path / "home", "http://127.0.0.1:9")
+def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
+    """As V-JEPA 2 is published; a repository with neither file is refused."""
+    folder = copy("tiny-vjepa2")
+    hub = serve_hub(folder)
+    result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
+    assert result.returncode == 0, result.stderr
+    processor = "video_preprocessor_config.json"
+    assert hub.downloads() >= {"config.json", processor, "model.safetensors"}
+    loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
+    assert json.loads(loaded.stdout)["family"] == "vjepa2", loaded.stderr
+
+    (folder / processor).unlink()
+    refused = prefetch("someone/small", tmp_path / "other", hub.endpoint)
+    assert refused.returncode == 1
+    assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
+
+
+@pytest.mark.gate
+def test_of_an_unknown_type_only_the_config_is_fetched(serve_hub, sharded, tmp_path):
+    (sharded / "config.json").write_text('{"model_type": "bert"}')
+    hub = serve_hub(sharded)
+    result = prefetch("someone/small", tmp_path, hub.endpoint)
+    assert result.returncode == 1
+    assert "unknown model_type 'bert'; known types are: xclip, vivit" in result.stderr
+    assert {request.split()[1] for request in hub.requests} == {"config.json"}
+
+
+OFFLINE = [
+    "microsoft/xclip-base-patch16-zero-shot is not in the hub's cache",
+    "obygaze features prefetch xclip-kinetics",
+    "give xclip-kinetics=FOLDER",
+]
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("name", "offline", "facts"),
+    [
+        ("someone/gated", "0", ["requires that you agree to its terms", "give gated=FOLDER"]),
+        ("someone/else", "0", ["the hub has no someone/else, or it is", "give else=FOLDER"]),
+        ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
+        # Where nobody forbids it, the hub's client tries for some 20 seconds.
+        pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
+    endpoint = serve_hub(tmp_path).endpoint if "/" in name else NOWHERE
+    result = prefetch(name, tmp_path / "home", endpoint, HF_HUB_OFFLINE=offline)
+    assert result.returncode == 1
+    for fact in facts:
+        assert fact in result.stderr
+    assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
+
+
+@pytest.mark.gate
+def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
+    """What was fetched for clips, by an older version say, lacks them."""
+    hub = serve_hub(copy("tiny-clip"))
+    result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
+    assert result.returncode == 0, result.stderr
+    assert hub.downloads() == {*CONFIGS, "model.safetensors", *WORDS}
+    read = run_python(READ, tmp_path / "home", NOWHERE)
     assert read.stdout == "torch.Size([1, 32])\n", read.stderr
 
-
-@pytest.mark.gate
-def test_words_are_fetched_when_they_are_needed(clip_hub, tmp_path):
-    """What was fetched for clips, by an older version say, lacks them."""
-    endpoint = f"http://127.0.0.1:{clip_hub.server_port}"
-    assert run(LOAD, tmp_path / "home", endpoint).returncode == 0
-    assert not WORDS & {path.name for path in (tmp_path / "home").rglob("*")}
-    offline = run(READ, tmp_path / "home", endpoint, HF_HUB_OFFLINE="1")
+    clips = tmp_path / "clips"
+    assert run_python(ABOUT, clips, hub.endpoint).returncode == 0
+    assert not WORDS & {path.name for path in clips.rglob("*")}
+    offline = run_python(READ, clips, hub.endpoint, HF_HUB_OFFLINE="1")
     assert "BackboneError: someone/small is not in the hub's cache" in offline.stderr
     assert "obygaze features prefetch someone/small" in offline.stderr
-    assert run(READ, tmp_path / "home", endpoint).stdout == "torch.Size([1, 32])\n"
+    assert run_python(READ, clips, hub.endpoint).stdout == "torch.Size([1, 32])\n"
+
+
+LANGUAGE = """
+from obygaze_features.language import load_language_model
+import json
+model = load_language_model("someone/small", "cpu")
+print(json.dumps([dict(model.about), model.mean_probabilities(["a man"])]))
+"""
+SENTENCE = """
+from obygaze_features.language import load_sentence_encoder
+print(load_sentence_encoder("someone/small", "cpu").embed(["a man"]).shape)
+"""
+
+
+@pytest.mark.gate
+def test_a_language_model_is_fetched_and_loaded(serve_hub, tmp_path):
+    (folder := tmp_path / "gpt2").mkdir()
+    write_gpt2(folder, seed=3)
+    hub = serve_hub(folder)
+    result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
+    assert result.returncode == 0, result.stderr
+    needed = {"config.json", "model.safetensors", "vocab.json", "merges.txt"}
+    available = {path.name for path in folder.iterdir()}
+    assert hub.downloads() & available == needed | {"tokenizer_config.json"}
+    loaded = run_python(LANGUAGE, tmp_path / "home", NOWHERE)
+    assert loaded.returncode == 0, loaded.stderr
+    about, [probability] = json.loads(loaded.stdout)
+    assert (about["name"], about["revision"]) == ("small", COMMIT)
+    assert 0 < probability < 1
+
+
+@pytest.mark.gate
+def test_a_sentence_encoder_comes_with_its_pooling(serve_hub, tmp_path):
+    (folder := tmp_path / "encoder").mkdir()
+    write_sentence_encoder(folder, seed=3)
+    hub = serve_hub(folder)
+    result = run_python(SENTENCE, tmp_path / "home", hub.endpoint)
+    assert result.returncode == 0, result.stderr
+    needed = {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}
+    assert needed <= hub.downloads()
+    again = run_python(SENTENCE, tmp_path / "home", NOWHERE)
+    assert again.stdout == result.stdout == "torch.Size([1, 32])\n"
+
+
+@pytest.mark.gate
+def test_captions_without_network_name_the_remedy(tmp_path):
+    table = tmp_path / "captions.csv"
+    table.write_text("id,caption,object\na,a man,road\n")
+    arguments = ["features", "caption-scores", str(table), "-o", str(tmp_path / "out.csv")]
+    code = f"from cli import main; main({arguments})"
+    result = run_python(code, tmp_path / "home", NOWHERE, HF_HUB_OFFLINE="1")
+    assert result.returncode == 1
+    assert "Error: openai-community/gpt2 is not in the hub's cache" in result.stderr
+    assert "run: obygaze features prefetch gpt2" in result.stderr
