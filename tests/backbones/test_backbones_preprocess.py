@@ -259,7 +259,9 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
             pixel = np.floor(centre).astype(int) + step
             np.add.at(table, (np.arange(size), pixel.clip(0, side - 1)), 1 - abs(centre - pixel))
         tables.append(table)
-    return np.rint(np.einsum("yi,xj,ijc->yxc", *tables, picture.astype(float), optimize=True)).astype(np.uint8)
+    return np.rint(
+        np.einsum("yi,xj,ijc->yxc", *tables, picture.astype(float), optimize=True)
+    ).astype(np.uint8)
 
 
 @pytest.mark.parametrize("config", [VIDEOMAE, VIVIT], ids=["videomae", "vivit"])

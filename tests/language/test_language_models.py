@@ -11,235 +11,48 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    GPT2LMHeadModel,
-)
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2LMHeadModel
 
 from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
-from tests.language.conftest import TEXTS
+
+TEXTS = [
+    "a man riding a motorcycle on a road",
+    "a woman",
+    "two women sitting on a sofa, one of them with a small dog",
+    "Señora Ünal isst gern \u00bfqu\u00e9?",
+    "a",
+]
 
 
-def chances_of(folder: Path, text: str) -> list[float]:
+def token_probabilities(folder: Path, text: str) -> list[float]:
     """The probability of each token of a text and of its end, one step after the other."""
     model = GPT2LMHeadModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    read = [tokenizer.bos_token_id]
-    chances = []
+    ids, probabilities = [tokenizer.bos_token_id], []
     for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]:
         with torch.no_grad():
-            logits = model(torch.tensor([read])).logits[0, -1]
-        chances.append(torch.softmax(logits, 0)[token].item())
-        read.append(token)
-    return chances
+            logits = model(torch.tensor([ids])).logits[0, -1]
+        probabilities.append(torch.softmax(logits, 0)[token].item())
+        ids.append(token)
+    return probabilities
 
 
-def test_the_mean_probability_of_tokens_and_end_is_transformers_own(gpt2):
-    found = load_language_model(str(gpt2), "cpu").mean_probabilities(TEXTS)
-    wanted = [np.mean(chances_of(gpt2, text)) for text in TEXTS]
-    assert len(set(wanted)) == len(TEXTS)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-def test_texts_do_not_change_one_another(gpt2, monkeypatch):
-    """In batches of many, of few, and alone."""
-    model = load_language_model(str(gpt2), "cpu")
-    many = [" ".join(["a man on a road"] * n) for n in (1, 5, 2, 1, 9, 3)]
-    together = model.mean_probabilities(many)
-    monkeypatch.setattr("obygaze_features.language.models.TOKENS_PER_BATCH", 40)
-    np.testing.assert_allclose(model.mean_probabilities(many), together, rtol=1e-5)
-    alone = [model.mean_probabilities([text])[0] for text in many]
-    np.testing.assert_allclose(alone, together, rtol=1e-5)
-
-
-def test_what_is_longer_than_a_model_reads_has_no_probability(gpt2):
-    """Of 64 places one is the beginning's; nothing is to be result after the end."""
-    model = load_language_model(str(gpt2), "cpu")
-    longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
-    found = model.mean_probabilities([longer, longest, "a"])
-    assert found[0] is None
-    np.testing.assert_allclose(found[1], np.mean(chances_of(gpt2, longest)), rtol=1e-5)
-
-
-def test_weights_as_gpt2_is_published(gpt2, tmp_path):
-    """Without the word "transformer" before the names, without a head, with buffers."""
-    old = Path(shutil.copytree(gpt2, tmp_path / "old"))
-    tensors = load_file(old / "model.safetensors")
-    published = {
-        name.removeprefix("transformer."): tensor
-        for name, tensor in tensors.items()
-        if not name.startswith("lm_head")
-    }
-    published["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
-    save_file(published, old / "model.safetensors", metadata={"format": "pt"})
-    one, other = (load_language_model(str(path), "cpu") for path in (gpt2, old))
-    assert one.mean_probabilities(TEXTS) == other.mean_probabilities(TEXTS)
-    torch.save(published, old / "pytorch_model.bin")
-    (old / "model.safetensors").unlink()
-    older = load_language_model(str(old), "cpu")
-    assert one.mean_probabilities(TEXTS) == older.mean_probabilities(TEXTS)
-
-
-def embeddings_of(folder: Path, texts: list[str]) -> np.ndarray:
-    """The mean of transformers' own tokens, of length one; nothing is padded."""
-    model, tokenizer = (
-        AutoModel.from_pretrained(folder).eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> np.ndarray:
+    """The mean of the tokens, or the first, of length one; nothing is padded."""
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = []
     for text in texts:
         with torch.no_grad():
-            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
-        rows.append((mean / mean.norm()).numpy())
+            tokens = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        vector = tokens.mean(0) if pool == "mean" else tokens[0]
+        rows.append((vector / vector.norm()).numpy())
     return np.stack(rows)
 
 
-def test_embeddings_are_the_mean_of_transformers_own_tokens(encoder):
-    found = load_sentence_encoder(str(encoder), "cpu").embed(TEXTS)
-    np.testing.assert_allclose(found, embeddings_of(encoder, TEXTS), atol=1e-6)
-
-
-@pytest.mark.gate
-def test_many_texts_come_back_in_their_order(encoder):
-    texts = [f"{'a road ' * (n % 7)}{n}" for n in range(150)]
-    found = load_sentence_encoder(str(encoder), "cpu").embed(texts)
-    np.testing.assert_allclose(found, embeddings_of(encoder, texts), atol=1e-6)
-
-
-def test_an_encoder_of_another_kind(tmp_path):
-    """BERT's layout: words of a list, in lower case, the first tokens alone, a module to norm."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "woman", "##s", "road"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(words), intermediate_size=32, **sizes)
-    torch.manual_seed(0)
-    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    kinds = ["Transformer", "Pooling", "Normalize"]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    modules = [
-        {"idx": n, "name": str(n), "type": f"sentence_transformers.models.{kind}", "path": path}
-        for n, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling/config.json").write_text(
-        '{"word_embedding_dimension": 16, "pooling_mode_mean_tokens": true,'
-        ' "pooling_mode_cls_token": false, "include_prompt": true}'
-    )
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
-    encoder = load_sentence_encoder(str(tmp_path), "cpu")
-    found = encoder.embed(["a woman", "A womans road a road", "a man"])
-    np.testing.assert_allclose(
-        found[[0, 2]], embeddings_of(tmp_path, ["a woman", "a man"]), atol=1e-6
-    )
-    # [CLS] a woman [SEP]: what is beyond the fourth token is cut off, as SBERT does it.
-    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
-    assert encoder.count_tokens(["A womans road a road"]) == [8]
-    (tmp_path / "sentence_bert_config.json").write_text(
-        '{"max_seq_length": 4, "do_lower_case": true}'
-    )
-    lower = load_sentence_encoder(str(tmp_path), "cpu")
-    np.testing.assert_allclose(lower.embed(["A MAN"]), lower.embed(["a man"]), atol=1e-6)
-
-
-def test_the_positions_of_padding_are_no_tokens(encoder, tmp_path):
-    """RoBERTa's 66 positions read 64 tokens."""
-    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
-    (folder / "sentence_bert_config.json").write_text("{}")
-    found = load_sentence_encoder(str(folder), "cpu")
-    assert found.max_tokens == 64
-    assert found.embed(["man " * 300]).shape == (1, 32)
-
-
-def test_a_plain_bert_reads_as_many_tokens_as_it_has_positions(tmp_path):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(
-        vocab_size=len(words), intermediate_size=32, max_position_embeddings=20, **sizes
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    found = load_sentence_encoder(str(tmp_path), "cpu")
-    assert found.max_tokens == 20
-    assert found.embed(["a man " * 30]).shape == (1, 16)
-
-
-@pytest.fixture
-def broken(encoder, tmp_path) -> Path:
-    return Path(shutil.copytree(encoder, tmp_path / "broken"))
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("1_Pooling/config.json", "{", "cannot be loaded"),
-        ("modules.json", '[{"type": "x.Dense", "path": "d"}, {"type": "Transformer", "path": ""}]',
-         "cannot be loaded"),
-        ("modules.json", "{}", "cannot be loaded"),
-        ("config.json", '{"model_type": "gpt9"}', "cannot be loaded"),
-        ("model.safetensors", "", "cannot be loaded"),
-    ],
-)  # fmt: skip
-def test_an_encoder_that_is_not_right_is_refused_in_one_line(broken, file, content, message):
-    (broken / file).write_text(content)
-    with pytest.raises(BackboneError) as result:
-        load_sentence_encoder(str(broken), "cpu")
-    assert message in str(result.value)
-    assert "\n" not in str(result.value)
-
-
-def test_a_language_model_that_is_none_is_refused_in_one_line(gpt2, encoder, tmp_path):
-    with pytest.raises(BackboneError, match=r"must be of the type 'gpt2' \(got 'roberta'"):
-        load_language_model(str(encoder), "cpu")
-    with pytest.raises(BackboneError, match=r"has no config.json"):
-        load_language_model(str(tmp_path), "cpu")
-    with pytest.raises(BackboneError, match=r"neither a path .*; did you mean distilgpt2\?"):
-        load_language_model("distil-gpt2", "cpu")
-    bare = Path(shutil.copytree(gpt2, tmp_path / "bare"))
-    (bare / "vocab.json").unlink()
-    with pytest.raises(BackboneError, match="has no tokenizer"):
-        load_language_model(str(bare), "cpu")
-
-
-def test_a_model_is_recorded_under_the_name_of_the_user(gpt2, encoder):
-    models = load_language_model(f"mine={gpt2}", "cpu"), load_language_model(str(gpt2), "cpu")
-    assert [model.about["name"] for model in models] == ["mine", "gpt2"]
-    assert load_sentence_encoder(f"other={encoder}", "cpu").about["name"] == "other"
-
-
-def test_an_encoder_that_lacks_weights_is_refused(broken):
-    """sentence-transformers alone would take random numbers in their place."""
-    tensors = load_file(broken / "model.safetensors")
-    [lost] = [name for name in tensors if name.endswith("word_embeddings.weight")]
-    del tensors[lost]
-    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BackboneError, match=r"lacks 1 weights of .*word_embeddings"):
-        load_sentence_encoder(str(broken), "cpu")
-
-
-def test_an_encoder_may_pool_in_another_way(broken, encoder):
-    path = broken / "1_Pooling/config.json"
-    config = json.loads(path.read_text())
-    config |= {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
-    path.write_text(json.dumps(config))
-    first = load_sentence_encoder(str(broken), "cpu").embed(["a man"])
-    model, tokenizer = (
-        AutoModel.from_pretrained(broken).eval(),
-        AutoTokenizer.from_pretrained(broken),
-    )
-    with torch.no_grad():
-        token = model(**tokenizer("a man", return_tensors="pt")).last_hidden_state[0, 0]
-    np.testing.assert_allclose(first[0], token / token.norm(), atol=1e-6)
-
-
 class NoFloat64(TorchFunctionMode):
-    """As on Apple's GPUs: float64 is only for tensors that were brought to the CPU."""
+    """As on Apple's GPUs: float64 is only for tensors that were moved to the CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -255,8 +68,151 @@ class NoFloat64(TorchFunctionMode):
         return result
 
 
-def test_a_device_without_float64_serves(gpt2):
-    model = load_language_model(str(gpt2), "cpu")
+def test_mean_probabilities_are_transformers_own(gpt2, monkeypatch):
+    model = load_language_model(gpt2, "cpu")
+    means = model.mean_probabilities(TEXTS)
+    expected = [np.mean(token_probabilities(gpt2, text)) for text in TEXTS]
+    assert len(set(expected)) == len(TEXTS)
+    np.testing.assert_allclose(means, expected, rtol=1e-5)
     with NoFloat64():
-        means = model.mean_probabilities(TEXTS)
-    assert means == model.mean_probabilities(TEXTS)
+        assert model.mean_probabilities(TEXTS) == means
+    # Texts do not change each other: in batches of many, of few, and alone.
+    texts = [" ".join(["a man on a road"] * n) for n in (1, 5, 2, 1, 9, 3)]
+    together = model.mean_probabilities(texts)
+    monkeypatch.setattr("obygaze_features.language.models.TOKENS_PER_BATCH", 40)
+    np.testing.assert_allclose(model.mean_probabilities(texts), together, rtol=1e-5)
+    alone = [model.mean_probabilities([text])[0] for text in texts]
+    np.testing.assert_allclose(alone, together, rtol=1e-5)
+    # Of 64 positions one is the start's; what is longer has no probability.
+    longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
+    first, second, _ = model.mean_probabilities([longer, longest, "a"])
+    assert first is None
+    np.testing.assert_allclose(second, np.mean(token_probabilities(gpt2, longest)), rtol=1e-5)
+
+
+def test_weights_as_gpt2_is_published(gpt2, tmp_path):
+    """Without the word "transformer" before the names, without a head, with buffers."""
+    old = Path(shutil.copytree(gpt2, tmp_path / "old"))
+    published = {
+        name.removeprefix("transformer."): tensor
+        for name, tensor in load_file(old / "model.safetensors").items()
+        if not name.startswith("lm_head")
+    }
+    published["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
+    save_file(published, old / "model.safetensors", metadata={"format": "pt"})
+    expected = load_language_model(gpt2, "cpu").mean_probabilities(TEXTS)
+    assert load_language_model(old, "cpu").mean_probabilities(TEXTS) == expected
+    torch.save(published, old / "pytorch_model.bin")
+    (old / "model.safetensors").unlink()
+    assert load_language_model(old, "cpu").mean_probabilities(TEXTS) == expected
+
+
+def test_embeddings_are_of_transformers_own_tokens(encoder, copy):
+    texts = TEXTS + [f"{'a road ' * (n % 7)}{n}" for n in range(0, 150, 2)]  # more than a batch
+    vectors = load_sentence_encoder(encoder, "cpu").embed(texts)
+    np.testing.assert_allclose(vectors, embeddings_by_transformers(encoder, texts), atol=1e-6)
+    # It may pool in another way.
+    path = copy / "1_Pooling/config.json"
+    modes = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+    path.write_text(json.dumps(json.loads(path.read_text()) | modes))
+    first = load_sentence_encoder(copy, "cpu").embed(["a man"])
+    expected = embeddings_by_transformers(copy, ["a man"], "first")
+    np.testing.assert_allclose(first, expected, atol=1e-6)
+    # RoBERTa's 66 positions read 64 tokens: those of padding are none.
+    (copy / "sentence_bert_config.json").write_text("{}")
+    model = load_sentence_encoder(copy, "cpu")
+    assert (model.max_tokens, model.embed(["man " * 300]).shape) == (64, (1, 32))
+
+
+def test_an_encoder_in_berts_layout(tmp_path):
+    """Words of a list, in lower case, the first tokens alone, a module to norm."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "woman", "##s", "road"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    positions = {"intermediate_size": 32, "max_position_embeddings": 20}
+    torch.manual_seed(0)
+    network = BertModel(BertConfig(vocab_size=len(words), **positions, **sizes),
+                        add_pooling_layer=False)  # fmt: skip
+    network.save_pretrained(tmp_path)
+    # Without modules it reads as many tokens as it has positions.
+    plain = load_sentence_encoder(tmp_path, "cpu")
+    assert (plain.max_tokens, plain.embed(["a man " * 30]).shape) == (20, (1, 16))
+
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": n, "name": str(n), "type": f"sentence_transformers.models.{kind}", "path": path}
+        for n, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True,
+               "pooling_mode_cls_token": False, "include_prompt": True}  # fmt: skip
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    settings = tmp_path / "sentence_bert_config.json"
+    settings.write_text('{"max_seq_length": 4}')
+    encoder = load_sentence_encoder(tmp_path, "cpu")
+    vectors = encoder.embed(["a woman", "A womans road a road", "a man"])
+    expected = embeddings_by_transformers(tmp_path, ["a woman", "a man"])
+    np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+    # [CLS] a woman [SEP]: what is beyond the fourth token is cut off, as SBERT does it.
+    np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-6)
+    assert encoder.count_tokens(["A womans road a road"]) == [8]
+    settings.write_text('{"max_seq_length": 4, "do_lower_case": true}')
+    lower = load_sentence_encoder(tmp_path, "cpu")
+    np.testing.assert_allclose(lower.embed(["A MAN"]), lower.embed(["a man"]), atol=1e-6)
+
+
+@pytest.fixture
+def copy(encoder, tmp_path) -> Path:
+    """A copy of the encoder, to be damaged."""
+    return Path(shutil.copytree(encoder, tmp_path / "copy"))
+
+
+def without_words(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    [name] = [name for name in tensors if name.endswith("word_embeddings.weight")]
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+DENSE = '[{"type": "x.Dense", "path": "d"}, {"type": "Transformer", "path": ""}]'
+SLIPS = [
+    ("1_Pooling/config.json", "{", "cannot be loaded"),
+    ("modules.json", DENSE, "cannot be loaded"),
+    ("modules.json", "{}", "cannot be loaded"),
+    ("config.json", '{"model_type": "gpt9"}', "cannot be loaded"),
+    ("model.safetensors", "", "cannot be loaded"),
+    # sentence-transformers alone would take random numbers in their place.
+    ("model.safetensors", None, r"lacks 1 weights of .*word_embeddings"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "facts"), SLIPS)
+def test_an_encoder_that_does_not_fit_is_one_line(copy, file, content, facts):
+    if content is None:
+        without_words(copy)
+    else:
+        (copy / file).write_text(content)
+    with pytest.raises(BackboneError, match=facts) as caught:
+        load_sentence_encoder(copy, "cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_language_model_that_does_not_fit_is_one_line(gpt2, encoder, tmp_path):
+    bare = Path(shutil.copytree(gpt2, tmp_path / "bare"))
+    (bare / "vocab.json").unlink()
+    for spec, facts in (
+        (encoder, r"must be of the type 'gpt2' \(got 'roberta'"),
+        (tmp_path, "has no config.json"),
+        ("distil-gpt2", r"neither a path .*; did you mean distilgpt2\?"),
+        (bare, "has no tokenizer"),
+    ):
+        with pytest.raises(BackboneError, match=facts):
+            load_language_model(spec, "cpu")
+
+
+def test_a_model_is_recorded_under_the_name_of_the_user(gpt2, encoder):
+    models = load_language_model(f"mine={gpt2}", "cpu"), load_language_model(gpt2, "cpu")
+    assert [model.about["name"] for model in models] == ["mine", "gpt2"]
+    assert load_sentence_encoder(f"other={encoder}", "cpu").about["name"] == "other"

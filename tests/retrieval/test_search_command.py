@@ -35,51 +35,49 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def thumbnails(made, tmp_path):
+def thumbnails(source, tmp_path):
     folder = tmp_path / "thumbs"
     folder.mkdir()
-    for item_id in made.ids[:20]:
+    for item_id in source.ids[:20]:
         (folder / f"{item_id}.jpg").write_bytes(JPEG)
     (folder / "NOT-TO-BE-SHARED.txt").write_text("Share <neither> of these.\n")
     return folder
 
 
-def test_search_prints_what_python_finds(obygaze, made):
-    result = obygaze("stores", "search", made.path, "--like", "tt1-003", "--top", 3)
+def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
+    result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3)
     assert result.exit_code == 0, result.output
-    matches = of.search(made.path, like="tt1-003", top=3)
+    matches = of.search(source.path, like="tt1-003", top=3)
     lines = result.stdout.splitlines()
     assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
-    assert lines[5] == f"next: obygaze stores search {made.path} --like {matches[0].id}"
+    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
 
-
-def test_json_csv_and_films(obygaze, made, tmp_path):
     np.save(tmp_path / "q.npy", np.ones(32))
-    matches = of.search(made.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
-    arguments = ["--vector", tmp_path / "q.npy", "--films", "tt1,tt3", "--frames", "--top", 4]
-    result = obygaze("stores", "search", made.path, *arguments, "--json")
-    assert [row["id"] for row in json.loads(result.stdout)] == [match.id for match in matches]
-    assert json.loads(result.stdout)[0]["time"] == matches[0].time
-    obygaze("stores", "search", made.path, *arguments, "-o", tmp_path / "m.csv")
+    matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
+    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--films",
+              "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
+    rows = json.loads(obygaze(*search, "--json").stdout)
+    assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
+    obygaze(*search, "-o", tmp_path / "m.csv")
     with (tmp_path / "m.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [match.id for match in matches]
     assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
-    again = obygaze("stores", "search", made.path, *arguments, "-o", tmp_path / "m.csv")
+    again = obygaze(*search, "-o", tmp_path / "m.csv")
     assert (again.exit_code, "--overwrite" in again.output) == (1, True)
 
 
-def test_page_shows_thumbnails_and_asks_nobody(obygaze, made, thumbnails, tmp_path):
+def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_path):
     output = tmp_path / "page.html"
     result = obygaze(
-        "stores", "search", made.path, "--like", "tt1-003", "--top", 40, "-o", output,
+        "stores", "search", source.path, "--like", "tt1-003", "--top", 40, "-o", output,
         "--thumbnails", thumbnails,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     page = Page(output.read_text())
     pictures = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
-    matches = of.search(made.path, like="tt1-003", top=40)
-    shown = {"tt1-003", *(match.id for match in matches)} & {*made.ids[:20]}
+    matches = of.search(source.path, like="tt1-003", top=40)
+    shown = {"tt1-003", *(match.id for match in matches)} & {*source.ids[:20]}
     assert pictures == [f"data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"] * len(shown)
     assert "Share <neither> of these." in page.text
     first, nearest = re.findall("<li>.*?</li>", output.read_text(), re.S)[:2]
@@ -92,7 +90,7 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, made, thumbnails, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
-def test_random_weights_are_said_once(obygaze, tmp_path, command):
+def test_random_weights_give_one_warning(obygaze, tmp_path, command):
     note = "random weights, trained on nothing"
     backbone = {**TOY, "config": {"synthetic": note}}
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
@@ -110,28 +108,24 @@ def test_page_escapes_what_it_shows():
     assert "0:01:01.5" in page.text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--like", "tt1-000", "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
-        (["--like", "tt1-000", "--thumbnails", "t"], "-o PAGE.html"),
-        (["--like", "tt1-000", "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
-        (["--like", "tt1-000", "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
-        ([], "one of the three"),
-        (["--text", "x", "--like", "y"], "one of the three"),
-    ],
-)
-def test_bad_options_are_one_line(obygaze, made, tmp_path, monkeypatch, arguments, message):
+LIKE = ["--like", "tt1-000"]
+SLIPS = [
+    ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+    ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
+    ([*LIKE, "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
+    ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+    ([], "one of the three"),
+    (["--text", "x", "--like", "y"], "one of the three"),
+]
+
+
+def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = obygaze("stores", "search", made.path, *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_picture_that_is_none_is_named(made, tmp_path):
+    for options, facts in SLIPS:
+        result = obygaze("stores", "search", source.path, *options)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert facts in result.stderr
     (tmp_path / "a.jpg").write_bytes(b"GIF89a")
-    with pytest.raises(of.ObygazeError, match=r"a\.jpg is not a JPEG"):
-        matches_page("t", [Match("a", "", "s", 0.5)], tmp_path)
-    with pytest.raises(of.ObygazeError, match="no picture of any match"):
-        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)
+    for clip, facts in (("a", r"a\.jpg is not a JPEG"), ("b", "no picture of any match")):
+        with pytest.raises(of.ObygazeError, match=facts):
+            matches_page("t", [Match(clip, "", "s", 0.5)], tmp_path)

@@ -13,15 +13,10 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
-from tests.saliency.conftest import TINY
+from tests.backbones.conftest import each, tensor
 
 TEXTS = ["a photo of a woman", "an angry person"]
 KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
-
-
-def tensor(found: Any) -> torch.Tensor:
-    """What `get_image_features` and its kin give differs by version."""
-    return found if isinstance(found, torch.Tensor) else found.pooler_output
 
 
 class Oracle:
@@ -35,28 +30,27 @@ class Oracle:
         tokens = tokenizer(TEXTS, padding=padding, return_tensors="pt", truncation=True)
         with torch.no_grad():
             self.texts = tensor(self.model.get_text_features(**tokens))
-        self.push = torch.zeros(())
-        self.seen = torch.zeros(())
+        self.push = self.activations = torch.zeros(())
         self.first = 0 if name == "tiny-siglip" else 1
 
-        def pushed(layer: Any, given: Any, made: torch.Tensor) -> torch.Tensor:
-            self.seen = made
-            more = made.clone()
-            more[:, self.first : self.first + 16] += self.push
-            return more
+        def add_push(layer: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            self.activations = output
+            pushed = output.clone()
+            pushed[:, self.first : self.first + 16] += self.push
+            return pushed
 
-        self.model.vision_model.encoder.layers[-1].layer_norm1.register_forward_hook(pushed)
+        self.model.vision_model.encoder.layers[-1].layer_norm1.register_forward_hook(add_push)
 
     def cosines(self, pixels: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
-        """With so much added to each channel of every patch; X-CLIP sees a film of one picture."""
+        """With a push on each channel of every patch; X-CLIP sees a film of one picture."""
         self.push = push
         with torch.no_grad():
             if self.name == "tiny-xclip":
                 films = pixels[:, None].expand(-1, 8, -1, -1, -1)
-                seen = tensor(self.model.get_video_features(pixel_values=films))
+                embedded = tensor(self.model.get_video_features(pixel_values=films))
             else:
-                seen = tensor(self.model.get_image_features(pixel_values=pixels))
-        return torch.cosine_similarity(seen, self.texts)
+                embedded = tensor(self.model.get_image_features(pixel_values=pixels))
+        return torch.cosine_similarity(embedded, self.texts)
 
     def maps(self, pixels: torch.Tensor) -> torch.Tensor:
         """Weights by central differences: of all patches at once, so divided by their number."""
@@ -67,41 +61,32 @@ class Oracle:
             more, less = self.cosines(pixels, push), self.cosines(pixels, -push)
             weights.append((more - less) / 2e-5 / 16)
         self.cosines(pixels, torch.zeros(()))
-        every = 8 if self.name == "tiny-xclip" else 1
-        patches = self.seen[::every, self.first : self.first + 16]
+        step = 8 if self.name == "tiny-xclip" else 1
+        patches = self.activations[::step, self.first : self.first + 16]
         return torch.einsum("bpc,cb->bp", patches, torch.stack(weights)).relu().view(-1, 4, 4)
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_maps_are_what_finite_differences_say(checkpoints, name):
-    model = load_grad_cam_model(str(checkpoints[name]), "cpu")
-    chance = torch.Generator().manual_seed(2)
-    pictures = torch.randint(0, 256, (2, 3, 32, 32), generator=chance, dtype=torch.uint8)
-    near, maps = grad_cam(model, pictures, model.embed_texts(TEXTS))
+@each(list(KINDS))
+def test_maps_are_those_of_finite_differences(checkpoints, name):
+    model = load_grad_cam_model(checkpoints[name], "cpu")
+    random = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
+    texts = model.embed_texts(TEXTS)
+    cosines, maps = grad_cam(model, images, texts)
     oracle = Oracle(name, checkpoints[name])
-    pixels = normalise(pictures, model.backbone.preprocessing).double()
-    wanted = oracle.maps(pixels)
-    assert wanted.amax((1, 2)).min() > 0
-    np.testing.assert_allclose(maps, wanted, atol=2e-5 * float(wanted.max()) + 1e-7)
-    np.testing.assert_allclose(near, oracle.cosines(pixels, torch.zeros(())), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_pictures_of_a_batch_do_not_change_one_another(checkpoints, name):
-    model = load_grad_cam_model(str(checkpoints[name]), "cpu")
-    chance = torch.Generator().manual_seed(3)
-    pictures = torch.randint(0, 256, (3, 3, 32, 32), generator=chance, dtype=torch.uint8)
-    texts = model.embed_texts([TEXTS[0], TEXTS[1], TEXTS[0]])
-    near, maps = grad_cam(model, pictures, texts)
-    for row in range(3):
-        one, its = grad_cam(model, pictures[row : row + 1], texts[row : row + 1])
-        np.testing.assert_allclose(its[0], maps[row], atol=1e-6)
-        np.testing.assert_allclose(one[0], near[row], atol=1e-6)
-    # Nothing stays on the network that would slow it, or change it.
+    pixels = normalise(images, model.backbone.preprocessing).double()
+    expected = oracle.maps(pixels)
+    assert expected.amax((1, 2)).min() > 0
+    np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
+    np.testing.assert_allclose(cosines, oracle.cosines(pixels, torch.zeros(())), atol=1e-6)
+    # The images of a batch do not change each other, and nothing stays on the network.
+    for row in range(2):
+        cosine, alone = grad_cam(model, images[row : row + 1], texts[row : row + 1])
+        np.testing.assert_allclose(alone[0], maps[row], atol=1e-6)
+        np.testing.assert_allclose(cosine[0], cosines[row], atol=1e-6)
     assert not model.layer._forward_hooks
 
 
-def test_a_backbone_that_reads_no_texts_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_backbone_that_reads_no_texts_is_refused(checkpoints):
     with pytest.raises(UsageError, match="the family vivit reads no texts"):
-        load_grad_cam_model("tiny-vivit", "cpu")
+        load_grad_cam_model(checkpoints["tiny-vivit"], "cpu")
