@@ -64,18 +64,12 @@ def write_clip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> 
         projection_dim=dim,
         synthetic=RANDOM_WEIGHTS_NOTE,
     )
+    size = config.vision_config.image_size
     # As in the published checkpoints, which are older than today's configurations.
-    processor = {
-        "feature_extractor_type": "CLIPFeatureExtractor",
-        "do_resize": True,
-        "size": config.vision_config.image_size,
-        "resample": 3,
-        "do_center_crop": True,
-        "crop_size": config.vision_config.image_size,
-        "do_normalize": True,
-        "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
-    }
+    processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
+                 "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
+                 "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                 "image_std": [0.26862954, 0.26130258, 0.27577711]}  # fmt: skip
     write_model(folder, lambda: CLIPModel(config), processor, seed)
     write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
 
@@ -90,17 +84,10 @@ def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
         synthetic=RANDOM_WEIGHTS_NOTE,
     )
     size = config.vision_config.image_size
-    processor = {
-        "image_processor_type": "SiglipImageProcessor",
-        "do_resize": True,
-        "size": {"height": size, "width": size},
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-    }
+    processor = {"image_processor_type": "SiglipImageProcessor", "do_resize": True,
+                 "size": {"height": size, "width": size}, "resample": 3, "do_rescale": True,
+                 "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3,
+                 "image_std": [0.5] * 3}  # fmt: skip
     write_model(folder, lambda: SiglipModel(config), processor, seed)
     _write_sentence_tokenizer(folder, config.text_config.max_position_embeddings)
 
@@ -186,18 +173,11 @@ def write_gpt2(folder: Path, seed: int) -> None:
     size = _write_byte_vocabulary(folder, after=(END,))
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     _write_tokenizer_config(folder, {"tokenizer_class": "GPT2Tokenizer", **special})
-    config = GPT2Config(
-        vocab_size=size,
-        n_positions=MAX_TOKENS,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        # Larger than for training, so that tokens differ in probability.
-        initializer_range=0.2,
-        bos_token_id=size - 1,
-        eos_token_id=size - 1,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+    sizes = {"n_positions": MAX_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    special = {"bos_token_id": size - 1, "eos_token_id": size - 1}
+    # A larger range than for training, so that tokens differ in probability.
+    config = GPT2Config(vocab_size=size, initializer_range=0.2, synthetic=RANDOM_WEIGHTS_NOTE,
+                        **sizes, **special)  # fmt: skip
     write_model(folder, lambda: GPT2LMHeadModel(config), None, seed)
 
 
@@ -213,19 +193,10 @@ def write_sentence_encoder(folder: Path, seed: int) -> None:
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     _write_tokenizer_config(folder, {"tokenizer_class": "RobertaTokenizer", **special})
     config = RobertaConfig(
-        vocab_size=size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        **SMALL, vocab_size=size, type_vocab_size=1, initializer_range=0.2,
         max_position_embeddings=MAX_TOKENS + 2,  # padding's, and the one before it
-        type_vocab_size=1,
-        initializer_range=0.2,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, synthetic=RANDOM_WEIGHTS_NOTE,
+    )  # fmt: skip
     write_model(folder, lambda: RobertaModel(config), None, seed)
     kinds = ("", "Transformer"), ("1_Pooling", "Pooling")
     modules = [
@@ -278,15 +249,9 @@ def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
     """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab=_sentence_vocabulary(),
-            merges=_sentence_merges(),
-            unk_token="<unk>",
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
+    words = {"vocab": _sentence_vocabulary(), "merges": _sentence_merges()}
+    options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    tokenizer = Tokenizer(models.BPE(**words, **options))
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -294,15 +259,9 @@ def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
     )
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SENTENCE_TOKENS])
     special = {f"{token.strip('<>')}_token": token for token in SENTENCE_TOKENS}
-    config = {
-        "tokenizer_class": "GemmaTokenizer",
-        "model_max_length": max_tokens,
-        "model_input_names": ["input_ids"],
-        "padding_side": "right",
-        "add_bos_token": False,
-        "add_eos_token": True,
-        **special,
-    }
+    config = {"tokenizer_class": "GemmaTokenizer", "model_max_length": max_tokens, **special,
+              "model_input_names": ["input_ids"], "padding_side": "right", "add_bos_token": False,
+              "add_eos_token": True}  # fmt: skip
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_text(folder / "special_tokens_map.json", to_json(special))
     write_text(folder / "tokenizer_config.json", to_json(config))
@@ -333,19 +292,11 @@ def _card(
 
 
 TINY_VJEPA2: Mapping[str, Any] = {
-    "crop_size": 32,
-    "patch_size": 8,
-    "frames_per_clip": 8,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_pooler_layers": 1,
-    "mlp_ratio": 2,
-    "pred_hidden_size": 24,
-    "pred_num_attention_heads": 2,
-    "pred_num_hidden_layers": 1,
+    "crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "hidden_size": 32, "mlp_ratio": 2,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_pooler_layers": 1,
+    "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
     "pred_num_mask_tokens": 2,
-}
+}  # fmt: skip
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]

@@ -174,7 +174,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     (folder / "model.safetensors").write_bytes(
         (checkpoints[name] / "model.safetensors").read_bytes()
     )
-    as_pickle(folder)
+    as_pickle(checkpoints[name], folder)
     for array, values in embed(of.load_backbone(folder, "cpu"), pixels).items():
         assert torch.equal(values, whole[array])
 

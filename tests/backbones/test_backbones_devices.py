@@ -29,20 +29,18 @@ from tests.backbones.conftest import embed
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two GPUs, as far as torch says; the second is the current one of this thread."""
+    """Two GPUs, by what torch says; the second is the current one of this thread."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("device", "chosen"),
-    [(None, "cuda:1"), ("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")],
-)
-def test_a_cuda_device_has_a_number(device, chosen):
+def test_a_cuda_device_has_a_number():
     with FakeTensorMode():  # computes shapes alone, of any device
-        assert choose_device(device) == chosen
+        for device in ("cuda:1", "cuda:0", "cpu"):
+            assert choose_device(device) == device
+        assert choose_device(None) == choose_device("cuda") == "cuda:1"
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -197,21 +195,20 @@ def test_threads_of_other_precisions_do_not_mix():
 
 
 @pytest.mark.parametrize(("precision", "format_"), [("float32", "ieee"), ("tf32", "tf32")])
-def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints, precision, format_):
-    backbone = of.load_backbone(str(checkpoints["tiny-vivit"]), "cpu", precision=precision)
-    seen = []
-
-    def encode(pixels: Any, present: Any, names: Any) -> dict[str, torch.Tensor]:
-        seen.extend(formats())
-        return {
-            spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays if spec.name in names
-        }
-
+def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
     with FakeTensorMode():
         pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
-    on_gpu = replace(backbone, device="cuda:1", encode_clips=encode)
-    on_gpu.embed_clips(pixels, pixels)
-    assert seen == [format_] * 3
+    for precision, format_ in (("float32", "ieee"), ("tf32", "tf32")):
+        backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision=precision)
+        arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
+        seen = []
+
+        def encode(*_: Any, seen: list[str] = seen, arrays: Any = arrays) -> Any:
+            seen.extend(formats())
+            return arrays
+
+        replace(backbone, device="cuda:1", encode_clips=encode).embed_clips(pixels, pixels)
+        assert seen == [format_] * 3
 
 
 def test_tf32_on_a_cpu_is_float32(checkpoints):
@@ -223,31 +220,32 @@ def test_tf32_on_a_cpu_is_float32(checkpoints):
     assert all(torch.equal(same[name], values) for name, values in exact.items())
 
 
-def test_memory_errors_are_recognised_by_what_the_libraries_say(monkeypatch):
-    without_words = torch.OutOfMemoryError()
+MEMORY = """\
+CUDA out of memory. Tried to allocate 2.00 GiB.
+CUDA error: out of memory
+CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`
+CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`
+cuDNN error: CUDNN_STATUS_ALLOC_FAILED
+cuDNN error: CUDNN_STATUS_NOT_INITIALIZED
+cuDNN error: CUDNN_STATUS_INTERNAL_ERROR
+MPS backend out of memory (MPS allocated: 9 GB)
+[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory
+[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory
+"""
+NOT_MEMORY = """\
+CUDA error: an illegal memory access was encountered
+CUDA error: CUBLAS_STATUS_EXECUTION_FAILED
+cuDNN error: CUDNN_STATUS_BAD_PARAM
+"""
+
+
+def test_memory_errors_are_known_by_their_messages(monkeypatch):
+    without_message = torch.OutOfMemoryError()
     monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
-    assert is_out_of_memory(without_words)
-    for message in (
-        "CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "CUDA error: out of memory",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
-        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
-        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-        "MPS backend out of memory (MPS allocated: 9 GB)",
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory",
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory",
-    ):
-        assert is_out_of_memory(RuntimeError(message)), message
+    assert is_out_of_memory(without_message)
     assert is_out_of_memory(MemoryError())
-    for message in (
-        "CUDA error: an illegal memory access was encountered",
-        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED",
-        "cuDNN error: CUDNN_STATUS_BAD_PARAM",
-    ):
-        assert not is_out_of_memory(RuntimeError(message)), message
+    for message in (MEMORY + NOT_MEMORY).splitlines():
+        assert is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
 
 
 def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
@@ -269,36 +267,29 @@ def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
 V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
 GROUP = {"proc/self/cgroup": "0::/"}
 QUOTAS = {
-    "none": ({}, 128),
-    "no limit": ({**GROUP, f"{V2}/cpu.max": "max 100000"}, 128),
-    "container": ({**GROUP, f"{V2}/cpu.max": "450000 100000"}, 4),
-    "half": ({**GROUP, f"{V2}/cpu.max": "50000 100000"}, 1),
+    "none": (128, {}),
+    "no limit": (128, {**GROUP, f"{V2}/cpu.max": "max 100000"}),
+    "container": (4, {**GROUP, f"{V2}/cpu.max": "450000 100000"}),
+    "half": (1, {**GROUP, f"{V2}/cpu.max": "50000 100000"}),
     # The tightest of a group and those above it, as Slurm and systemd nest them.
-    "nested": ({
-        "proc/self/cgroup": "0::/slurm/job_7/step_0",
-        f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
-        f"{V2}/slurm/job_7/cpu.max": "800000 100000",
-        f"{V2}/slurm/cpu.max": "6400000 100000",
-    }, 8),
+    "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
+                   f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
+                   f"{V2}/slurm/job_7/cpu.max": "800000 100000",
+                   f"{V2}/slurm/cpu.max": "6400000 100000"}),
     # A container that is given the path of the host.
-    "host path": (
-        {"proc/self/cgroup": "0::/docker/5f", f"{V2}/cpu.max": "200000 100000"}, 2
-    ),
+    "host path": (2, {"proc/self/cgroup": "0::/docker/5f", f"{V2}/cpu.max": "200000 100000"}),
     # Version 1, with its other hierarchies, and the empty one of version 2.
-    "version 1": ({
-        "proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
-        f"{V1}/job:1/cpu.cfs_quota_us": "600000",
-        f"{V1}/job:1/cpu.cfs_period_us": "100000",
-        f"{V1}/cpu.cfs_quota_us": "-1",
-        f"{V1}/cpu.cfs_period_us": "100000",
-    }, 6),
+    "version 1": (6, {"proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
+                      f"{V1}/job:1/cpu.cfs_quota_us": "600000",
+                      f"{V1}/job:1/cpu.cfs_period_us": "100000",
+                      f"{V1}/cpu.cfs_quota_us": "-1", f"{V1}/cpu.cfs_period_us": "100000"}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", QUOTAS)
 def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, case):
     """On a machine of 128 cores."""
-    files, cores = QUOTAS[case]
+    cores, files = QUOTAS[case]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")

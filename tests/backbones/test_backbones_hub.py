@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.backbones.conftest import in_shards
@@ -120,16 +121,11 @@ CONFIGS = {"config.json", "preprocessor_config.json"}
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 
 
-@pytest.fixture
-def sharded(copy) -> Path:
+def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_path):
     folder = in_shards(copy("tiny-vivit"))
-    (folder / "README.md").write_text("nobody needs this")
-    (folder / "tokenizer.json").write_text("{}")
-    return folder
-
-
-def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, sharded, tmp_path):
-    hub = serve_hub(sharded)
+    for name in ("README.md", "tokenizer.json"):  # nobody needs them
+        (folder / name).write_text("{}")
+    hub = serve_hub(folder)
     result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
     assert result.returncode == 0, result.stderr
     name, folder = result.stdout.strip().split(": ")
@@ -150,12 +146,11 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, sharded, tmp_
 
 @pytest.mark.gate
 def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
-    """As V-JEPA 2 is published; a repository with neither file is refused."""
-    folder = copy("tiny-vjepa2")
+    """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
+    folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
     result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
     assert result.returncode == 0, result.stderr
-    processor = "video_preprocessor_config.json"
     assert hub.downloads() >= {"config.json", processor, "model.safetensors"}
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     assert json.loads(loaded.stdout)["family"] == "vjepa2", loaded.stderr
@@ -164,15 +159,11 @@ def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     refused = prefetch("someone/small", tmp_path / "other", hub.endpoint)
     assert refused.returncode == 1
     assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
-
-
-@pytest.mark.gate
-def test_of_an_unknown_type_only_the_config_is_fetched(serve_hub, sharded, tmp_path):
-    (sharded / "config.json").write_text('{"model_type": "bert"}')
-    hub = serve_hub(sharded)
-    result = prefetch("someone/small", tmp_path, hub.endpoint)
-    assert result.returncode == 1
-    assert "unknown model_type 'bert'; known types are: xclip, vivit" in result.stderr
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    hub.requests.clear()
+    refused = prefetch("someone/small", tmp_path / "third", hub.endpoint)
+    assert refused.returncode == 1
+    assert "unknown model_type 'bert'; known types are: xclip, vivit" in refused.stderr
     assert {request.split()[1] for request in hub.requests} == {"config.json"}
 
 
@@ -192,6 +183,11 @@ OFFLINE = [
         ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
         # Where nobody forbids it, the hub's client tries for some 20 seconds.
         pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
+        (
+            "gpt2",
+            "1",
+            ["openai-community/gpt2 is not in the hub's cache", "prefetch gpt2"],
+        ),
     ],
 )
 def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
@@ -222,55 +218,34 @@ def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
     assert run_python(READ, clips, hub.endpoint).stdout == "torch.Size([1, 32])\n"
 
 
-LANGUAGE = """
-from obygaze_features.language import load_language_model
-import json
-model = load_language_model("someone/small", "cpu")
-print(json.dumps([dict(model.about), model.mean_probabilities(["a man"])]))
-"""
-SENTENCE = """
-from obygaze_features.language import load_sentence_encoder
-print(load_sentence_encoder("someone/small", "cpu").embed(["a man"]).shape)
-"""
+TEXT_MODELS = {
+    # The function that loads it, what it gives, and the files that are fetched.
+    "language_model": (write_gpt2, "mean_probabilities(['a man'])",
+                       {"config.json", "model.safetensors", "vocab.json", "merges.txt"}),
+    "sentence_encoder": (write_sentence_encoder, "embed(['a man']).tolist()",
+                         {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}),
+}  # fmt: skip
 
 
 @pytest.mark.gate
-def test_a_language_model_is_fetched_and_loaded(serve_hub, tmp_path):
-    (folder := tmp_path / "gpt2").mkdir()
-    write_gpt2(folder, seed=3)
+@pytest.mark.parametrize("kind", TEXT_MODELS)
+def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, kind):
+    write, call, needed = TEXT_MODELS[kind]
+    (folder := tmp_path / kind).mkdir()
+    write(folder, seed=3)
     hub = serve_hub(folder)
-    result = prefetch("someone/small", tmp_path / "home", hub.endpoint)
-    assert result.returncode == 0, result.stderr
-    needed = {"config.json", "model.safetensors", "vocab.json", "merges.txt"}
-    available = {path.name for path in folder.iterdir()}
-    assert hub.downloads() & available == needed | {"tokenizer_config.json"}
-    loaded = run_python(LANGUAGE, tmp_path / "home", NOWHERE)
-    assert loaded.returncode == 0, loaded.stderr
-    about, [probability] = json.loads(loaded.stdout)
-    assert (about["name"], about["revision"]) == ("small", COMMIT)
-    assert 0 < probability < 1
-
-
-@pytest.mark.gate
-def test_a_sentence_encoder_comes_with_its_pooling(serve_hub, tmp_path):
-    (folder := tmp_path / "encoder").mkdir()
-    write_sentence_encoder(folder, seed=3)
-    hub = serve_hub(folder)
-    result = run_python(SENTENCE, tmp_path / "home", hub.endpoint)
-    assert result.returncode == 0, result.stderr
-    needed = {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}
+    code = (
+        f"from obygaze_features.language import load_{kind} as load; import json;"
+        "model = load('someone/small', 'cpu');"
+        f"print(json.dumps([dict(model.about), model.{call}]))"
+    )
+    if kind == "language_model":
+        assert prefetch("someone/small", tmp_path / "home", hub.endpoint).returncode == 0
+    else:
+        assert run_python(code, tmp_path / "home", hub.endpoint).returncode == 0
     assert needed <= hub.downloads()
-    again = run_python(SENTENCE, tmp_path / "home", NOWHERE)
-    assert again.stdout == result.stdout == "torch.Size([1, 32])\n"
-
-
-@pytest.mark.gate
-def test_captions_without_network_name_the_remedy(tmp_path):
-    table = tmp_path / "captions.csv"
-    table.write_text("id,caption,object\na,a man,road\n")
-    arguments = ["features", "caption-scores", str(table), "-o", str(tmp_path / "out.csv")]
-    code = f"from cli import main; main({arguments})"
-    result = run_python(code, tmp_path / "home", NOWHERE, HF_HUB_OFFLINE="1")
-    assert result.returncode == 1
-    assert "Error: openai-community/gpt2 is not in the hub's cache" in result.stderr
-    assert "run: obygaze features prefetch gpt2" in result.stderr
+    loaded = run_python(code, tmp_path / "home", NOWHERE)
+    assert loaded.returncode == 0, loaded.stderr
+    about, [values] = json.loads(loaded.stdout)
+    assert (about["name"], about["revision"]) == ("small", COMMIT)
+    assert 0 < np.linalg.norm(values) < 1.0001

@@ -24,42 +24,29 @@ from tests.backbones.conftest import embed
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "examples/plugin/film_lab/toy.py"
-MAKER = '''
+MAKER = """
 import torch
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
+NUMBER, ARRAYS = 3, (ArraySpec("native", (3,), "float32", "mean colour"),)
 
-class Colours(Backbone):
-    """The mean colour of each frame."""
-
-    def __init__(self, mode):
-        def encode(pixels, present, names):
-            return {"native": pixels.mean((1, 3, 4))}
-
-        arrays = (ArraySpec("native", (3,), "float32", "mean colour"),)
-        super().__init__(torch.nn.Linear(3, 3), Sampling(2), CLIP_TORCHVISION.at(8), arrays,
-                         encode, (), {"mode": mode})
-
-
-NUMBER = 3
-'''
+def Colours(mode):
+    encode = lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))}
+    how = CLIP_TORCHVISION.at(8)
+    return Backbone(torch.nn.Linear(3, 3), Sampling(2), how, ARRAYS, encode, (), {"mode": mode})
+"""
 
 
 def test_backbones_of_another_package_are_loaded(install, obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    install(
-        {"toy.py": TOY.read_text(), "maker.py": MAKER, "bad.py": "class Colours(Unknown): pass"},
-        {
-            "toy": "mylab.toy:FAMILY",
-            "colours": "mylab.maker:Colours",
-            "broken": "mylab.missing:FAMILY",
-        },
-        group="obygaze.backbones",
-    )
+    files = {"toy.py": TOY.read_text(), "maker.py": MAKER, "bad.py": "class Colours(Unknown): ..."}
+    points = {"toy": "toy:FAMILY", "colours": "maker:Colours", "broken": "missing:FAMILY"}
+    points = {name: f"mylab.{path}" for name, path in points.items()}
+    install(files, points, group="obygaze.backbones")
     assert list(known_checkpoints())[-1] == "tiny-toy"
     assert "tiny-toy" in obygaze("features", "backbones").stdout
     for spec, store, name, family, width in (

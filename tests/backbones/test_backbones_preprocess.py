@@ -25,48 +25,24 @@ from obygaze_features.backbones.preprocess import (
     read_preprocessing,
     resize_and_crop,
 )
+from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import edit_json
 from tests.tiny_models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
 
-VIDEOMAE = {
-    "image_processor_type": "VideoMAEImageProcessor",
-    "do_resize": True,
-    "size": {"shortest_edge": 48},
-    "resample": 2,
-    "do_center_crop": True,
-    "crop_size": {"height": 32, "width": 40},
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": [0.485, 0.456, 0.406],
-    "image_std": [0.229, 0.224, 0.225],
-}
-HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-VIVIT = {
-    **VIDEOMAE,
-    **HALF,
-    "image_processor_type": "VivitImageProcessor",
-    "rescale_factor": 1 / 127.5,
-    "offset": True,
-}
-SIGLIP = {
-    **{key: VIDEOMAE[key] for key in VIDEOMAE if "crop" not in key},
-    "image_processor_type": "SiglipImageProcessor",
-    "size": {"height": 32, "width": 40},
-}
+SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
+VIDEOMAE = video_processor(32) | SHAPE
+VIVIT = VIDEOMAE | {"image_processor_type": "VivitImageProcessor", "rescale_factor": 1 / 127.5,
+                    "offset": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}  # fmt: skip
+SIGLIP = VIDEOMAE | {"image_processor_type": "SiglipImageProcessor", "do_center_crop": None,
+                     "size": {"height": 32, "width": 40}, "crop_size": None}  # fmt: skip
 # Older than `image_processor_type`, with sizes that are bare numbers.
-CLIP = {
-    "feature_extractor_type": "CLIPFeatureExtractor",
-    **{key: VIDEOMAE[key] for key in ("do_center_crop", "do_normalize", "do_resize")},
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
-    "resample": 3,
-    "size": 24,
-    "crop_size": 24,
-}
-BIT = {**VIDEOMAE, "image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 36},
-       "crop_size": {"height": 32, "width": 32}, "resample": 3, "do_convert_rgb": True}  # fmt: skip
+CLIP = {"feature_extractor_type": "CLIPFeatureExtractor", "do_center_crop": True, "size": 24,
+        "do_normalize": True, "do_resize": True, "crop_size": 24, "resample": 3,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711]}  # fmt: skip
+BIT = video_processor(32) | {"image_processor_type": "BitImageProcessor", "do_convert_rgb": True,
+                             "size": {"shortest_edge": 36}, "resample": 3}  # fmt: skip
 PROCESSORS = {
     # The configuration, and the range of its values where that says more.
     "videomae": (VIDEOMAE, None),
@@ -106,14 +82,12 @@ def processed(folder: Path, frames: np.ndarray, **options) -> torch.Tensor:
         processor = transformers.VivitImageProcessor.from_pretrained(folder)
     else:
         processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-        if not kind["image_processor_type"].startswith("Vivit"):
-            options.pop("offset", None)
     values = processor(list(frames), return_tensors="pt", **options)["pixel_values"]
     return values.reshape(-1, *values.shape[-3:])
 
 
-def prepare(frames: np.ndarray, how: Preprocessing) -> torch.Tensor:
-    return normalise(resize_and_crop(torch.from_numpy(frames), how), how)
+def prepare(frames: np.ndarray, rule: Preprocessing) -> torch.Tensor:
+    return normalise(resize_and_crop(torch.from_numpy(frames), rule), rule)
 
 
 def levels_apart(first: torch.Tensor, second: torch.Tensor) -> int:
@@ -128,13 +102,13 @@ def test_pixels_are_those_of_the_processor(tmp_path, size, kind):
     folder = checkpoint(tmp_path, config)
     frames = noise(2, *size)
     frames = np.concatenate([frames, np.stack([frames[0] * 0, frames[0] * 0 + 255])])
-    how = read_preprocessing(folder)
-    assert how.attributes()["mean"] == tuple(how.mean)  # recorded
+    rule = read_preprocessing(folder)
+    assert rule.attributes()["mean"] == tuple(rule.mean)  # recorded
     if "vivit" not in kind:
         raw = processed(folder, frames, do_rescale=False, do_normalize=False)
-        assert levels_apart(resize_and_crop(torch.from_numpy(frames), how), raw) <= 1
+        assert levels_apart(resize_and_crop(torch.from_numpy(frames), rule), raw) <= 1
     # A level in 255 is up to 0.018 after dividing by the smallest deviation.
-    values = prepare(frames, how)
+    values = prepare(frames, rule)
     torch.testing.assert_close(values, processed(folder, frames).float(), atol=0.02, rtol=0)
     if bounds:
         assert (values.min(), values.max()) == bounds
@@ -148,18 +122,18 @@ def test_recorded_processors_are_followed(tmp_path, number):
     # V-JEPA 2's processor does not read this size; the recorded one was given it too.
     edit_json(tmp_path / "vjepa2/video_preprocessor_config.json", size={"shortest_edge": 40})
     for name, edge in (("dinov3", None), ("vjepa2", 27)):
-        how = of.load_backbone(tmp_path / name, "cpu").preprocessing
-        assert (how.shortest_edge, how.crop, how.filter) == (edge, (24, 24), "bilinear")
+        rule = of.load_backbone(tmp_path / name, "cpu").preprocessing
+        assert (rule.shortest_edge, rule.crop, rule.filter) == (edge, (24, 24), "bilinear")
         expected = torch.from_numpy(RECORDED[f"{name}_{number}"]).float()
-        values = prepare(RECORDED[f"frames_{number}"], how)
+        values = prepare(RECORDED[f"frames_{number}"], rule)
         torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
 def test_what_is_not_stated_is_the_processors_own(tmp_path):
     for kind in ("CLIP", "Siglip", "VideoMAE", "Vivit"):
         name = f"{kind}ImageProcessor"
-        how = read_preprocessing(checkpoint(tmp_path, image_processor_type=name, resample=None))
-        number = {"bilinear": 2, "bicubic": 3}[how.filter]
+        rule = read_preprocessing(checkpoint(tmp_path, image_processor_type=name, resample=None))
+        number = {"bilinear": 2, "bicubic": 3}[rule.filter]
         assert getattr(transformers, f"{name}Pil", getattr(transformers, name))().resample == number
     assert read_preprocessing(checkpoint(tmp_path, VIVIT, offset=None)).offset == 1
     assert read_preprocessing(checkpoint(tmp_path)).offset == 0
@@ -169,19 +143,19 @@ def test_what_is_not_stated_is_the_processors_own(tmp_path):
     assert replace(new, mean=(0.5, 0.5, 0.5)).attributes() != new.attributes()
 
 
-def resize_together(frames: torch.Tensor, how: Preprocessing) -> torch.Tensor:
+def resize_together(frames: torch.Tensor, rule: Preprocessing) -> torch.Tensor:
     """All frames in one call of torch, and the crop."""
     pixels = frames.permute(0, 3, 1, 2)
-    if how.squash:
-        pixels = interpolate(pixels, size=how.squash, mode="bilinear", align_corners=False)
+    if rule.squash:
+        pixels = interpolate(pixels, size=rule.squash, mode="bilinear", align_corners=False)
     height, width = pixels.shape[-2:]
-    short = how.shortest_edge
+    short = rule.shortest_edge
     long = int(short * max(height, width) / min(height, width))
     size = (short, long) if height <= width else (long, short)
     if size != (height, width):
-        pixels = interpolate(pixels, size=size, mode=how.filter, antialias=True)
-    top, left = ((size[side] - how.crop[side]) // 2 for side in (0, 1))
-    return pixels[..., top : top + how.crop[0], left : left + how.crop[1]]
+        pixels = interpolate(pixels, size=size, mode=rule.filter, antialias=True)
+    top, left = ((size[side] - rule.crop[side]) // 2 for side in (0, 1))
+    return pixels[..., top : top + rule.crop[0], left : left + rule.crop[1]]
 
 
 def use_floats(monkeypatch) -> None:
@@ -195,14 +169,14 @@ def use_floats(monkeypatch) -> None:
 def test_frame_by_frame_and_gpu_give_the_same(tmp_path, monkeypatch, size, mode):
     frames, rows = torch.from_numpy(noise(11, *size)), [0, 3, 3, 4, 10, 7, 1, 2, 9]
     for kind in ("bilinear", "bicubic"):
-        how = replace(read_preprocessing(checkpoint(tmp_path), mode), filter=kind)
-        pixels = resize_and_crop(frames, how, rows)
-        assert torch.equal(pixels, resize_together(frames[rows], how))
+        rule = replace(read_preprocessing(checkpoint(tmp_path), mode), filter=kind)
+        pixels = resize_and_crop(frames, rule, rows)
+        assert torch.equal(pixels, resize_together(frames[rows], rule))
         assert pixels.is_contiguous()
         with monkeypatch.context() as patch:
             use_floats(patch)
-            floats = resize_and_crop(frames, how, rows)
-            assert torch.equal(floats, resize_and_crop(frames[rows], how))
+            floats = resize_and_crop(frames, rule, rows)
+            assert torch.equal(floats, resize_and_crop(frames[rows], rule))
         assert floats.dtype == torch.uint8
         assert levels_apart(floats, pixels) <= 1
 
@@ -224,7 +198,7 @@ def test_tensorfloat32_cannot_reach_a_gpus_resizing(tmp_path, monkeypatch):
 
 def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
     """A GPU has no room for the weights of its filter."""
-    how, moved = read_preprocessing(checkpoint(tmp_path)), []
+    rule, moved = read_preprocessing(checkpoint(tmp_path)), []
     monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"meta"}))
     monkeypatch.setattr(
         torch.Tensor, "cpu",
@@ -232,17 +206,17 @@ def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
     )  # fmt: skip
     for edge, count in ((48 * 32, 0), (48 * 32 + 1, 1)):
         frames = torch.empty(1, edge, edge, 3, dtype=torch.uint8, device="meta")
-        assert resize_and_crop(frames, how).shape == (1, 3, 32, 40)
+        assert resize_and_crop(frames, rule).shape == (1, 3, 32, 40)
         assert len(moved) == count
 
 
 def test_normalising_has_the_bits_of_the_formula(tmp_path):
-    how = read_preprocessing(checkpoint(tmp_path, VIVIT, image_std=[0.3, 0.4, 0.5]))
+    rule = read_preprocessing(checkpoint(tmp_path, VIVIT, image_std=[0.3, 0.4, 0.5]))
     pixels = torch.arange(256, dtype=torch.uint8).repeat(2, 5, 3, 1)[..., None]
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
-    expected = (pixels.float() * how.scale - how.offset - mean) / std
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (rule.mean, rule.std))
+    expected = (pixels.float() * rule.scale - rule.offset - mean) / std
     for _ in range(2):
-        assert torch.equal(normalise(pixels, how), expected)
+        assert torch.equal(normalise(pixels, rule), expected)
     folder = checkpoint(tmp_path, size={"shortest_edge": 32}, crop_size=32)
     frames = noise(2, 32, 32)  # nothing is resized
     values = prepare(frames, read_preprocessing(folder))
@@ -268,8 +242,8 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 @each_size
 def test_the_authors_squash_and_then_use_the_processor(tmp_path, size, config):
     folder = checkpoint(tmp_path, config)
-    frames, how = noise(1, *size), read_preprocessing(folder, "author")
-    ours = resize_and_crop(torch.from_numpy(frames), how)
+    frames, rule = noise(1, *size), read_preprocessing(folder, "author")
+    ours = resize_and_crop(torch.from_numpy(frames), rule)
     switches = {"do_rescale": False, "do_normalize": False}
     if config is VIVIT:
         switches["offset"] = False
@@ -278,13 +252,13 @@ def test_the_authors_squash_and_then_use_the_processor(tmp_path, size, config):
     if size[0] != size[1]:
         plain = resize_and_crop(torch.from_numpy(frames), read_preprocessing(folder))
         assert levels_apart(ours, plain) > 20
-    assert (how.attributes()["mode"], how.attributes()["squash"]) == ("author", (224, 224))
+    assert (rule.attributes()["mode"], rule.attributes()["squash"]) == ("author", (224, 224))
 
 
 @each_size
 def test_clips_own_rule_is_torchvisions(size):
     """Resize(32, bicubic), CenterCrop(32), ToTensor, Normalize, as torchvision defines them."""
-    how = CLIP_TORCHVISION.at(32)
+    rule = CLIP_TORCHVISION.at(32)
     frames = noise(1, *size)
     height, width = size
     short, long = 32, int(32 * max(size) / min(size))
@@ -292,10 +266,10 @@ def test_clips_own_rule_is_torchvisions(size):
     resized = Image.fromarray(frames[0]).resize(new, Image.Resampling.BICUBIC)
     left, top = (round((side - 32) / 2.0) for side in resized.size)
     cropped = np.asarray(resized.crop((left, top, left + 32, top + 32)))
-    pixels = resize_and_crop(torch.from_numpy(frames), how)
+    pixels = resize_and_crop(torch.from_numpy(frames), rule)
     assert levels_apart(pixels[0], torch.from_numpy(cropped.copy()).permute(2, 0, 1)) <= 1
     expected = torch.from_numpy((cropped / 255 - CLIP["image_mean"]) / CLIP["image_std"])
-    values = normalise(pixels, how)[0].permute(1, 2, 0).double()
+    values = normalise(pixels, rule)[0].permute(1, 2, 0).double()
     torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
