@@ -156,7 +156,7 @@ def test_weights_that_do_not_fit_are_one_line(copy, name):
 @each(SAFETENSORS)
 def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     pixels = clips_for(name, 1)
-    whole = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
+    expected = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
     folder = in_shards(copy(name))
     parts = sorted(folder.glob("model-*.safetensors"))
     # A tensor that the network has no use for is left alone.
@@ -165,7 +165,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     content = b"".join(part.read_bytes() for part in parts)
     assert sharded.about["weights_sha256"] == hashlib.sha256(content).hexdigest()
     for array, values in embed(sharded, pixels).items():
-        assert torch.equal(values, whole[array])
+        assert torch.equal(values, expected[array])
     parts[1].unlink()
     with pytest.raises(BackboneError, match=f"lacks {parts[1].name}, which"):
         of.load_backbone(folder, "cpu")
@@ -176,7 +176,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     )
     as_pickle(checkpoints[name], folder)
     for array, values in embed(of.load_backbone(folder, "cpu"), pixels).items():
-        assert torch.equal(values, whole[array])
+        assert torch.equal(values, expected[array])
 
 
 @each([name for name in TINY if name not in TEXTS])

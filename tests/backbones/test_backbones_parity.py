@@ -1,4 +1,4 @@
-"""Each family against transformers' own processor and forward, from frames to every array."""
+"""Each family against transformers' own processors, tokenizers and forwards."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from transformers import AutoImageProcessor
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
-from tests.backbones.conftest import (
+from obygaze_features.errors import BackboneError
+from tests import tiny_models as tiny
+from tests.backbones.conftest import (  # fmt: skip
     as_pickle,
+    each,
     edit_json,
     edit_weights,
     embed,
@@ -25,24 +28,11 @@ from tests.backbones.conftest import (
     shuffle_norms,
     tensor,
 )
-from tests.tiny_models import (
-    TINY_VJEPA2,
-    write_clip,
-    write_dino,
-    write_siglip,
-    write_timesformer,
-    write_videomae,
-    write_vjepa2,
-)
 
 WIDTH = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
 MIT = {"mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 2}
-DECODER = {
-    "decoder_hidden_size": 24,
-    "decoder_num_attention_heads": 2,
-    "decoder_num_hidden_layers": 1,
-    "decoder_intermediate_size": 32,
-}
+DECODER = {"decoder_hidden_size": 24, "decoder_num_attention_heads": 2,
+           "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 32}  # fmt: skip
 
 
 def vision(patch, side, **more):
@@ -110,8 +100,8 @@ def tubelet_arrays(model, pixels, *, trunk, depth=2):
 
 
 def jepa(frames, side, depth=2):
-    return TINY_VJEPA2 | {"hidden_size": 48, "num_attention_heads": 4, "frames_per_clip": frames,
-                          "tubelet_size": depth, "crop_size": side}  # fmt: skip
+    sizes = {"hidden_size": 48, "num_attention_heads": 4, "crop_size": side}
+    return tiny.TINY_VJEPA2 | sizes | {"frames_per_clip": frames, "tubelet_size": depth}
 
 
 MAE = vision(16, 48, num_frames=16, **DECODER)
@@ -124,7 +114,7 @@ ALWAYS = {
     "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
     "vivit": (write_vivit, [vision(8, 24, num_frames=8, tubelet_size=[2, 8, 8])],
               "VivitForVideoClassification", vivit_arrays),
-    "clip": (write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
+    "clip": (tiny.write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
 }  # fmt: skip
 GATE = {
     **{f"xclip-{patch}-{frames}": (write_xclip,
@@ -134,23 +124,23 @@ GATE = {
         [vision(patch, 3 * patch, num_frames=frames, tubelet_size=[depth, patch, patch])],
         "VivitForVideoClassification", vivit_arrays)
        for frames, depth, patch in ((32, 2, 16), (16, 4, 8))},
-    **{f"clip-{patch}": (write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays)
+    **{f"clip-{patch}": (tiny.write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays)
        for patch, side, dim in ((14, 70, 64), (32, 64, 24))},
     # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
-    **{f"siglip-{patch}": (write_siglip, [vision(patch, side)], "SiglipModel", image_arrays)
+    **{f"siglip-{patch}": (tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays)
        for patch, side in ((16, 48), (14, 69), (8, 32))},
-    "videomae": (partial(write_videomae, finetuned=False), [MAE], "VideoMAEModel", of_mae),
-    "videomae-tuned": (write_videomae, [MAE], "VideoMAEForVideoClassification", of_mae),
-    "vjepa2": (write_vjepa2, [jepa(8, 32)], "VJEPA2Model", of_jepa),
-    "vjepa2-9": (write_vjepa2, [jepa(9, 32, 3)], "VJEPA2Model", partial(of_jepa, depth=3)),
-    **{f"vjepa2-{frames}-tuned": (partial(write_vjepa2, finetuned=True), [jepa(frames, side)],
+    "videomae": (partial(tiny.write_videomae, finetuned=False), [MAE], "VideoMAEModel", of_mae),
+    "videomae-tuned": (tiny.write_videomae, [MAE], "VideoMAEForVideoClassification", of_mae),
+    "vjepa2": (tiny.write_vjepa2, [jepa(8, 32)], "VJEPA2Model", of_jepa),
+    "vjepa2-9": (tiny.write_vjepa2, [jepa(9, 32, 3)], "VJEPA2Model", partial(of_jepa, depth=3)),
+    **{f"vjepa2-{frames}-tuned": (partial(tiny.write_vjepa2, finetuned=True), [jepa(frames, side)],
         "VJEPA2ForVideoClassification", of_jepa) for frames, side in ((8, 32), (6, 24))},
-    **{f"timesformer-{frames}-{attention}": (write_timesformer,
+    **{f"timesformer-{frames}-{attention}": (tiny.write_timesformer,
         [vision(patch, 3 * patch, num_frames=frames, attention_type=f"{attention}_space_time")],
         "TimesformerForVideoClassification", timesformer_arrays)
        for frames, patch, attention in ((8, 16, "divided"), (5, 8, "divided"), (8, 16, "joint"))},
     # Their input, of 32 pixels, is not what they were trained with: 48.
-    **{f"dino-{kind}": (write_dino, [DINO | more, kind], f"{kind}Model", of_dino)
+    **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model", of_dino)
        for kind, more in (("Dinov2", {}), ("Dinov2WithRegisters", {"num_register_tokens": 4}),
                           ("DINOv3ViT", {"num_register_tokens": 4}))},
 }  # fmt: skip
@@ -221,7 +211,7 @@ def test_the_trunk_of_a_classifier_is_read(tmp_path, name):
     """Alone it gives the mean, as does dinov2-base-imagenet1k-1-layer."""
     whole, trunk = tmp_path / "whole", tmp_path / "trunk"
     if name == "dinov2":
-        write_dino(trunk, 5, DINO)
+        tiny.write_dino(trunk, 5, DINO)
         transformers.Dinov2ForImageClassification.from_pretrained(trunk).save_pretrained(whole)
     else:
         write, sizes, model_name, _ = CASES[{"vjepa2": "vjepa2-8-tuned"}.get(name, f"{name}-tuned")]
@@ -244,7 +234,7 @@ def test_videomae_is_what_its_tensors_say(tmp_path):
     pixels = pictures(1, 16, 3, 48, 48)
     for tuned in (True, False):
         folder = tmp_path / str(tuned)
-        write_videomae(folder, 5, MAE, finetuned=tuned)
+        tiny.write_videomae(folder, 5, MAE, finetuned=tuned)
         shuffle_norms(folder)
         before = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
         assert torch.equal(before["native"], before["mean"]) is not tuned
@@ -260,7 +250,7 @@ def test_videomae_is_what_its_tensors_say(tmp_path):
 @pytest.mark.gate
 def test_older_forms_of_videomae_are_understood(tmp_path):
     """Biases of query and value apart, as published; and a classifier of the last layer norm."""
-    write_videomae(tmp_path, 5, MAE)
+    tiny.write_videomae(tmp_path, 5, MAE)
     pixels, config = pictures(1, 16, 3, 48, 48), tmp_path / "config.json"
     before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
 
@@ -275,7 +265,7 @@ def test_older_forms_of_videomae_are_understood(tmp_path):
     close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
 
     # As when somebody fine-tunes the pretrained one: its configuration keeps the old switch.
-    write_videomae(tmp_path, 5, MAE)
+    tiny.write_videomae(tmp_path, 5, MAE)
     edit_json(config, use_mean_pooling=False)
     edit_weights(tmp_path, lambda tensors: tensors.update({
         f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
@@ -284,3 +274,119 @@ def test_older_forms_of_videomae_are_understood(tmp_path):
     backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
     ours = embed(backbone, pixels)
     close(ours["native"], ours["tokens"].mean(1), 1e-5)
+
+
+TEXTS = [
+    "a photo of a person",
+    "An ANGRY  person, 7 naïve cafés",
+    "engineer",
+    "a picture of a happy woman " * 40,
+]
+MODELS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
+
+
+def text_features(folder, model_class, texts=TEXTS):
+    """By transformers; SigLIP was trained on padded texts."""
+    options = {"padding": True, "max_length": 77}
+    if model_class is SiglipModel:
+        options = {"padding": "max_length", "max_length": 64}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(texts, truncation=True, return_tensors="pt", **options)
+    with torch.no_grad():
+        return tensor(model_class.from_pretrained(folder).eval().get_text_features(**tokens))
+
+
+@each(list(MODELS))
+def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
+    folder = checkpoints[name]
+    backbone = of.load_backbone(folder, "cpu")
+    ours = backbone.embed_texts(TEXTS)
+    assert (ours.shape, ours.dtype) == ((4, *backbone.embedding.shape), torch.float32)
+    torch.testing.assert_close(ours, text_features(folder, MODELS[name]), atol=1e-5, rtol=0)
+    # The other texts of a batch change nothing; different texts have different embeddings.
+    torch.testing.assert_close(backbone.embed_texts(TEXTS[2:3]), ours[2:3], atol=1e-5, rtol=0)
+    assert (torch.cdist(ours, ours) + torch.eye(4)).min() > 1e-3
+    half = of.load_backbone(folder, "cpu", precision="bfloat16").embed_texts(TEXTS)
+    assert half.dtype == torch.float32
+    assert 0 < (ours - half).abs().max() < 0.1
+
+    # Tokens are counted before they are cut.
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    counts = backbone.tokenizer.count(TEXTS)
+    assert counts == [len(tokenizer(text)["input_ids"]) for text in TEXTS]
+    assert counts[3] > backbone.tokenizer.max_tokens
+    cut, same = backbone.embed_texts([TEXTS[3], TEXTS[3] + " and so on"])
+    torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
+
+
+def test_a_text_of_unknown_words_is_read_by_its_bytes(checkpoints):
+    first, other = of.load_backbone(checkpoints["tiny-clip"], "cpu").embed_texts(["жінка", "女"])
+    assert (first - other).abs().max() > 1e-3
+
+
+def test_the_record_tells_two_tokenizers_apart(copy):
+    folder = copy("tiny-clip")
+    before = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    assert (before["longest"], before["padding"]) == (77, "longest")
+    path = folder / "vocab.json"
+    words = json.loads(path.read_text())
+    words["a</w>"], words["b</w>"] = words["b</w>"], words["a</w>"]
+    path.write_text(json.dumps(words))
+    after = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    assert before["vocabulary_sha256"] != after["vocabulary_sha256"]
+
+
+def too_many_words(folder):
+    words = json.loads((folder / "vocab.json").read_text())
+    words |= {f"more{number}</w>": len(words) + number for number in range(9)}
+    (folder / "vocab.json").write_text(json.dumps(words))
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
+        (too_many_words, "575 tokens, but the network knows 566"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
+    folder = copy("tiny-clip")
+    change(folder)
+    with pytest.raises(BackboneError, match=facts) as caught:
+        of.load_backbone(folder, "cpu").embed_texts(TEXTS)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gate
+def test_the_first_siglip_is_read_by_sentence_piece(copy, tmp_path):
+    import sentencepiece
+
+    words = "a photo of the person woman man happy angry sad engineer doctor picture image this is"
+    (tmp_path / "words.txt").write_text("\n".join([words, *words.split()] * 20))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "words.txt"), model_prefix=str(tmp_path / "spiece"), vocab_size=60,
+        unk_id=2, eos_id=1, pad_id=0, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    folder = copy("tiny-siglip")
+    (folder / "tokenizer.json").unlink()
+    shutil.copy(tmp_path / "spiece.model", folder)
+    marks = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+    config = {"tokenizer_class": "SiglipTokenizer", "model_input_names": ["input_ids"], **marks}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    ours = of.load_backbone(folder, "cpu").embed_texts
+    expected = text_features(folder, SiglipModel, TEXTS[:3])
+    torch.testing.assert_close(ours(TEXTS[:3]), expected, atol=1e-5, rtol=0)
+    # Capitals and punctuation are nothing to it.
+    first, same = ours(["a photo of a woman", "A photo, of a Woman!"])
+    torch.testing.assert_close(first, same, atol=1e-6, rtol=0)
+
+
+def test_siglip_squeezes_and_clip_crops(checkpoints):
+    """A wide picture, white but for black ends: SigLIP sees them, and CLIP does not."""
+    wide = torch.from_numpy(np.full((1, 40, 160, 3), 255, np.uint8))
+    wide[:, :, :40] = wide[:, :, 120:] = 0
+    for name, edges in (("tiny-clip", [255, 255, 255]), ("tiny-siglip", [0, 255, 0])):
+        how = of.load_backbone(checkpoints[name], "cpu").preprocessing
+        assert resize_and_crop(wide, how)[0, 0, 16, [0, 16, 31]].tolist() == edges

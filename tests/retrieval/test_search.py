@@ -1,19 +1,28 @@
-"""`of.search`, against plain NumPy on the numbers that the stores were source of."""
+"""`of.search` and `obygaze stores search`, against NumPy and transformers."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import html
 import json
+import re
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ObygazeError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
+from obygaze_features.retrieval.page import matches_page
 from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
+from obygaze_features.store.nearest import Match
 from obygaze_features.store.pack import pack
+from tests.backbones.conftest import each
+from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
+from tests.tiny_models import Checkpoints, write_checkpoint
 
 
 def brute(source, query, array="native", keep=None):
@@ -71,8 +80,8 @@ def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
             continue
         nearest, cosines, _ = brute(source, source.values["native"][row], keep=others)
         assert [match.id for match in neighbours[item_id]] == nearest[:4]
-        given = [match.cosine for match in neighbours[item_id]]
-        np.testing.assert_allclose(given, cosines[:4], atol=1e-6)
+        values = [match.cosine for match in neighbours[item_id]]
+        np.testing.assert_allclose(values, cosines[:4], atol=1e-6)
 
 
 def test_search_by_frame_says_which_moment(source, any_store, query):
@@ -117,14 +126,9 @@ def test_films_and_several_stores(source, store, query, tmp_path):
     assert of.search(store, vector=query, films="tt2", top=1)[0].film == "tt2"
 
 
-def test_equal_cosines_come_in_the_order_of_rows(tmp_path):
-    arrays = (ArraySpec("native", (2,), "float32", "two numbers"),)
-    source = make_search_store(tmp_path / "s.zarr", 16, arrays=arrays, partial=False)
-    store = of.open_store(source.path)
-    values = store.read("native", missing="drop")
-    values[:] = 1
-    store.read_rows = lambda array, rows: np.ones((len(rows), 2), np.float32)
-    matches = of.search(store, vector=[1, 1], top=4)
+def test_equal_cosines_come_in_the_order_of_rows(source, store):
+    store.read_rows = lambda array, rows: np.ones((len(rows), WIDTH), np.float32)
+    matches = of.search(store, vector=ONES, top=4)
     assert [match.id for match in matches] == source.ids[:4]
 
 
@@ -205,3 +209,173 @@ def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
     assert "\n" not in str(caught.value)
+
+
+TEXT = "a photo of a happy woman"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+@each(list(MODELS))
+def test_text_search_equals_transformers(checkpoints, tmp_path, name):
+    checkpoint = checkpoints[name]
+    about = of.load_backbone(checkpoint, "cpu").about
+    store = make_search_store(tmp_path / "s.zarr", backbone=about).path
+    backbone = f"{name}={checkpoint}"
+    features = text_features(checkpoint, MODELS[name], [TEXT])[0].double().numpy()
+    for frames in (False, True):
+        matches = of.search(store, text=TEXT, backbone=backbone, frames=frames, top=100)
+        expected = of.search(store, vector=features, frames=frames, top=100)
+        assert [match.id for match in matches] == [match.id for match in expected]
+        cosines = [match.cosine for match in matches]
+        np.testing.assert_allclose(cosines, [match.cosine for match in expected], atol=1e-5)
+    other = write_checkpoint(name, tmp_path / name, seed=1)
+    with pytest.raises(BackboneError, match=r"made with other weights .*--backbone NAME=FOLDER"):
+        of.search(store, text=TEXT, backbone=str(other))
+    with pytest.raises(UsageError, match=r"tokens, and .* reads \d+; shorten it"):
+        of.search(store, text=TEXT * 40, backbone=backbone)
+
+
+def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    about = of.load_backbone("tiny-xclip", "cpu").about
+    source = make_search_store(tmp_path / "s.zarr", backbone=about)
+    assert len(of.search(source.path, text=TEXT, top=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("about", "remedy"),
+    [
+        ({"name": "ours"}, "NAME=FOLDER"),
+        ({"family": "shutil:rmtree"}, "--backbone x=shutil:rmtree"),
+        ({"name": "x=shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "standard"}, "NAME=FOLDER"),  # a folder that is there
+        ({"name": "x=standard"}, "NAME=FOLDER"),
+        ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
+        ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
+    ],
+)
+def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "standard").mkdir()
+    monkeypatch.setattr("obygaze_features.backbones.load_backbone", lambda *_: pytest.fail("loads"))
+    source = make_search_store(tmp_path / "s.zarr", backbone={**TOY, "name": "x", **about})
+    with pytest.raises(BackboneError, match=f"is known here; .*{remedy}"):
+        of.search(source.path, text=TEXT)
+    assert (tmp_path / "standard").is_dir()
+
+
+@pytest.mark.parametrize("family", ["vivit", "xclip-lsmdc", "videomae"])
+def test_backbone_without_texts_says_so(tmp_path, family):
+    about = {"name": family, "family": family, "revision": None, "weights_sha256": "0" * 64,
+             "config": {}}  # fmt: skip
+    source = make_search_store(tmp_path / "s.zarr", backbone=about)
+    with pytest.raises(UsageError, match=f"backbone {family} reads no texts; .*--like"):
+        of.search(source.path, text=TEXT)
+
+
+JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
+
+
+def text_of(page):
+    return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
+
+
+@pytest.fixture
+def thumbnails(source, tmp_path):
+    folder = tmp_path / "thumbs"
+    folder.mkdir()
+    for item_id in source.ids[:20]:
+        (folder / f"{item_id}.jpg").write_bytes(JPEG)
+    (folder / "NOT-TO-BE-SHARED.txt").write_text("Share <neither> of these.\n")
+    return folder
+
+
+def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
+    result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3)
+    assert result.exit_code == 0, result.output
+    matches = of.search(source.path, like="tt1-003", top=3)
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
+    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
+
+    np.save(tmp_path / "q.npy", np.ones(32))
+    matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
+    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--films",
+              "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
+    rows = json.loads(obygaze(*search, "--json").stdout)
+    assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
+    obygaze(*search, "-o", tmp_path / "m.csv")
+    with (tmp_path / "m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [match.id for match in matches]
+    assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
+    again = obygaze(*search, "-o", tmp_path / "m.csv")
+    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
+
+
+def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_path):
+    output = tmp_path / "page.html"
+    result = obygaze(
+        "stores", "search", source.path, "--like", "tt1-003", "--top", 40, "-o", output,
+        "--thumbnails", thumbnails,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    page = output.read_text()
+    matches = of.search(source.path, like="tt1-003", top=40)
+    clips = {"tt1-003", *(match.id for match in matches)} & {*source.ids[:20]}
+    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
+    assert page.count(picture) == page.count("<img") == len(clips)
+    assert "Share <neither> of these." in text_of(page)
+    first, nearest = re.findall("<li>.*?</li>", page, re.S)[:2]
+    assert "tt1-003" in first
+    assert "<img" in first
+    assert f"cosine {matches[0].cosine:.4f}" in nearest
+    assert "default-src 'none'" in page
+    assert not re.findall(r"https?://|url\(", page)
+
+
+@pytest.mark.parametrize("command", ["search", "map"])
+def test_random_weights_give_one_warning(obygaze, tmp_path, command):
+    note = "random weights, trained on nothing"
+    backbone = {**TOY, "config": {"synthetic": note}}
+    path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
+    ask = {"search": ["--like", "tt1-003"], "map": ["-o", tmp_path / "map.html"]}[command]
+    result = obygaze("stores", command, path, *ask)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
+
+
+def test_page_escapes_its_texts():
+    nasty = "<script>alert('&')</script>"
+    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
+    assert "<script" not in page
+    assert text_of(page).count(nasty) == 3
+    assert "0:01:01.5" in page
+
+
+LIKE = ["--like", "tt1-000"]
+BAD_OPTIONS = [
+    ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+    ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
+    ([*LIKE, "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
+    ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+    ([], "one of the three"),
+    (["--text", "x", "--like", "y"], "one of the three"),
+]
+
+
+def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options, facts in BAD_OPTIONS:
+        result = obygaze("stores", "search", source.path, *options)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert facts in result.stderr
+    (tmp_path / "a.jpg").write_bytes(b"GIF89a")
+    for clip, facts in (("a", r"a\.jpg is not a JPEG"), ("b", "no picture of any match")):
+        with pytest.raises(of.ObygazeError, match=facts):
+            matches_page("t", [Match(clip, "", "s", 0.5)], tmp_path)

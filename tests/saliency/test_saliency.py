@@ -1,4 +1,4 @@
-"""Folders of maps: the numbers, their means, the pictures, and images that cannot be read."""
+"""Grad-CAM against finite differences in transformers' own models, and folders of its maps."""
 
 from __future__ import annotations
 
@@ -6,15 +6,104 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
-from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
+from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
+from tests.backbones.conftest import each, tensor
+from tests.tiny_models import Checkpoints
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    """The tiny checkpoints, by name. Nobody writes into them."""
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+TEXTS = ["a photo of a woman", "an angry person"]
+KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
+
+
+class Oracle:
+    """The published model in double precision, whose activations can be pushed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.model = KINDS[name].from_pretrained(folder).double().eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        padding = "max_length" if name == "tiny-siglip" else True
+        tokens = tokenizer(TEXTS, padding=padding, return_tensors="pt", truncation=True)
+        with torch.no_grad():
+            self.texts = tensor(self.model.get_text_features(**tokens))
+        self.push = self.activations = torch.zeros(())
+        self.first = 0 if name == "tiny-siglip" else 1
+
+        def add_push(layer: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            self.activations = output
+            pushed = output.clone()
+            pushed[:, self.first : self.first + 16] += self.push
+            return pushed
+
+        self.model.vision_model.encoder.layers[-1].layer_norm1.register_forward_hook(add_push)
+
+    def cosines(self, pixels: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
+        """With a push on each channel of every patch; X-CLIP sees a film of one picture."""
+        self.push = push
+        with torch.no_grad():
+            if self.name == "tiny-xclip":
+                films = pixels[:, None].expand(-1, 8, -1, -1, -1)
+                embedded = tensor(self.model.get_video_features(pixel_values=films))
+            else:
+                embedded = tensor(self.model.get_image_features(pixel_values=pixels))
+        return torch.cosine_similarity(embedded, self.texts)
+
+    def maps(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Weights by central differences: of all patches at once, so divided by their number."""
+        weights = []
+        for channel in range(32):
+            push = torch.zeros(32, dtype=torch.double)
+            push[channel] = 1e-5
+            more, less = self.cosines(pixels, push), self.cosines(pixels, -push)
+            weights.append((more - less) / 2e-5 / 16)
+        self.cosines(pixels, torch.zeros(()))
+        step = 8 if self.name == "tiny-xclip" else 1
+        patches = self.activations[::step, self.first : self.first + 16]
+        return torch.einsum("bpc,cb->bp", patches, torch.stack(weights)).relu().view(-1, 4, 4)
+
+
+@each(list(KINDS))
+def test_maps_are_those_of_finite_differences(checkpoints, name):
+    model = load_grad_cam_model(checkpoints[name], "cpu")
+    random = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
+    texts = model.embed_texts(TEXTS)
+    cosines, maps = grad_cam(model, images, texts)
+    oracle = Oracle(name, checkpoints[name])
+    pixels = normalise(images, model.backbone.preprocessing).double()
+    expected = oracle.maps(pixels)
+    assert expected.amax((1, 2)).min() > 0
+    np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
+    np.testing.assert_allclose(cosines, oracle.cosines(pixels, torch.zeros(())), atol=1e-6)
+    # The images of a batch do not change each other, and nothing stays on the network.
+    for row in range(2):
+        cosine, alone = grad_cam(model, images[row : row + 1], texts[row : row + 1])
+        np.testing.assert_allclose(alone[0], maps[row], atol=1e-6)
+        np.testing.assert_allclose(cosine[0], cosines[row], atol=1e-6)
+    assert not model.layer._forward_hooks
+
+
+def test_a_backbone_that_reads_no_texts_is_refused(checkpoints):
+    with pytest.raises(UsageError, match="the family vivit reads no texts"):
+        load_grad_cam_model(checkpoints["tiny-vivit"], "cpu")
+
 
 TITLE, BELOW = 22, 34
 """Pixels above and below a picture."""
@@ -96,14 +185,14 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
     for name in ("NO", "NO-overlay", "O-overlay"):
         with Image.open(library / f"out/groups/{name}.png") as file:
             assert file.size == (224, 224 + TITLE + BELOW)
-            shown = np.asarray(file).astype(int)
-        titles.append(shown[:TITLE])
-        paper, bar = shown[-1, 0], shown[-BELOW + 10]
+            drawn = np.asarray(file).astype(int)
+        titles.append(drawn[:TITLE])
+        paper, bar = drawn[-1, 0], drawn[-BELOW + 10]
         scale = np.linspace(0, 1, 224, dtype=np.float32)[None]
         over = "overlay" in name
         colours = overlay(np.full((1, 224, 3), paper), scale) if over else heat_map(scale)
         assert np.array_equal(bar, colours[0])
-        for part in (shown[:TITLE], shown[-BELOW + 16 :, :100], shown[-BELOW + 16 :, 124:]):
+        for part in (drawn[:TITLE], drawn[-BELOW + 16 :, :100], drawn[-BELOW + 16 :, 124:]):
             assert (np.abs(part - paper).max(2) > 100).any()
     assert not np.array_equal(*titles[1:])
     # The hotter a patch, the lighter its middle.
@@ -122,33 +211,33 @@ def test_colours_grow_lighter_and_only_heat_has_colour():
     picture[0, 0], picture[7, 7] = (255, 250, 190), (240, 112, 32)  # as heat is drawn
     values = np.zeros((8, 8), np.float32)
     values[2, 3] = 1
-    shown = overlay(picture, values).astype(int)
-    coloured = shown.max(axis=2) > shown.min(axis=2)
+    drawn = overlay(picture, values).astype(int)
+    coloured = drawn.max(axis=2) > drawn.min(axis=2)
     assert np.argwhere(coloured).tolist() == [[2, 3]]
     # What is light in the picture stays lighter than what is dark, and darker than the heat.
     grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
-    assert np.corrcoef(grey[values == 0], shown[values == 0][:, 0])[0, 1] > 0.999
-    assert overlay(np.full((1, 1, 3), 255, np.uint8), np.zeros((1, 1)))[0, 0, 0] < shown[2, 3, 0]
+    assert np.corrcoef(grey[values == 0], drawn[values == 0][:, 0])[0, 1] > 0.999
+    assert overlay(np.full((1, 1, 3), 255, np.uint8), np.zeros((1, 1)))[0, 0, 0] < drawn[2, 3, 0]
     assert np.array_equal(upscale(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
 
 
 def test_heat_stays_warm_over_any_picture():
     values = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
     for under in ((0, 0, 255), (30, 30, 200), (0, 255, 255), (255, 255, 255), (128, 128, 128)):
-        shown = overlay(np.full((1, 32, 3), under, np.uint8), values)[0].astype(int)
-        red, green, blue = shown.T
+        drawn = overlay(np.full((1, 32, 3), under, np.uint8), values)[0].astype(int)
+        red, green, blue = drawn.T
         assert np.all(red >= green)
         assert np.all(red - blue > 35), under
-        assert np.all(shown.max(1) - shown.min(1) > 35)  # no grey
-        assert np.abs(shown[-1] - (255, 226, 74)).max() < 25
+        assert np.all(drawn.max(1) - drawn.min(1) > 35)  # no grey
+        assert np.abs(drawn[-1] - (255, 226, 74)).max() < 25
 
 
 def test_a_title_that_is_too_long_is_cut():
     picture = np.zeros((8, 8, 3), np.uint8)
     with Image.open(io.BytesIO(encode_png(picture, "name " * 90, 0.5, is_overlay=True))) as file:
-        shown = np.asarray(file).astype(int)
-    assert shown.shape == (224 + TITLE + BELOW, 224, 3)
-    assert np.abs(shown[:TITLE, -3:] - shown[-1, 0]).max() == 0
+        drawn = np.asarray(file).astype(int)
+    assert drawn.shape == (224 + TITLE + BELOW, 224, 3)
+    assert np.abs(drawn[:TITLE, -3:] - drawn[-1, 0]).max() == 0
 
 
 def test_images_that_cannot_be_read_are_named(draw, library):
