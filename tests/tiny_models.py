@@ -58,12 +58,8 @@ def write_clip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> 
     """A CLIP whose text tower and vocabulary are small."""
     from transformers import CLIPConfig, CLIPModel
 
-    config = CLIPConfig(
-        text_config=clip_text_config(),
-        vision_config=dict(vision),
-        projection_dim=dim,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+    config = CLIPConfig(text_config=clip_text_config(), vision_config=dict(vision),
+                        projection_dim=dim, synthetic=RANDOM_WEIGHTS_NOTE)  # fmt: skip
     size = config.vision_config.image_size
     # As in the published checkpoints, which are older than today's configurations.
     processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
@@ -96,31 +92,30 @@ def write_videomae(
     folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = True
 ) -> None:
     """A VideoMAE: a classifier, or as it is before any fine-tuning."""
-    from transformers import (
-        VideoMAEConfig,
-        VideoMAEForPreTraining,
-        VideoMAEForVideoClassification,
-    )
+    import transformers
 
-    config = VideoMAEConfig(**sizes, use_mean_pooling=finetuned, synthetic=RANDOM_WEIGHTS_NOTE)
-    kind = VideoMAEForVideoClassification if finetuned else VideoMAEForPreTraining
-    write_model(folder, lambda: kind(config), video_processor(config.image_size), seed)
+    kind = "ForVideoClassification" if finetuned else "ForPreTraining"
+    options = {"use_mean_pooling": finetuned, "synthetic": RANDOM_WEIGHTS_NOTE}
+    config = transformers.VideoMAEConfig(**sizes, **options)
+    make = getattr(transformers, f"VideoMAE{kind}")
+    write_model(folder, lambda: make(config), video_processor(config.image_size), seed)
 
 
 def write_vjepa2(
     folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = False
 ) -> None:
     """A V-JEPA 2: pretrained, or with the attention and the classifier of a fine-tuned one."""
-    from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
+    import transformers
 
-    config = VJEPA2Config(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
-    kind = VJEPA2ForVideoClassification if finetuned else VJEPA2Model
-    processor = video_processor(config.crop_size) | {
-        "size": {"shortest_edge": config.crop_size * 256 // 224},
+    config = transformers.VJEPA2Config(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    make = getattr(transformers, f"VJEPA2{'ForVideoClassification' if finetuned else 'Model'}")
+    processor = {
+        **video_processor(config.crop_size),
         "video_processor_type": "VJEPA2VideoProcessor",
     }
+    processor["size"] = {"shortest_edge": config.crop_size * 256 // 224}
     del processor["image_processor_type"]
-    write_model(folder, lambda: kind(config), processor, seed)
+    write_model(folder, lambda: make(config), processor, seed)
     (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
 
 
@@ -150,19 +145,13 @@ def write_dino(folder: Path, seed: int, sizes: Mapping[str, Any], kind: str = "D
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
     size = {518: 224, 48: 32}.get(config.image_size, config.image_size)
     processor = video_processor(size) | {
-        "image_processor_type": "BitImageProcessor",
+        "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
         "size": {"shortest_edge": size * 256 // 224},
-        "resample": 3,
-        "do_convert_rgb": True,
-    }
+    }  # fmt: skip
     if kind == "DINOv3ViT":
-        processor |= {
-            "image_processor_type": "DINOv3ViTImageProcessorFast",
-            "size": {"height": size, "width": size},
-            "resample": 2,
-            "do_center_crop": None,
-            "crop_size": None,
-        }
+        processor |= {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2,
+                      "size": {"height": size, "width": size}, "do_center_crop": None,
+                      "crop_size": None}  # fmt: skip
     write_model(folder, lambda: getattr(transformers, f"{kind}Model")(config), processor, seed)
 
 
@@ -235,14 +224,9 @@ def _write_tokenizer_config(folder: Path, config: dict[str, Any]) -> None:
 
 def _sentence_config(max_tokens: int = 64) -> dict[str, Any]:
     """A small text tower for the vocabulary of `_write_sentence_tokenizer`."""
-    return {
-        **SMALL,
-        "vocab_size": len(_sentence_vocabulary()),
-        "max_position_embeddings": max_tokens,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "bos_token_id": 2,
-    }
+    special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    size = len(_sentence_vocabulary())
+    return {**SMALL, "vocab_size": size, "max_position_embeddings": max_tokens, **special}
 
 
 def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:

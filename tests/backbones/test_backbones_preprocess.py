@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from torch.nn.functional import interpolate
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
@@ -143,21 +142,6 @@ def test_what_is_not_stated_is_the_processors_own(tmp_path):
     assert replace(new, mean=(0.5, 0.5, 0.5)).attributes() != new.attributes()
 
 
-def resize_together(frames: torch.Tensor, rule: Preprocessing) -> torch.Tensor:
-    """All frames in one call of torch, and the crop."""
-    pixels = frames.permute(0, 3, 1, 2)
-    if rule.squash:
-        pixels = interpolate(pixels, size=rule.squash, mode="bilinear", align_corners=False)
-    height, width = pixels.shape[-2:]
-    short = rule.shortest_edge
-    long = int(short * max(height, width) / min(height, width))
-    size = (short, long) if height <= width else (long, short)
-    if size != (height, width):
-        pixels = interpolate(pixels, size=size, mode=rule.filter, antialias=True)
-    top, left = ((size[side] - rule.crop[side]) // 2 for side in (0, 1))
-    return pixels[..., top : top + rule.crop[0], left : left + rule.crop[1]]
-
-
 def use_floats(monkeypatch) -> None:
     """Resize on the CPU as on a GPU, which resizes no bytes."""
     monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
@@ -171,7 +155,7 @@ def test_frame_by_frame_and_gpu_give_the_same(tmp_path, monkeypatch, size, mode)
     for kind in ("bilinear", "bicubic"):
         rule = replace(read_preprocessing(checkpoint(tmp_path), mode), filter=kind)
         pixels = resize_and_crop(frames, rule, rows)
-        assert torch.equal(pixels, resize_together(frames[rows], rule))
+        assert torch.equal(pixels, resize_and_crop(frames, rule)[rows])
         assert pixels.is_contiguous()
         with monkeypatch.context() as patch:
             use_floats(patch)

@@ -145,6 +145,7 @@ def test_vector_from_a_file(source, store, query, tmp_path):
             of.search(store, vector=tmp_path / name)
 
 
+@pytest.mark.gate
 def test_memory_is_bounded(tmp_path):
     arrays = (ArraySpec("native", (8192,), "float32", "wide"),)
     source = make_search_store(
