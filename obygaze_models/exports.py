@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
@@ -18,7 +18,7 @@ from obygaze_models.warnings import RunWarning
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
 
-__all__ = ["elan_files", "film_tables", "moment_files", "unique_names"]
+__all__ = ["elan_files", "film_tables", "moment_files", "tables_by_film", "unique_names"]
 
 _Notes = dict[tuple[str, str], list[Annotation]]
 """The annotations of each film and media file."""
@@ -43,14 +43,18 @@ def film_tables(predictions: Predictions, items: Items) -> dict[str, str]:
 
     A text that a spreadsheet would compute gets an apostrophe before it; numbers stay as they are.
     """
-    films: dict[str, list[ClipPrediction]] = {}
-    for clip in _by_clip(predictions, items):
-        films.setdefault(clip.item.film, []).append(clip)
+    clips = _by_clip(predictions, items)
+    return tables_by_film([(clip.item.film, _row(clip, predictions.classes)) for clip in clips])
+
+
+def tables_by_film(rows: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, str]:
+    """The tables of rows, each with its film: file name -> text."""
+    films: dict[str, list[Mapping[str, object]]] = {}
+    for film, row in rows:
+        films.setdefault(film, []).append(row)
     names = unique_names((film or NO_FILM for film in films), ".csv")
-    return {
-        name: BYTE_ORDER_MARK + _table(clips, predictions.classes)
-        for name, clips in zip(names, films.values(), strict=True)
-    }
+    texts = [BYTE_ORDER_MARK + format_rows(of_film) for of_film in films.values()]
+    return dict(zip(names, texts, strict=True))
 
 
 def elan_files(predictions: Predictions, items: Items) -> dict[str, str]:
@@ -148,23 +152,18 @@ def _by_clip(predictions: Predictions, items: Items) -> list[ClipPrediction]:
     ]
 
 
-def _table(clips: Sequence[ClipPrediction], classes: Sequence[str]) -> str:
-    columns: dict[str, Sequence[str]] = {
-        "clip": [clip.item.id for clip in clips],
-        "film": [clip.item.film for clip in clips],
-        "file": [clip.item.media for clip in clips],
-        "start": [_seconds(clip.item.start) for clip in clips],
-        "end": [_seconds(clip.item.end) for clip in clips],
-        "said": [clip.predicted for clip in clips],
+def _row(clip: ClipPrediction, classes: Sequence[str]) -> dict[str, object]:
+    item, names = clip.item, [f"probability of {name}" for name in classes]
+    return {
+        "clip": item.id,
+        "film": item.film,
+        "file": item.media,
+        "start": None if item.start is None else f"{item.start:.3f}",
+        "end": None if item.end is None else f"{item.end:.3f}",
+        "said": clip.predicted,
+        **dict(zip(names, clip.probabilities, strict=True)),
+        "seen in training": clip.seen,
     }
-    for code, name in enumerate(classes):
-        columns[f"probability of {name}"] = [f"{clip.probabilities[code]:.6f}" for clip in clips]
-    columns["seen in training"] = [clip.seen for clip in clips]
-    return format_spreadsheet(columns)
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _annotation(clip: ClipPrediction, classes: Sequence[str]) -> Annotation:

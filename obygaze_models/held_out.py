@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
-from obygaze_features.common.tables import align, format_spreadsheet
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
     format_signed,
@@ -25,7 +25,7 @@ from obygaze_features.manifests.statistics import without_year
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
-from obygaze_models.exports import BYTE_ORDER_MARK, NO_FILM, unique_names
+from obygaze_models.exports import NO_FILM, tables_by_film, unique_names
 
 __all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_tables"]
 
@@ -120,21 +120,12 @@ def held_out(
 
 def held_out_table(predictions: Iterable[HeldOut]) -> str:
     """A row for each clip and model."""
-    rows = [prediction.row() for prediction in predictions]
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return format_spreadsheet({name: [row.get(name, "") for row in rows] for name in columns})
+    return format_rows(prediction.row() for prediction in predictions)
 
 
 def held_out_tables(predictions: Sequence[HeldOut]) -> dict[str, str]:
     """A table a film for spreadsheets: file name -> text."""
-    films: dict[str, list[HeldOut]] = {}
-    for prediction in predictions:
-        films.setdefault(prediction.clip.film, []).append(prediction)
-    names = unique_names((film or NO_FILM for film in films), ".csv")
-    return {
-        name: BYTE_ORDER_MARK + held_out_table(of_film)
-        for name, of_film in zip(names, films.values(), strict=True)
-    }
+    return tables_by_film((row.clip.film, row.row()) for row in predictions)
 
 
 def held_out_elan(

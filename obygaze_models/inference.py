@@ -24,7 +24,7 @@ from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.plugins import plugin_errors
 from obygaze_models.leaks import overlapping
 from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
-from obygaze_models.model_header import About, damaged, read_about
+from obygaze_models.model_header import About, read_about
 from obygaze_models.persistence import load_model
 from obygaze_models.stores import (
     StoreLike,
@@ -227,8 +227,6 @@ def predict(
             f"{counted(len(classes), 'class', 'classes')})"
         )
     clips = _read_clips(about, store, ids)
-    if max(estimator.classes_) >= len(classes):
-        raise damaged(Path(model), f"it has more classes than {', '.join(classes)}")
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
         probabilities[:, estimator.classes_] = estimator.predict_proba(clips.features)

@@ -68,8 +68,9 @@ class About(dict[str, Any]):
     def __init__(self, values: Mapping[str, Any], where: object) -> None:
         super().__init__(values)
         self._where = where
-        if isinstance(features := values.get("features"), dict):
-            self["features"] = About(features, where)
+        for key in ("features", "backbone"):
+            if isinstance(part := values.get(key), dict):
+                self[key] = About(part, where)
 
     def check(self) -> None:
         """Raise on what is of another type than a run writes."""

@@ -14,7 +14,7 @@ import copy
 import hashlib
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,8 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
         check_fitted(model, trusted_classes() if files else ())
         _try_out(model)
+        if "classes" in header["about"]:
+            _check_classes(model, header["about"]["classes"])
         return model, header["about"]
     except ObygazeError as problem:
         raise damaged(path, str(problem)) from None
@@ -434,6 +436,15 @@ def _try_out(model: Any) -> None:
     output = method(np.full((1, *frames, width), 0.5, dtype=np.float32))
     if output.shape != shape or (shape != (1,) and not np.isfinite(output).all()):
         raise ExperimentError("its parts do not fit each other")
+
+
+def _check_classes(model: Any, names: Sequence[str]) -> None:
+    """Raise unless the classes of a model that was read are some of those that it names."""
+    codes = np.asarray(model.classes_)
+    if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
+        raise ExperimentError("its classes are not whole numbers in order")
+    if codes.min() < 0 or codes.max() >= len(names):
+        raise ExperimentError(f"it has other classes than {', '.join(names)}")
 
 
 def _text(value: Any, name: str) -> str:

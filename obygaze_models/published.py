@@ -29,7 +29,6 @@ __all__ = [
     "estimator_of",
     "is_checkpoint_of_paper",
     "published_average",
-    "published_chance",
     "published_film",
     "published_films",
     "published_row",
@@ -146,20 +145,6 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
     if backbone == BACKBONES["xclip"].row and estimator in BOTTLENECKS:
         return published_row(BOTTLENECKS[estimator], column)
     return {}
-
-
-def published_chance(
-    record: RunRecord, baseline: str, train: str, test: str
-) -> dict[str, Published]:
-    """Metric -> the paper's number for a chance baseline, from both versions of the paper."""
-    column = _column(record, train, test)
-    if column is None or record.protocol not in _ONE_FOLD or baseline not in CHANCE:
-        return {}
-    return {
-        metric: number
-        for average in CHANCE_VERSIONS
-        for metric, number in published_row(chance_row(baseline, average), column).items()
-    }
 
 
 def published_film(

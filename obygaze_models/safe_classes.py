@@ -44,12 +44,13 @@ class Fitted:
     is_own: bool = False
 
 
-def _own(arrays: Mapping[str, str], numbers: Mapping[str, str], **values: Any) -> Fitted:
-    return Fitted({"classes_": "C", **arrays}, numbers, values, is_own=True)
+def _own(name: str, arrays: Mapping[str, str], numbers: Mapping[str, str], **values: Any) -> None:
+    SAFE[name] = Fitted({"classes_": "C", **arrays}, numbers, values, is_own=True)
 
 
-def _sklearn(**arrays: str) -> Fitted:
-    return Fitted(arrays, {"n_features_in_": "D"})
+def _sklearn(names: str, **arrays: str) -> None:
+    numbers = {"n_features_in_": "D"} if arrays else {}
+    SAFE.update({f"sklearn{name}": Fitted(arrays, numbers) for name in names.split()})
 
 
 _ESTIMATORS = "obygaze_models.estimators"
@@ -59,99 +60,88 @@ _LINEAR = {"coef_": "R D", "intercept_": "R"}
 _LAYERS = {"coefs_.#": "L# L#+", "intercepts_.#": "L#+"}
 _METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
 
-SAFE: dict[str, Fitted] = {
-    f"{_ESTIMATORS}.mlp:MLPProbe": _own(_LAYERS, {"n_features_in_": "L0"}),
-    f"{_ESTIMATORS}.svm:LinearSVMProbe": _own(_LINEAR, _D),
-    f"{_ESTIMATORS}.logistic:LogisticProbe": _own(_LINEAR, _D),
-    f"{_ESTIMATORS}.attention:AttentionProbe": _own(
-        {"mean_": "D", "weights_.value": "D G", "weights_.gate": "D G", "weights_.query": "Q H",
-         "weights_.layer": "H*D O", "weights_.offset": "O", "weights_.position": "H T"},
-        {**_D, "n_frames_in_": "T", "heads": "H"},
-    ),
-    f"{_ESTIMATORS}.attention:FrameMIL": _own(
-        {"mean_": "L0", "weights_.layer#": "L# L#+", "weights_.offset#": "L#+"},
-        {"n_features_in_": "L0"},
-    ),
-    f"{_ESTIMATORS}.baselines:FilmPrior": _own(
-        {"shares_": "C", "films_": "F", "film_shares_": "F C"}, {}
-    ),
-    f"{_ESTIMATORS}.concepts:ConceptBank": _own(_DIRECTIONS, _D),
-    f"{_ESTIMATORS}.concepts:RandomDirections": _own(_DIRECTIONS, _D),
-    f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck": _own(
-        {"bank_.cavs_": "K D"}, {**_D, "head_.n_features_in_": "K"}
-    ),
-    f"{_ESTIMATORS}.bottlenecks:HybridBottleneck": _own(
-        {"bank_.cavs_": "K D", "mean_logits_": "C", "residual_coef_": "C D",
-         "residual_intercept_": "C"},
-        {**_D, "head_.n_features_in_": "K"},
-    ),
-    f"{_ESTIMATORS}.bottlenecks:OracleBottleneck": _own({}, {}),
-    f"{_ESTIMATORS}.trees:TreeArrays": _own({"threshold": "N", "value": "N C"}, {}),
-    "sklearn.tree:DecisionTreeClassifier": _own({}, {}),  # unfitted; fitted it is `TreeArrays`
-    "sklearn.dummy:DummyClassifier": _own(
-        {"class_prior_": "C"}, {"n_classes_": "C"}, n_outputs_=(1,)
-    ),
-    "sklearn.neighbors:KNeighborsClassifier": _own(
-        {"_fit_X": "N D", "_y": "N <C"},
-        {**_D, "n_samples_fit_": "N"},
-        _fit_method=("brute",), _tree=(None,), metric=_METRICS, effective_metric_=_METRICS[:3],
-        effective_metric_params_=({},), metric_params=(None,), weights=("uniform", "distance"),
-        outputs_2d_=(False,), n_jobs=(None, *range(-1, 65)),
-    ),
-    "sklearn.decomposition:FastICA": _sklearn(components_="K D", mean_="D"),
-    "sklearn.decomposition:IncrementalPCA": _sklearn(
-        components_="K D", mean_="D", explained_variance_="K"
-    ),
-    "sklearn.decomposition:PCA": _sklearn(components_="K D", mean_="D", explained_variance_="K"),
-    "sklearn.decomposition:TruncatedSVD": _sklearn(components_="K D"),
-    "sklearn.discriminant_analysis:LinearDiscriminantAnalysis": _sklearn(
-        **_LINEAR, xbar_="D", scalings_="D S"
-    ),
-    "sklearn.discriminant_analysis:QuadraticDiscriminantAnalysis": _sklearn(
-        **{"means_": "C D", "priors_": "C", "rotations_.#": "D S#", "scalings_.#": "S#"}
-    ),
-    "sklearn.feature_selection:VarianceThreshold": _sklearn(variances_="D"),
-    "sklearn.frozen:FrozenEstimator": Fitted(),
-    "sklearn.gaussian_process:GaussianProcessClassifier": Fitted(),
-    "sklearn.gaussian_process:_BinaryGaussianProcessClassifierLaplace": Fitted(
-        {"X_train_": "N D", "y_train_": "N", "pi_": "N", "W_sr_": "N", "L_": "N N"}
-    ),
-    "sklearn.gaussian_process.kernels:ConstantKernel": Fitted(),
-    "sklearn.gaussian_process.kernels:Product": Fitted(),
-    "sklearn.gaussian_process.kernels:RBF": Fitted(),
-    "sklearn.linear_model:LogisticRegression": _sklearn(**_LINEAR),
-    "sklearn.linear_model:LogisticRegressionCV": _sklearn(**_LINEAR),
-    "sklearn.linear_model:Perceptron": _sklearn(**_LINEAR),
-    "sklearn.linear_model:RidgeClassifier": _sklearn(**_LINEAR),
-    "sklearn.linear_model:RidgeClassifierCV": _sklearn(**_LINEAR),
-    "sklearn.linear_model:SGDClassifier": _sklearn(**_LINEAR),
-    "sklearn.linear_model:Hinge": Fitted(),  # losses, which a fitted `SGDClassifier` keeps
-    "sklearn.linear_model:ModifiedHuber": Fitted(),
-    "sklearn.linear_model:SquaredHinge": Fitted(),
-    "sklearn:CyHalfBinomialLoss": Fitted(),
-    "sklearn.multiclass:OneVsOneClassifier": Fitted(),
-    "sklearn.multiclass:OneVsRestClassifier": Fitted(),
-    "sklearn.naive_bayes:BernoulliNB": _sklearn(feature_log_prob_="C D", class_log_prior_="C"),
-    "sklearn.naive_bayes:ComplementNB": _sklearn(feature_log_prob_="C D", class_log_prior_="C"),
-    "sklearn.naive_bayes:GaussianNB": _sklearn(theta_="C D", var_="C D", class_prior_="C"),
-    "sklearn.naive_bayes:MultinomialNB": _sklearn(feature_log_prob_="C D", class_log_prior_="C"),
-    "sklearn.neural_network:AdamOptimizer": Fitted(),
-    "sklearn.neural_network:MLPClassifier": Fitted(_LAYERS, {"n_features_in_": "L0"}),
-    "sklearn.neural_network:SGDOptimizer": Fitted(),
-    "sklearn.pipeline:FeatureUnion": Fitted(),
-    "sklearn.pipeline:Pipeline": Fitted(),
-    "sklearn.preprocessing:Binarizer": Fitted(),
-    "sklearn.preprocessing:LabelBinarizer": Fitted(),
-    "sklearn.preprocessing:MaxAbsScaler": _sklearn(scale_="D"),
-    "sklearn.preprocessing:MinMaxScaler": _sklearn(scale_="D", min_="D"),
-    "sklearn.preprocessing:Normalizer": Fitted(),
-    "sklearn.preprocessing:PowerTransformer": _sklearn(lambdas_="D"),
-    "sklearn.preprocessing:QuantileTransformer": _sklearn(references_="Q", quantiles_="Q D"),
-    "sklearn.preprocessing:RobustScaler": _sklearn(center_="D", scale_="D"),
-    "sklearn.preprocessing:StandardScaler": _sklearn(mean_="D", scale_="D"),
-    "sklearn.svm:LinearSVC": _sklearn(**_LINEAR),
-}  # fmt: skip
+SAFE: dict[str, Fitted] = {}
 """Class, without the private modules in its path -> what its fitted attributes must be."""
+
+_own(f"{_ESTIMATORS}.mlp:MLPProbe", _LAYERS, {"n_features_in_": "L0"})
+_own(f"{_ESTIMATORS}.svm:LinearSVMProbe", _LINEAR, _D)
+_own(f"{_ESTIMATORS}.logistic:LogisticProbe", _LINEAR, _D)
+_own(
+    f"{_ESTIMATORS}.attention:AttentionProbe",
+    {"mean_": "D", "weights_.value": "D G", "weights_.gate": "D G", "weights_.query": "Q H",
+     "weights_.layer": "H*D O", "weights_.offset": "O", "weights_.position": "H T"},
+    {**_D, "n_frames_in_": "T", "heads": "H"},
+)  # fmt: skip
+_own(
+    f"{_ESTIMATORS}.attention:FrameMIL",
+    {"mean_": "L0", "weights_.layer#": "L# L#+", "weights_.offset#": "L#+"},
+    {"n_features_in_": "L0"},
+)
+_own(
+    f"{_ESTIMATORS}.baselines:FilmPrior", {"shares_": "C", "films_": "F", "film_shares_": "F C"}, {}
+)
+_own(f"{_ESTIMATORS}.concepts:ConceptBank", _DIRECTIONS, _D)
+_own(f"{_ESTIMATORS}.concepts:RandomDirections", _DIRECTIONS, _D)
+_BOTTLENECK = {"bank_.cavs_": "K D"}, {**_D, "head_.n_features_in_": "K"}
+_RESIDUAL = {"mean_logits_": "C", "residual_coef_": "C D", "residual_intercept_": "C"}
+_own(f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck", *_BOTTLENECK)
+_own(f"{_ESTIMATORS}.bottlenecks:HybridBottleneck", _BOTTLENECK[0] | _RESIDUAL, _BOTTLENECK[1])
+_own(f"{_ESTIMATORS}.bottlenecks:OracleBottleneck", {}, {})
+_own(f"{_ESTIMATORS}.trees:TreeArrays", {"threshold": "N", "value": "N C"}, {})
+_own("sklearn.tree:DecisionTreeClassifier", {}, {})  # unfitted; fitted it is `TreeArrays`
+_own("sklearn.dummy:DummyClassifier", {"class_prior_": "C"}, {"n_classes_": "C"}, n_outputs_=(1,))
+_own(
+    "sklearn.neighbors:KNeighborsClassifier",
+    {"_fit_X": "N D", "_y": "N <C"},
+    {**_D, "n_samples_fit_": "N"},
+    _fit_method=("brute",), _tree=(None,), metric=_METRICS, effective_metric_=_METRICS[:3],
+    effective_metric_params_=({},), metric_params=(None,), weights=("uniform", "distance"),
+    outputs_2d_=(False,), n_jobs=(None, *range(-1, 65)),
+)  # fmt: skip
+_sklearn(".decomposition:FastICA", components_="K D", mean_="D")
+_sklearn(
+    ".decomposition:PCA .decomposition:IncrementalPCA",
+    components_="K D", mean_="D", explained_variance_="K",
+)  # fmt: skip
+_sklearn(".decomposition:TruncatedSVD", components_="K D")
+_sklearn(".discriminant_analysis:LinearDiscriminantAnalysis", **_LINEAR, xbar_="D", scalings_="D S")
+_sklearn(
+    ".discriminant_analysis:QuadraticDiscriminantAnalysis",
+    **{"means_": "C D", "priors_": "C", "rotations_.#": "D S#", "scalings_.#": "S#"},
+)
+_sklearn(".feature_selection:VarianceThreshold", variances_="D")
+_sklearn(
+    ".gaussian_process:_BinaryGaussianProcessClassifierLaplace",
+    X_train_="N D", y_train_="N", pi_="N", W_sr_="N", L_="N N",
+)  # fmt: skip
+_sklearn(
+    ".linear_model:LogisticRegression .linear_model:LogisticRegressionCV .linear_model:Perceptron "
+    ".linear_model:RidgeClassifier .linear_model:RidgeClassifierCV .linear_model:SGDClassifier "
+    ".svm:LinearSVC",
+    **_LINEAR,
+)
+_sklearn(
+    ".naive_bayes:BernoulliNB .naive_bayes:ComplementNB .naive_bayes:MultinomialNB",
+    feature_log_prob_="C D", class_log_prior_="C",
+)  # fmt: skip
+_sklearn(".naive_bayes:GaussianNB", theta_="C D", var_="C D", class_prior_="C")
+SAFE["sklearn.neural_network:MLPClassifier"] = Fitted(_LAYERS, {"n_features_in_": "L0"})
+_sklearn(".preprocessing:MaxAbsScaler", scale_="D")
+_sklearn(".preprocessing:MinMaxScaler", scale_="D", min_="D")
+_sklearn(".preprocessing:PowerTransformer", lambdas_="D")
+_sklearn(".preprocessing:QuantileTransformer", references_="Q", quantiles_="Q D")
+_sklearn(".preprocessing:RobustScaler", center_="D", scale_="D")
+_sklearn(".preprocessing:StandardScaler", mean_="D", scale_="D")
+# Without arrays of their own, or parts of those above, such as the loss of an `SGDClassifier`.
+_sklearn(
+    ".frozen:FrozenEstimator .gaussian_process:GaussianProcessClassifier "
+    ".gaussian_process.kernels:ConstantKernel .gaussian_process.kernels:Product "
+    ".gaussian_process.kernels:RBF .linear_model:Hinge .linear_model:ModifiedHuber "
+    ".linear_model:SquaredHinge :CyHalfBinomialLoss .multiclass:OneVsOneClassifier "
+    ".multiclass:OneVsRestClassifier .neural_network:AdamOptimizer .neural_network:SGDOptimizer "
+    ".pipeline:FeatureUnion .pipeline:Pipeline .preprocessing:Binarizer "
+    ".preprocessing:LabelBinarizer .preprocessing:Normalizer"
+)
 
 
 def class_path(name: str) -> str:
@@ -223,7 +213,7 @@ def _check_part(part: Any, name: str, fitted: Fitted) -> None:
             raise ExperimentError(f"{name}.{path} is {value!r}, and its arrays have {sizes[size]}")
     width, frames = getattr(part, "n_features_in_", 1), getattr(part, "n_frames_in_", 1)
     if not all(isinstance(number, int | np.integer) for number in (width, frames)):
-        raise ExperimentError(f"{name} has a number of features that is none")
+        raise ExperimentError(f"{name} has a size that is not a whole number")
     if width * frames > MAX_CLIP_NUMBERS:
         raise ExperimentError(
             f"{name} reads {width * frames} numbers a clip; {MAX_CLIP_NUMBERS} are the most"

@@ -52,7 +52,7 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """Whether the scores say nothing, so that it is said before any of them."""
+        """Whether the scores mean nothing; such a warning is printed before any score."""
         return self.code in _VOID
 
 
@@ -66,7 +66,7 @@ def origin_warnings(
     items
         The clips.
     store
-        The attributes of the features' store; None where there are no features.
+        The attributes of the features' store; None without features.
     earlier
         Warnings of a model, say; they come first, and none comes twice.
     """

@@ -138,6 +138,7 @@ def test_five_minutes(tour: Page) -> None:
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
 
 
+@pytest.mark.gate
 def test_python_api(tour: Page) -> None:
     printed = tour.run((ROOT / "docs/reference/python.md").read_text()).splitlines()
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
@@ -154,10 +155,12 @@ def test_python_api(tour: Page) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.gate
 def test_search(tour: Page) -> None:
     assert tour.run((ROOT / "docs/how-to/search.md").read_text()) == "3 True\nTrue\n"
 
 
+@pytest.mark.gate
 def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two tutorials, one after the other."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -175,6 +178,7 @@ def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert Path("mine/notebook.html").stat().st_size > 100_000
 
 
+@pytest.mark.gate
 def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe of docs/how-to/import-features.md is given to an import of its own."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
@@ -209,6 +213,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", PRINTED)
 def test_page(name: str, page: Page) -> None:
     if name == "how-to/caption-scores":
@@ -217,6 +222,7 @@ def test_page(name: str, page: Page) -> None:
     assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
 
 
+@pytest.mark.gate
 def test_zoo(page: Page) -> None:
     """The pages on experiments, runs, models and concepts, each of which continues the last."""
     names = ("reference/configuration", "reference/run", "reference/model")
@@ -275,6 +281,7 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         forget_package("film_lab")
 
 
+@pytest.mark.gate
 def test_annotations(page: Page) -> None:
     """From timelines to a model."""
     page.run((ROOT / "docs/tutorials/scholars.md").read_text())
@@ -317,6 +324,7 @@ def calls_of(script: str) -> list[list[str]]:
     return calls
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""

@@ -104,6 +104,7 @@ def test_import_loads_nothing_heavy(package):
     assert loaded(f"import {package}", (*LIGHT, *HEAVY, "sklearn")) == []
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("package", ["obygaze_features", "obygaze_models"])
 def test_import_takes_under_100_ms(package):
     code = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
@@ -116,6 +117,7 @@ def test_reading_needs_no_torch(name):
     assert loaded(f"from obygaze_features import {name}", HEAVY) == []
 
 
+@pytest.mark.gate
 def test_functions_stay_when_rooms_of_their_name_are_loaded():
     code = (
         "import obygaze_models as om, obygaze_models.report.page, obygaze_models.reproduce.context"
@@ -126,5 +128,6 @@ def test_functions_stay_when_rooms_of_their_name_are_loaded():
     ]
 
 
+@pytest.mark.gate
 def test_a_dataset_needs_no_torch():
     assert loaded("from obygaze_models import load_dataset, load_run", ("torch",)) == []

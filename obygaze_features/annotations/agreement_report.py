@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +24,7 @@ from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gam
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.label_agreement import (
@@ -128,14 +129,15 @@ class AgreementReport:
             for agreement in self.overall
             for concept in agreement.concepts
         ]
-        differences = _format_rows(map(vars, self.differences), list(Disagreement.__annotations__))
+        as_csv = partial(format_rows, number=format_seconds)
+        differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
-            write_text(new / MARKER, _format_rows(map(_flat_row, self.pairs)))
-            write_text(new / "concepts.csv", _format_rows(concepts, ("a", "b", *CONCEPT_COLUMNS)))
-            write_text(new / "confusion.csv", _format_rows(confusions))
+            write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
+            write_text(new / "concepts.csv", as_csv(concepts, ("a", "b", *CONCEPT_COLUMNS)))
+            write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
             if self.segments:
-                write_text(new / "segments.csv", _format_rows(map(vars, self.segments)))
+                write_text(new / "segments.csv", as_csv(map(vars, self.segments)))
 
     def describe(self, *, differences: int = 10) -> str:
         """The report for a terminal: means first, then tables, with the longest differences."""
@@ -200,18 +202,3 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
     for name, value in asdict(pair.sure or Gamma(0)).items():
         row[f"{name}_without_not_sure"] = None if pair.sure is None else value
     return row | {name: getattr(pair, name) for name in MEASURES}
-
-
-def _format_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
-    """Rows as CSV; `columns` are those of a table without rows."""
-    rows = list(rows)
-    columns = list(rows[0]) if rows else columns
-    return format_table({name: [_cell(row[name]) for row in rows] for name in columns})
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return "|".join(value)
-    return format_seconds(value) if isinstance(value, float) else str(value)

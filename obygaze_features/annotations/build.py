@@ -18,7 +18,7 @@ from obygaze_features.annotations.issues import (
     unusual_stretches,
 )
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
-from obygaze_features.common.tables import read_mapped_table, unescape_formula
+from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import counted, did_you_mean, format_time, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.reading import parse_time
@@ -144,7 +144,7 @@ def read_films(path: Path | None) -> dict[str, Film]:
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        name, end_text = unescape_formula(cells["film"].strip()), cells.get("end", "").strip()
+        name, end_text = cells["film"].strip(), cells.get("end", "").strip()
         try:
             if safe_id(name) in seen:
                 raise AnnotationError(f"film {shorten(name)} is there already")
@@ -154,7 +154,7 @@ def read_films(path: Path | None) -> dict[str, Film]:
         except (AnnotationError, ManifestError) as error:
             raise table.problem(row, str(error)) from None
         seen.add(safe_id(name))
-        films[name] = Film(unescape_formula(cells.get("title", "").strip()), end)
+        films[name] = Film(cells.get("title", "").strip(), end)
     return films
 
 

@@ -36,7 +36,7 @@ from obygaze_features.annotations.merge import (
 )
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.items import Items, format_seconds
@@ -275,7 +275,7 @@ def sweep(
 def sweep_csv(rows: Sequence[ThresholdCounts]) -> str:
     """The sweep as a table: a row a threshold."""
     levels = list(rows[0].levels)
-    return format_table(
+    return format_spreadsheet(
         {
             "threshold": [f"{row.threshold:g}" for row in rows],
             "clips": [str(row.clips) for row in rows],

@@ -121,7 +121,7 @@ def parse_eaf(
 ) -> Xml.Element:
     """The root of an ``.eaf`` file; any other file raises `error`.
 
-    Without a `builder` there are no comments and processing instructions in it.
+    Without a `builder` comments and processing instructions are left out.
     """
     try:
         with path.open("rb") as file:

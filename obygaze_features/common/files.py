@@ -147,17 +147,12 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     raise error(describe_absent(path, wish))
 
 
-def kind_of(path: Path) -> str:
-    """What obygaze made a folder as; empty if it did not."""
-    return next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
-
-
 def describe_other_kind(path: Path, wish: str) -> str:
     """Say that a folder is one of ours, but not `wish`, and what the command takes.
 
-    Empty if it is none of ours.
+    Empty for other folders.
     """
-    kind = kind_of(path)
+    kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
     if not kind:
         return ""
     text = f"{path} is {kind}, not {wish}"

@@ -9,7 +9,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -68,6 +68,14 @@ class Table:
         """The table without rows whose cells are all empty."""
         cells = enumerate(zip(*self.columns.values(), strict=True))
         return self.select(self.columns, [row for row, values in cells if any(values)])
+
+    def without_escapes(self) -> Table:
+        """The table as it was before `format_spreadsheet`."""
+        columns = {
+            unescape_formula(name): [unescape_formula(cell) for cell in cells]
+            for name, cells in self.columns.items()
+        }
+        return replace(self, columns=columns)
 
     def problem(self, row: int, message: str) -> ManifestError:
         """An error about one row, to be raised."""
@@ -150,9 +158,9 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table of any origin, without blank rows, its columns named after what they mean."""
+    """Read a table of any origin, also of ours, its columns named after what they mean."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows).without_blank_rows()
-    return map_columns(table, meanings, columns, required=required)
+    return map_columns(table.without_escapes(), meanings, columns, required=required)
 
 
 def map_columns(
@@ -205,7 +213,7 @@ def map_columns(
     return replace(table, columns=mapped)
 
 
-def format_table(columns: dict[str, Sequence[str]]) -> str:
+def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """A table as CSV text: comma, minimal quoting, Unix line ends."""
     text = io.StringIO()
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
@@ -220,12 +228,28 @@ def format_table(columns: dict[str, Sequence[str]]) -> str:
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
     """A table that people open: no cell is a formula, see `escape_formula`; numbers stay."""
-    return format_table(
-        {
-            escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
-            for name, cells in columns.items()
-        }
-    )
+    safe = {
+        escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
+        for name, cells in columns.items()
+    }
+    return format_table(safe)
+
+
+def format_rows(
+    rows: Iterable[Mapping[str, object]],
+    columns: Iterable[str] = (),
+    number: Callable[[float], str] = "{:.6f}".format,
+) -> str:
+    """Such a table of rows: of these columns, or of all that a row has; None is an empty cell."""
+    rows = list(rows)
+    names = list(columns) or dict.fromkeys(name for row in rows for name in row)
+
+    def cell(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return "|".join(value)
+        return number(value) if isinstance(value, float) else "" if value is None else str(value)
+
+    return format_spreadsheet({name: [cell(row.get(name)) for row in rows] for name in names})
 
 
 def escape_formula(text: str) -> str:

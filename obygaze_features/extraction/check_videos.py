@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.tables import align, format_table
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_duration, join_some
 from obygaze_features.extraction.decode_pool import Decoder, map_items
 from obygaze_features.extraction.plan import check_items, check_media
@@ -26,6 +26,7 @@ MAX_FAILURES_SHOWN = 20
 
 EXPLANATIONS = {
     "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
+    "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI must be",
 }
 
@@ -59,7 +60,7 @@ def check_videos(
 
 def format_checks(rows: Sequence[Row]) -> str:
     """The rows as CSV."""
-    return format_table({column: [_cell(row[column]) for row in rows] for column in COLUMNS})
+    return format_rows(rows, COLUMNS, "{:.3f}".format)
 
 
 def describe_checks(rows: Sequence[Row]) -> str:
@@ -90,9 +91,3 @@ def describe_checks(rows: Sequence[Row]) -> str:
         if len(bad) > MAX_FAILURES_SHOWN:
             lines.append(f"and {len(bad) - MAX_FAILURES_SHOWN:,} more (-o TABLE.csv lists all)")
     return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return "|".join(value) if isinstance(value, list | tuple) else str(value)

@@ -11,7 +11,7 @@ from pathlib import Path
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import Table, format_table, map_columns, read_table
+from obygaze_features.common.tables import Table, format_spreadsheet, map_columns, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
@@ -80,7 +80,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """
     path = Path(path)
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
-    table = map_columns(table, {"confidence": ["P(c)"]})
+    table = map_columns(table.without_escapes(), {"confidence": ["P(c)"]})
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
@@ -203,7 +203,7 @@ def score_captions(
         "sentence_encoder": dict(encoder.about),
         **asdict(result),
     }
-    files = {output: format_table(columns), record: to_json(about)}
+    files = {output: format_spreadsheet(columns), record: to_json(about)}
     write_files(files, overwrite=overwrite, first_is_described=True)
     return result
 

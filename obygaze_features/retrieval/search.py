@@ -167,7 +167,6 @@ _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
 
 def _cells(rank: int, match: Match) -> dict[str, str]:
     values = {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-    values["film"] = match.film
     return {name: "" if values[name] is None else str(values[name]) for name in _COLUMNS}
 
 
@@ -258,8 +257,9 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     give = "give the checkpoint that it was made with: --backbone NAME=FOLDER"
     # A store may be anybody's: it chooses among what is known here, not code, downloads or paths.
     makers = maker_names()
-    spec = backbone or (name if name in known_checkpoints() or name in makers else family)
-    if not backbone and spec != name and spec not in makers:
+    is_known = name in known_checkpoints() or name in makers
+    spec = backbone or (name if is_known else family)
+    if not backbone and not is_known and family not in makers:
         if ":" in family:
             typed = for_shell(f"{name}={family}")
             give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"

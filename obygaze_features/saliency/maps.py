@@ -18,7 +18,7 @@ from torch import Tensor
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.plan import check_items
@@ -137,7 +137,7 @@ def write_saliency(
             "similarity": [repr(image.cosine) for image in maps],
             "peak": [repr(float(image.map.max())) for image in maps],
         }
-        write_text(new / "images.csv", format_table(cells))
+        write_text(new / "images.csv", format_spreadsheet(cells))
         backbone = model.backbone
         about = {
             "backbone": {key: value for key, value in backbone.about.items() if key != "config"},
@@ -262,5 +262,5 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
         groups[name] = {"images": count, "pictures": stem}
     header = ("group", "images", "row", "column", "value")
     columns: dict[str, Sequence[str]] = dict(zip(header, zip(*cells, strict=True), strict=True))
-    write_text(folder / "groups.csv", format_table(columns))
+    write_text(folder / "groups.csv", format_spreadsheet(columns))
     return {"groups": groups, "brightest_at": highest}

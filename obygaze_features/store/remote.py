@@ -14,6 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import responses
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
@@ -355,10 +356,11 @@ def _describe(problem: Exception, where: str) -> str:
     status = getattr(problem, "status", None)
     if status is None:  # the Hub's client
         status = getattr(getattr(problem, "response", None), "status_code", None)
+    if isinstance(status, int):  # the server's own words may be those that it was sent
+        message = f"the server answers {status} {responses.get(status, '')}".strip()
     if status in (401, 403) and where.startswith("hf://"):
         message += "; log in with: hf auth login"
     elif isinstance(status, int):
-        message = f"the server answers {status} {getattr(problem, 'message', '')}".strip()
         if status in (401, 403):
             message += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
         elif status in _TRY_AGAIN:

@@ -246,11 +246,12 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
 def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
     """Whether a repair made this folder, and no other file of these names is in it.
 
-    Nor may it be a whole store, if these are none.
+    A folder with a whole store takes only another whole store.
     """
     if not os.path.lexists(aside):
         return True
-    if aside.is_symlink() or not (aside / ASIDE_NOTE).is_file():
+    inside = (aside, aside / ASIDE_NOTE, *aside.rglob("*"))
+    if any(path.is_symlink() for path in inside) or not (aside / ASIDE_NOTE).is_file():
         return False
     return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
         sha256_of(path / name) == sha256_of(aside / name)

@@ -26,7 +26,14 @@ from obygaze_features.store.file_list import (
     expected_files,
 )
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, location_of, read_json_at, sha256_at
+from obygaze_features.store.location import (
+    Folder,
+    Location,
+    is_store_name,
+    location_of,
+    read_json_at,
+    sha256_at,
+)
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_at
 from obygaze_features.store.row_reader import open_shard
@@ -100,6 +107,8 @@ def verify(address: Path | str) -> list[Damage]:
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
     """What is wrong with a file, if anything; without a checksum, whether it can be read."""
+    if not is_store_name(name):
+        return "no file of a store has such a name"
     try:
         actual = sha256_at(location, name)
     except FileNotFoundError:

@@ -30,8 +30,9 @@ class Examination:
     decode_seconds, why_slow
         How long it took to decode the frames that extraction would, and why from the film's start.
     problems
-        ``short`` (fewer frames than a backbone takes: some are repeated or missing), ``variable
-        frame rate`` and ``decoded in order``. None of them prevents extraction.
+        ``short`` (fewer frames than a backbone takes: some are repeated or missing), ``ends early``
+        (the film ends before the span does), ``variable frame rate`` and ``decoded in order``. None
+        of them prevents extraction.
     """
 
     codec: str
@@ -77,6 +78,7 @@ def examine(
             len(set(frames.tolist())) < sampling.frames
             for frames, sampling in zip(picked, samplings, strict=True)
         ),
+        "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": variable_rate,
         "decoded in order": index.why_slow is not None,
     }

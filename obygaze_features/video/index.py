@@ -110,11 +110,10 @@ class FrameIndex:
                 f"{path}: there is no frame from {0 if start is None else start:g} s to "
                 f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
             )
-        begin = start or 0.0
-        if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - begin) / 2):
+        if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
-                f"{path}: most of the clip ({begin:g} s to {end:g} s) is after the film's end: the "
-                f"film is {self.seconds:.3f} s long; correct the clip's end in the manifest"
+                f"{path}: most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
+                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest"
             )
         return range(first, last)
 

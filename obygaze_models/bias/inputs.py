@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError
 
@@ -44,7 +44,7 @@ def table_errors() -> Iterator[None]:
 
 def read_rows(path: Path, required: Sequence[str] = ()) -> Table:
     """Read a CSV table, as spreadsheets write it too; one without rows is refused."""
-    table = read_table(path, delimiter=None, required=required)
+    table = read_table(path, delimiter=None, required=required).without_escapes()
     if not len(table):
         raise BiasError(f"{path} has a header and no rows; add a row for each item")
     return table
@@ -82,6 +82,6 @@ def numbers(
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Rows with the same keys as CSV text: numbers in full, empty cells for None."""
-    return format_table(
+    return format_spreadsheet(
         {key: ["" if row[key] is None else str(row[key]) for row in rows] for key in rows[0]}
     )

@@ -254,7 +254,7 @@ def evaluate_moments(
     """
     import obygaze_features as of
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.tables import format_table
+    from obygaze_features.common.tables import format_rows
     from obygaze_models.explain import moment_scores
     from obygaze_models.explain.moments import Moments
 
@@ -272,16 +272,10 @@ def evaluate_moments(
     if output:
         rows = scored.rows()
         names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
-        write_text(
-            output, format_table({name: [_cell(row.get(name)) for row in rows] for name in names})
-        )
+        write_text(output, format_rows(rows, names))
         click.echo(f"a row a score -> {output}", err=as_json)
     for note in scored.notes:
         click.secho(f"NOTE: {note}", fg="yellow", err=True)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else str(value or "")
 
 
 def _describe_annotator(entry: AnnotatorScores, scored: MomentScores) -> str:

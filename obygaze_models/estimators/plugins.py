@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import packages_distributions, version
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from obygaze_features.errors import ExperimentError, ObygazeError
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _OWN, _SKLEARN = "obygaze_models", "sklearn"
-_NOT_LOADED_BY_PLUGINS = {"__main__", "cli", "obygaze_features", _OWN}
 
 
 class PluginError(ExperimentError):
@@ -86,7 +86,7 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
     """The versions of the packages of an estimator and its parts, and digests of their files.
 
     Ours and scikit-learn are left out. Of a package without a version the digest still changes
-    with any of its files that are loaded.
+    with any of its files.
     """
     provided = {package_of(plugin.path): plugin.package for plugin in plugins()}
     versions = {}
@@ -99,30 +99,25 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
             versions[name] = number
         else:
             versions |= {name: version(name) for name in packages_distributions().get(package, ())}
-        files = _loaded_files(package)
-        if files:
+        if files := _files_of(package):
             content = b"".join(file.read_bytes() for file in files)
             digest = hashlib.sha256(content).hexdigest()
             versions[f"{kind.__module__}:{kind.__qualname__}"] = f"sha256 {digest[:16]}"
     return dict(sorted(versions.items()))
 
 
-def _loaded_files(package: str) -> list[Path]:
-    """The files of a package that are loaded.
+def _files_of(package: str) -> list[Path]:
+    """The files of a package; of a module, its own, and those in its folder that it imports.
 
-    A module in a plain folder has no package: its neighbours there, and theirs, count.
+    Also what is only imported while a model is fitted.
     """
-    own, folder = _file_of(package), None
-    if own and not hasattr(sys.modules[package], "__path__") and "site-packages" not in own.parts:
-        folder = own.parent
-    packages = {package}
-    for name in {package_of(name) for name in sys.modules} - _NOT_LOADED_BY_PLUGINS:
-        if folder and (file := _file_of(name)) and folder in file.parents[:2]:
-            packages.add(name)
-    loaded = [_file_of(name) for name in list(sys.modules) if package_of(name) in packages]
-    return sorted({file for file in loaded if file})
-
-
-def _file_of(module: str) -> Path | None:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return Path(file) if file and Path(file).is_file() else None
+    module = sys.modules[package]
+    if folders := getattr(module, "__path__", None):
+        return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
+    path = getattr(module, "__file__", None)
+    if path is None or not path.endswith(".py"):
+        return [] if path is None else [Path(path)]
+    finder = ModuleFinder([] if "site-packages" in Path(path).parts else [str(Path(path).parent)])
+    finder.run_script(path)
+    files = [getattr(part, "__file__", None) for part in finder.modules.values()]
+    return sorted(Path(file) for file in files if file)

@@ -254,8 +254,8 @@ def _make_part(name: str, key: str, value: Any) -> Any:
     kind = load_class(value)
     if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
         raise ExperimentError(
-            f"estimator {name!r}: {key} names {value}, which is no scikit-learn estimator; give a "
-            "class that inherits from BaseEstimator, or a value"
+            f"estimator {name!r}: {key} names {value}, which is not a scikit-learn estimator; "
+            "give a class that inherits from BaseEstimator, or a value"
         )
     return kind()
 

@@ -7,7 +7,7 @@ place of the concept among the line's concepts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,9 +127,9 @@ def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> st
         "ids": ids,
         "labels": attribution.labels,
         "values": _short(attribution.values),
-        "amounts": None if attribution.amounts is None else _short(attribution.amounts),
-        "intercept": None if attribution.intercept is None else _short(attribution.intercept),
-        "residual": None if attribution.residual is None else _short(attribution.residual),
+        "amounts": _short(attribution.amounts),
+        "intercept": _short(attribution.intercept),
+        "residual": _short(attribution.residual),
         "steps": None
         if attribution.steps is None
         else [
@@ -168,14 +168,10 @@ def _explained(line: _Line) -> Explained:
     )  # fmt: skip
 
 
-def _short(array: Array) -> Any:
-    if array.ndim == 2:
-        return [_short(row) for row in array]
-    return [_digits(value) for value in _floats(array)]
-
-
-def _floats(array: Array) -> Iterable[float]:
-    return map(float, array.tolist())
+def _short(array: Array | None) -> Any:
+    if array is None or array.ndim == 2:
+        return None if array is None else [_short(row) for row in array]
+    return [_digits(value) for value in array.tolist()]
 
 
 def _digits(value: float) -> float:

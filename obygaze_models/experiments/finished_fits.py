@@ -45,8 +45,9 @@ __all__ = ["FinishedFits", "digest_of_clips"]
 
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
-_OWN = re.compile(r"partial\.json|[^/]+/[^/]+/(fit\.json|arrays\.npz|model/model[^/]*)")
-"""The files that a run writes."""
+_FILES = r"partial\.json|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/]*)"
+_OWN = re.compile(rf"{_FILES}|(?:[^/]+/)*\.[\w.]+\.[0-9a-f]{{8}}_\d+_\w+\.partial")
+"""The files that a run writes, and their temporary names."""
 
 
 class FinishedFits:
@@ -110,14 +111,14 @@ class FinishedFits:
             for name, digest in record["files"].items():
                 if sha256_at(files, name) != digest:
                     raise ValueError(f"the digest of {name} differs")
-            result = self._read(files.path, record, model, task, fold)
+            fit, table = _read(files.path, record)
         except StoreUnreadable:
             raise
         except Exception:  # whatever damage causes
             self._log(f"{files.where} is damaged; it is fitted again.")
             return None
         self._kept[place] = record["not_saved"]
-        return result
+        return FitResult(model, task, fold, fit, table)
 
     def keep(self, place: str, result: FitResult, about: Mapping[str, Any]) -> str:
         """Keep a result and its model, unless they are; gives why the model cannot be saved.
@@ -189,25 +190,18 @@ class FinishedFits:
         write_text(folder / FIT, json.dumps(record | {"sha256": digest_of(record)}))
         return not_saved
 
-    @staticmethod
-    def _read(
-        folder: Path, record: Mapping[str, Any], model: str, task: Task, fold: Fold
-    ) -> FitResult:
-        from obygaze_models.persistence import load_model
 
-        with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-            seen, table = arrays["seen"], arrays["table"]
-        estimator = None if record["not_saved"] else load_model(folder / MODEL)[0]
-        fit = Fit(
-            estimator,
-            record["classes"],
-            seen,
-            record["reads"],
-            record["facts"],
-            record["history"],
-            [RunWarning(**warning) for warning in record["warnings"]],
-        )
-        return FitResult(model, task, fold, fit, table)
+def _read(folder: Path, record: Mapping[str, Any]) -> tuple[Fit, Any]:
+    from obygaze_models.persistence import load_model
+
+    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        seen, table = arrays["seen"], arrays["table"]
+    estimator = None if record["not_saved"] else load_model(folder / MODEL)[0]
+    classes, reads, facts, history = (
+        record[key] for key in ("classes", "reads", "facts", "history")
+    )
+    warnings = [RunWarning(**warning) for warning in record["warnings"]]
+    return Fit(estimator, classes, seen, reads, facts, history, warnings), table
 
 
 def model_folder(model: str, task: Task, fold: Fold) -> str:

@@ -195,12 +195,9 @@ def library_versions(experiment: Experiment) -> dict[str, str]:
     """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
     names = ("obygaze", "numpy", "scikit-learn", "torch")
     versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
-    estimators = []
     for spec in experiment.learners.values():
         with suppress(PluginError):  # of which each fit tells
-            estimators.append(make_estimator(spec.name, spec.options))
-    for estimator in estimators:  # once all of their modules are loaded
-        versions |= plugin_versions(estimator)
+            versions |= plugin_versions(make_estimator(spec.name, spec.options))
     return versions
 
 

@@ -180,8 +180,8 @@ def _only_split(experiment: Experiment, manifest: Manifest) -> str:
     if others:
         raise ExperimentError(
             f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
-            f'{", ".join(manifest.split_names)}. Name one, such as split = "{first}", or draw ten '
-            'new folds with split = ""'
+            f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), or '
+            'draw ten new folds (split = "")'
         )
     return first
 

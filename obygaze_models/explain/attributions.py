@@ -27,7 +27,6 @@ __all__ = [
     "join_steps",
     "logit_gradients",
     "logits",
-    "trace_path",
     "tree_of",
 ]
 
@@ -168,10 +167,9 @@ def attribute(
         measured = model.concept_scores(X)
         tree = tree_of(model)
         if tree is not None:
-            concepts = model.concept_names()
-            paths = [trace_path(tree, scores, concepts) for scores in measured]
-            steps, leaves = [path for path, _ in paths], [leaf for _, leaf in paths]
-            labels = names[-1:] * len(X)
+            concepts, labels = model.concept_names(), names[-1:] * len(X)
+            steps = [_trace(tree, scores, concepts) for scores in measured]
+            leaves = tree.apply(measured).tolist()
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
         if not hasattr(model.head_, "coef_"):
             return None  # another kind of head has no parts to show
@@ -187,10 +185,8 @@ def tree_of(model: Any) -> TreeArrays | None:
     return as_tree(model.head_) if is_bottleneck else None
 
 
-def trace_path(
-    tree: TreeArrays, scores: Array, concepts: Sequence[str]
-) -> tuple[tuple[Step, ...], int]:
-    """The questions of a tree to a clip with these scores [K], and its leaf."""
+def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[Step, ...]:
+    """The questions of a tree to a clip with these scores [K]."""
     compared = _as_compared(scores)
     steps, node = [], 0
     while tree.left[node] != -1:
@@ -198,7 +194,7 @@ def trace_path(
         above = bool(compared[column] > threshold)
         steps.append(Step(concepts[column], float(scores[column]), threshold, above))
         node = int(tree.right[node] if above else tree.left[node])
-    return tuple(steps), node
+    return tuple(steps)
 
 
 def join_steps(

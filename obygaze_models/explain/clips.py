@@ -18,7 +18,6 @@ from obygaze_models.explain.attributions import (
     Step,
     attribute,
     join_steps,
-    trace_path,
     tree_of,
 )
 from obygaze_models.inference import check_features, features_of
@@ -136,28 +135,23 @@ def explain_rows(
         The name of each label from 0 on, where labels are numbers; by default the labels.
     """
     labels = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
-    whys: list[WeightedSum | TreePath | None]
-    if (tree := tree_of(model)) is None:
-        X = X[list(rows)]
-        probabilities = model.predict_proba(X)
-        attribution = attribute(model, X, classes=classes)
-        whys = [
-            None if attribution is None else _weighted_sum(attribution, row)
-            for row in range(len(X))
-        ]
-    else:
-        # All at once: the scores of clips computed apart differ in their last bits.
-        scores, concepts = model.concept_scores(X), model.concept_names()
-        probabilities, whys = model.predict_proba(X)[list(rows)], []
-        for row in rows:
-            steps, leaf = trace_path(tree, scores[row], concepts)
+    if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
+        X, rows = X[list(rows)], range(len(rows))
+    probabilities, attribution = model.predict_proba(X), attribute(model, X, classes=classes)
+    explanations = []
+    for row in rows:
+        reasons: WeightedSum | TreePath | None = None
+        if tree is not None and attribution and attribution.steps and attribution.leaves:
+            steps, leaf = attribution.steps[row], attribution.leaves[row]
             shares = dict(zip(labels, map(float, tree.value[leaf]), strict=True))
-            conditions = join_steps(steps, concepts, scores, row)
-            whys.append(TreePath(steps, conditions, leaf, shares))
-    return [
-        Explanation(labels[int(own.argmax())], dict(zip(labels, map(float, own), strict=True)), why)
-        for own, why in zip(probabilities, whys, strict=True)
-    ]
+            conditions = join_steps(steps, attribution.concepts, attribution.values, row)
+            reasons = TreePath(tuple(steps), conditions, leaf, shares)
+        elif attribution:
+            reasons = _weighted_sum(attribution, row)
+        own = probabilities[row]
+        shares = dict(zip(labels, map(float, own), strict=True))
+        explanations.append(Explanation(labels[int(own.argmax())], shares, reasons))
+    return explanations
 
 
 def nearest_clips(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
@@ -124,7 +124,7 @@ class FrameScores:
 
     def to_csv(self) -> str:
         """A row a frame, times in seconds."""
-        return format_table(
+        return format_spreadsheet(
             {
                 "film": [axis.film for axis in self.axes],
                 "id": self.ids,
@@ -139,7 +139,7 @@ class FrameScores:
     @classmethod
     def from_csv(cls, path: str | Path) -> FrameScores:
         """Read what `to_csv` wrote, or any table of film, id, start, end and probability."""
-        table = read_table(Path(path), required=FRAME_COLUMNS)
+        table = read_table(Path(path), required=FRAME_COLUMNS).without_escapes()
         if not len(table):
             raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
         starts, ends = read_spans(table)

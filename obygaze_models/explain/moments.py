@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.tables import format_spreadsheet, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, Manifest
@@ -103,7 +103,7 @@ class Moments:
 
     def to_csv(self) -> str:
         """A row a moment, times in seconds."""
-        return format_table(
+        return format_spreadsheet(
             {
                 "film": [moment.axis.film for moment in self.moments],
                 "start": [format_seconds(moment.start) for moment in self.moments],
@@ -118,7 +118,7 @@ class Moments:
     @classmethod
     def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
         """Read two tables: of moments (film, start, end, score), and of frames."""
-        table = read_table(Path(moments), required=MOMENT_COLUMNS)
+        table = read_table(Path(moments), required=MOMENT_COLUMNS).without_escapes()
         starts, ends = read_spans(table)
         scores = FrameScores.from_csv(frames)
         films = {axis.film for axis in scores.axes}

@@ -75,7 +75,7 @@ class ReportRun:
 
     @property
     def clips(self) -> Mapping[str, Clip]:
-        """The annotated clips by id: all that the annotators labelled, as far as is known."""
+        """The annotated clips by id: all of the label set, where the manifest is there."""
         return self._label_set or self.results.clips
 
     @property

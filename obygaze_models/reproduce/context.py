@@ -144,7 +144,8 @@ class ReproductionContext:
                 labels=setting.labels,
                 protocol=setting.protocol,
                 seed=self.seed,
-                **options,
+                # Our protocols draw folds of their own, whatever splits the manifest has.
+                **{"split": None if setting.protocol == "released" else ""} | options,
             )
             self._make(experiment, self.folder / key)
             self.runs[key] = read_results(self.folder / key)

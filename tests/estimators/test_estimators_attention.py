@@ -49,6 +49,7 @@ def clips(labelled):
     return X, y, shows, direction, fold
 
 
+@pytest.mark.gate
 def test_finds_the_frames_that_show_it_from_labels_of_clips(clips):
     X, y, shows, direction, fold = clips
     train, validation, test = fold.train, fold.validation, fold.tests["test"]

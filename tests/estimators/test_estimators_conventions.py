@@ -183,6 +183,7 @@ def test_a_bank_is_fitted_with_its_own_defaults(data):
     assert {one["on"] for one in bank.quality_} == {"cross-validation"}
 
 
+@pytest.mark.gate
 def test_a_bank_is_a_step_of_a_pipeline(data):
     X, y, C, _ = data
     model = make_pipeline(om.ConceptBank(), LogisticRegression())
@@ -196,6 +197,7 @@ def test_a_bank_is_a_step_of_a_pipeline(data):
         assert scores.mean() > 0.7
 
 
+@pytest.mark.gate
 def test_a_bottleneck_is_cross_validated_by_film(data):
     X, y, C, films = data
     model = om.ConceptBottleneck(random_state=0)

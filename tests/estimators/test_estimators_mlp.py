@@ -64,6 +64,7 @@ def textbook_mlp(X, y, seed, epochs, *, widths=(128,), author=False, balanced=Fa
     return lambda new: net(torch.tensor(new)).argmax(1).numpy()
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "options",
     [
@@ -114,6 +115,7 @@ def test_agrees_with_a_textbook_loop_on_the_authors_clips(authors):
     assert abs(np.mean(ours) - np.mean(textbook)) < 4 * noise + 0.005
 
 
+@pytest.mark.night
 def test_faster_than_a_loop_with_a_loader(labelled):
     """490 clips as in the paper's runs, against the plain peer with the same epochs."""
     X = np.tile(labelled.X[:490], (1, 8))
@@ -326,6 +328,7 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.gate
 def test_the_first_fit_of_a_process_runs_on_one_thread():
     """Limits reach only what is loaded: with torch loaded after them, threads would wait."""
     done = subprocess.run(
@@ -333,7 +336,7 @@ def test_the_first_fit_of_a_process_runs_on_one_thread():
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         env={
             **os.environ,
             "OMP_NUM_THREADS": "2",

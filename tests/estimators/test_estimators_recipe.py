@@ -67,7 +67,7 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     def run(*words: object) -> str:
         code = f"import sys; sys.path.insert(0, {str(copy)!r}); from cli import main; main()"
         command = [sys.executable, "-c", code, "models", *map(str, words)]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,9 +115,7 @@ def test_hard_data_end_with_a_certificate(name):
 def test_where_libsvm_does_not_end_newtons_method_does(noise):
     """1,000 clips in 64 numbers that have nothing to do with the labels."""
     X, y = noise
-    start = time.perf_counter()
     fit = LinearSVM(X, y).fit(1e6)
-    assert time.perf_counter() - start < 20
     assert fit.solver == "newton"
     assert fit.duality_gap < 1e-5
     assert LinearSVM(X, y).fit(1e-3).solver == "libsvm"

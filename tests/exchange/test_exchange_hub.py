@@ -27,6 +27,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield state
 
 
+@pytest.mark.gate
 def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     lab, final_store, other_store, tmp_path
 ):
@@ -37,7 +38,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     large = {name for name, data in files_of(final_store).items() if len(data) >= LARGE}
     lab.patience = 2
     first = obygaze("push", own, address)
-    told = first.communicate(timeout=60)[0]
+    told = first.communicate(timeout=600)[0]
     assert first.returncode == 1, told
     assert told.startswith(f"Error: {address}: ")
     assert told.count("\n") == 1
@@ -45,7 +46,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert lab.private == {"lab/toy"}
     lab.patience = None
     again = obygaze("push", own, address, "--json")
-    told = again.communicate(timeout=60)[0]
+    told = again.communicate(timeout=600)[0]
     assert again.returncode == 0, told
     assert len(lab.sent) == len(set(lab.sent)) == len(large)  # none was sent twice
     kept = {name: data for name, data in lab.repos["lab/toy"].items() if name[0] != "."}
@@ -66,7 +67,7 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
         "offline": obygaze("info", address, HF_HUB_OFFLINE="1"),
         "unsent": obygaze("push", final_store, address, HF_HUB_OFFLINE="1"),
     }
-    said = {name: run.communicate(timeout=60)[0] for name, run in runs.items()}
+    said = {name: run.communicate(timeout=600)[0] for name, run in runs.items()}
     codes = {name: run.returncode for name, run in runs.items()}
     assert codes == {
         "same": 0, "other": 1, "films": 1, "pull": 0, "verify": 0, "subset": 0, "none": 1,

@@ -70,12 +70,12 @@ def test_a_pull_killed_three_times_at_random_bytes_goes_on(tmp_path):
             served.then = lambda path: (
                 running.send_signal(signal.SIGKILL) if served.bytes > limit + 50_000 else None  # noqa: B023
             )
-            running.communicate(timeout=60)
+            running.communicate(timeout=600)
             assert running.returncode == -signal.SIGKILL
             assert not output.exists()
         served.cut, served.then = lambda path: None, lambda path: None
         last = obygaze("pull", address, "-o", output, "--json")
-        told = json.loads(last.communicate(timeout=60)[0])
+        told = json.loads(last.communicate(timeout=600)[0])
     assert told["fetched"] < 0.8 * told["size"]
     assert files_of(output) == files_of(store)
     assert verify(output) == []

@@ -63,6 +63,7 @@ def test_an_interrupted_pull(large_store, tmp_path):
     assert told.endswith(b"What was fetched " + END)
 
 
+@pytest.mark.gate
 def test_an_interrupted_push(large_store):
     with bucket("slow"), relay(os.environ["AWS_ENDPOINT_URL"]) as way:
         way.after = 300_000

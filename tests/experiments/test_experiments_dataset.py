@@ -317,6 +317,7 @@ def test_an_experiment_balances_as_it_says(experiment, tmp_path, change, balance
         assert said.startswith("80 of 120 training clips a fit" if balanced else "120 training")
 
 
+@pytest.mark.gate
 def test_weights_are_those_that_scikit_learn_balances_by(experiment, tmp_path):
     """The models are those of unbalanced clips whose estimators are told to weigh classes."""
     negatives = {"train_negatives": ("EN", "HN"), "test_negatives": ()}

@@ -155,7 +155,7 @@ def test_parts_of_the_other_class_are_turned() -> None:
     assert parts.of_clip(1) == ()
 
 
-def test_fits_that_predict_different_ones_of_several_classes_have_no_parts() -> None:
+def test_fits_of_different_predictions_have_no_parts() -> None:
     fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
     parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
     assert [parts.of_clip(row) for row in (0, 1)] == [(("Look", 2.0), ("Body", -2.0)), ()]

@@ -85,6 +85,7 @@ def reasons(folder, model):
     return [skip["why"] for skip in skipped if skip["what"].startswith(f"{model}, ")]
 
 
+@pytest.mark.gate
 def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write, obygaze):
     classes = [f"class C{number}(Base):\n    {body}\n" for number, body in enumerate(BROKEN)]
     points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
@@ -156,6 +157,7 @@ def interrupted(install, tmp_path, write, **package):
     return lines
 
 
+@pytest.mark.gate
 def test_a_changed_plugin_starts_anew(install, tmp_path, write):
     """Its file, one that it inherits from, or its package's version."""
     lines = interrupted(install, tmp_path, write)
@@ -168,9 +170,13 @@ def test_a_changed_plugin_starts_anew(install, tmp_path, write):
     assert "not resumed: mylab changed" in line
 
 
-def test_a_changed_helper_of_a_plugin_starts_anew(install, tmp_path, write):
-    """A module that the class's module imports."""
-    files = {"flip.py": f"from mylab import net\n{FLIP}", "net.py": "SHARE = 0.25\n"}
+IMPORTS = pytest.mark.parametrize("begin", ["", "def later():\n    "], ids=["at once", "later"])
+
+
+@IMPORTS
+def test_a_changed_helper_of_a_plugin_starts_anew(install, tmp_path, write, begin):
+    """A module that the class's module imports, or imports while a model is fitted."""
+    files = {"flip.py": f"{begin}from mylab import net\n{FLIP}", "net.py": "SHARE = 0.25\n"}
     interrupted(install, tmp_path, write, files=files)
     assert "Resuming" in interrupted(install, tmp_path, write, files=files)[0]
     files["net.py"] = "SHARE = 0.75\n"
@@ -178,13 +184,15 @@ def test_a_changed_helper_of_a_plugin_starts_anew(install, tmp_path, write):
     assert "not resumed: mylab.flip:Flip, mylab.stop:Stop changed" in line
 
 
-def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatch):
+@pytest.mark.gate
+@IMPORTS
+def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatch, begin):
     """Of a module in a plain folder, which has no package."""
     folder = tmp_path / "plain"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
     stop = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
-    (folder / "mylab_est.py").write_text(f"import mylab_net\n{FLIP}\n\n{stop}")
+    (folder / "mylab_est.py").write_text(f"{begin}import mylab_net\n{FLIP}\n\n{stop}")
     toml, heard = write("mylab_est:Flip", "mylab_est:Stop"), []
     for share in (0.25, 0.25, 0.5):
         (folder / "mylab_net.py").write_text(f"SHARE = {share:.2f}\n")
@@ -198,6 +206,7 @@ def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, write, monkeypatc
     assert "not resumed: mylab_est:Flip, mylab_est:Stop changed" in heard[2]
 
 
+@pytest.mark.gate
 def test_overwrite_starts_anew(install, tmp_path, write):
     interrupted(install, tmp_path, write)
     lines = []

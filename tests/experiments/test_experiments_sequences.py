@@ -17,6 +17,7 @@ from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, commit
 from obygaze_models.experiments import evaluate
 from obygaze_models.stores import read_frame_times
+from tests.fuzz.kinds import read_files, seal_run, write_files
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 320, 4, 32, 32, 3
 SHORT = 20
@@ -113,6 +114,7 @@ def aurocs(run):
     return {row["model"]: row["mean"] for row in run.scores() if row["metric"] == "auroc"}
 
 
+@pytest.mark.gate
 def test_sequence_models_find_what_the_mean_of_frames_hides(planted, run):
     scores = aurocs(run)
     test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
@@ -159,6 +161,23 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
         run.frames()
     with pytest.raises(ExperimentError, match="did you mean frame-mil"):
         run.frames("frame-mill")
+
+
+@pytest.mark.parametrize("read", ["frames", "moments"])
+def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path, read):
+    files = read_files(run.folder)
+    header = json.loads(files["run.json"])
+    header["experiment"]["store"] = "https://ann:s3cret@127.0.0.1:1/x.zarr"
+    files["run.json"] = json.dumps(header).encode()
+    seal_run(files)
+    write_files(tmp_path / "run", files)
+    forged = om.load_run(tmp_path / "run")
+    with pytest.raises(
+        ExperimentError, match=r"https://127\.0\.0\.1:1/x\.zarr.* store="
+    ) as problem:
+        getattr(forged, read)("attention-probe")
+    assert "s3cret" not in str(problem.value)
+    assert getattr(forged, read)("attention-probe", store=planted.store)
 
 
 def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(small, model):

@@ -193,6 +193,7 @@ def test_an_unknown_estimator_is_refused_with_the_nearest(experiment, tmp_path):
         train_model(experiment, tmp_path / "x", estimator="logistics")
 
 
+@pytest.mark.gate
 def test_the_commands(obygaze, world, tmp_path):
     file = tmp_path / "sure.toml"
     file.write_text(

@@ -81,6 +81,7 @@ def test_networks_are_left_out_and_models_and_tasks_kept_apart():
     ]
 
 
+@pytest.mark.gate
 def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("quality")
     world = make_world(folder, marked=True)

@@ -77,6 +77,7 @@ def test_of_all_films_together_films_are_drawn():
     assert all(one.high - one.low > 0.1 for of in found[1:] for one in of.factors)
 
 
+@pytest.mark.gate
 def test_finds_what_errors_go_with():
     wrong, marks, films = made_up(1500, 8)
     every = {one.name: one for one in error_factors(wrong, marks, NAMES, films)[0].factors}

@@ -101,6 +101,7 @@ def average_precision_by_definition(moments, segments, tiou):
 WHERE = st.tuples(st.sampled_from("fg"), st.integers(0, 40), st.integers(1, 12))
 
 
+@pytest.mark.gate
 @settings(deadline=None, max_examples=80)
 @given(st.lists(WHERE, max_size=12), st.lists(WHERE, min_size=1, max_size=8), st.randoms())
 def test_map_equals_the_definition(drawn_moments, spans, chance):

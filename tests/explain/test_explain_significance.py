@@ -10,6 +10,7 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.explain.significance import concept_significance, holm
 
 
+@pytest.mark.gate
 def test_p_against_every_permutation():
     """Three of seven clips can be positive in 35 ways: all of them, against the drawn ones."""
     chance = np.random.default_rng(3)

@@ -113,8 +113,8 @@ def test_broken_files_are_named_and_the_others_extracted(tiny, tmp_path):
         "a bad day", Items.of([Item(Path(name).stem, media=name) for name in names])
     )
     begin = time.monotonic()
-    summary = extract(manifest, videos, [tiny], tmp_path, stall_timeout=20)
-    assert time.monotonic() - begin < 15
+    summary = extract(manifest, videos, [tiny], tmp_path, stall_timeout=900)
+    assert time.monotonic() - begin < 800  # none was waited for
     reasons = {entry: reason for kind in summary.failed.values() for entry, reason in kind.items()}
     for name in BROKEN:
         assert BROKEN[name][1] in reasons.pop(Path(name).stem)
@@ -162,7 +162,7 @@ def meddling() -> Iterator[Callable[[Callable[[int], None], int], threading.Thre
     def begin(action: Callable[[int], None], times: int) -> None:
         def watch() -> None:
             seen: set[int] = set()
-            end = time.monotonic() + 30
+            end = time.monotonic() + 300
             while len(seen) < times and time.monotonic() < end:
                 for entry in decoders_of(os.getpid()):
                     if entry not in seen and has_pictures(entry):
@@ -184,6 +184,7 @@ MANIFEST = Manifest(
 )
 
 
+@pytest.mark.gate
 @linux
 def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
     """It is stopped for real, as on a network drive that does not answer."""
@@ -198,6 +199,7 @@ def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
     assert (again.clips, again.done) == (1, 20)
 
 
+@pytest.mark.gate
 @linux
 def test_a_decoder_that_dies_is_replaced_and_no_clip_is_lost(films, tiny, tmp_path, meddling):
     meddling(lambda process: os.kill(process, signal.SIGKILL), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,7 @@ def test_failed_clips_are_listed_and_the_exit_code_says_so(world):
     assert "tt0000002_scene_1.mp4 is empty" in info
 
 
+@pytest.mark.gate
 def test_clips_that_another_run_has_are_not_done(world):
     assert extract(world, "--limit", 4).exit_code == 0
     claim = world / "stores/tiny.zarr/claims/000000.json"
@@ -120,6 +122,7 @@ def test_a_folder_that_is_no_store_is_one_line(tmp_path):
     assert result.stderr == f"Error: {tmp_path} is not a feature store: it has no zarr.json\n"
 
 
+@pytest.mark.gate
 def test_failed_clips_can_be_tried_again(world):
     lost = world / "data/videos/tt0000002/tt0000002_scene_2.mp4"
     video = lost.read_bytes()
@@ -141,6 +144,7 @@ def test_failed_clips_can_be_tried_again(world):
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.gate
 def test_parts_share_the_work(world):
     manifest = Manifest.load(world / "manifest")
     nothing = extract(world, "--part", "2/2")  # of one block the second part has none
@@ -153,6 +157,7 @@ def test_parts_share_the_work(world):
     assert extract(world, "--part", "3/2").exit_code == 2
 
 
+@pytest.mark.gate
 def test_running_again_on_a_final_store_has_nothing_to_do(world):
     extract(world)
     assert obygaze("stores", "finalise", world / "stores/tiny.zarr").exit_code == 0
@@ -191,7 +196,21 @@ def test_probe_looks_into_every_file(world):
     assert [row["id"] for row in result] == ["tt0000003-001", "tt0000003-002"]
 
 
-def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
+def test_no_cell_of_probes_table_is_a_formula(world, tmp_path):
+    (tmp_path / "videos").mkdir()
+    film = "tt0000003/tt0000003_scene_1.mp4"
+    shutil.copy(world / "data/videos" / film, tmp_path / "videos/=1+1.mp4")
+    (tmp_path / "clips.csv").write_text("id,film,file,level\na,f,=1+1.mp4,EN\nb,f,=2.mp4,EN\n")
+    obygaze("manifests", "import", "csv", tmp_path / "clips.csv", "-o", tmp_path / "m")
+    table = tmp_path / "probe.csv"
+    obygaze("features", "probe", tmp_path / "m", "--videos", tmp_path / "videos", "-o", table)
+    with table.open(newline="") as file:
+        sound, absent = csv.DictReader(file)
+    assert (sound["file"], sound["frames"], absent["frames"]) == ("'=1+1.mp4", "12", "")
+    assert not [cell for cell in (*sound.values(), *absent.values()) if cell.startswith("=")]
+
+
+def test_a_clip_that_ends_after_its_film_is_bad(world):
     """The film is half a second long; an end that is rounded up by a second is none."""
     spans = world / "spans.csv"
     film = "tt0000001/tt0000001_scene_1.mp4"
@@ -203,7 +222,10 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
         "features", "probe", world / "spans", "--videos", world / "data/videos", "--json"
     )
     assert result.exit_code == 3
-    errors = {row["id"]: row["error"] for row in json.loads(result.stdout)}
+    probed = {row["id"]: row for row in json.loads(result.stdout)}
+    early = {clip for clip, row in probed.items() if "ends early" in row["problems"]}
+    assert early == {"rounded"}  # it can be extracted, and is named
+    errors = {clip: row["error"] for clip, row in probed.items()}
     assert (errors.pop("whole"), errors.pop("rounded")) == ("", "")
     assert "(0 s to 99999 s) is after the film's end: the film is 0.500 s long" in errors["beyond"]
     made = obygaze(
@@ -214,6 +236,7 @@ def test_a_clip_that_ends_after_its_film_is_bad_in_probe_and_extraction(world):
     assert open_store(world / "stores/tiny.zarr").failures == errors
 
 
+@pytest.mark.gate
 def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     result = extract(world, "--dry-run", "--json")
     assert result.exit_code == 0
@@ -233,6 +256,7 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(world):
     assert "no file, or several: 1 clip (tt0000003-004)" in words
 
 
+@pytest.mark.gate
 def test_which_arrays_and_how_they_are_made_is_recorded(world):
     result = extract(
         world, "--arrays", "native,tokens", "--preprocessing", "author", "--precision", "bfloat16"
@@ -256,6 +280,7 @@ def test_which_arrays_and_how_they_are_made_is_recorded(world):
         assert f"made with other {word}" in second.stderr
 
 
+@pytest.mark.gate
 def test_tf32_is_recorded_and_is_not_float32(world):
     """Also on a CPU, which computes the same in both: a store says what was asked for."""
     assert extract(world, "--precision", "tf32").exit_code == 0

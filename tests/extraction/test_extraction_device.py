@@ -27,6 +27,7 @@ MANIFEST = Manifest(
 )
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "error",
     [
@@ -81,6 +82,7 @@ def test_other_errors_are_not_taken_for_out_of_memory(films, tiny, tmp_path):
         extract(MANIFEST, films, [replace(tiny, encode_clips=broken)], tmp_path)
 
 
+@pytest.mark.gate
 def test_an_error_that_a_gpu_reports_late_says_how_to_find_it(films, tiny, tmp_path, monkeypatch):
     def broken(pixels, present, names):
         if len(pixels) > 1:  # not the store's probe
@@ -97,6 +99,7 @@ def test_an_error_that_a_gpu_reports_late_says_how_to_find_it(films, tiny, tmp_p
         run()
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 70000.0])
 def test_a_feature_that_is_no_number_or_too_large_is_a_failure(films, tiny, tmp_path, value):
     """70,000 is a float32, and more than a float16 can hold."""

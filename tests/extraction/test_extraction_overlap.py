@@ -167,6 +167,7 @@ def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
     return replace(backbone, device=GPU, encode_clips=compute)
 
 
+@pytest.mark.gate
 def test_a_gpu_gets_each_clip_once_and_the_stores_the_same_bits(films, three, gpu, tmp_path):
     summary = check_equal_bits(films, three, gpu, tmp_path)
     assert summary.resized_by_cpu == 0
@@ -193,6 +194,7 @@ def check_equal_bits(films, backbones, gpu, tmp_path):
     return summary
 
 
+@pytest.mark.gate
 def test_a_batch_waits_for_its_own_clips_alone(films, three, gpu, tmp_path):
     extract(MANIFEST, films, [on(gpu, backbone) for backbone in three], tmp_path, workers=3)
     events = [entry[1] for entry in gpu.log if entry[0] == "uploaded"]
@@ -207,6 +209,7 @@ def test_a_batch_waits_for_its_own_clips_alone(films, three, gpu, tmp_path):
     assert not waits
 
 
+@pytest.mark.gate
 def test_clips_that_a_full_gpu_cannot_take_are_taken_a_batch_at_a_time(films, three, gpu, tmp_path):
     def upload(tensor: torch.Tensor) -> None:
         if gpu.stream is not gpu.compute:

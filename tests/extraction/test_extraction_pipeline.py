@@ -287,6 +287,7 @@ extract(Manifest.load(manifest), films, [replace(tiny, encode_clips=slowly)], ou
 """
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_run_resumes_to_the_same_store(
     manifest, films, weights, tiny, whole_store, tmp_path
@@ -329,6 +330,7 @@ extract(manifest, films, replace(tiny, encode_clips=both_at_once), output, worke
 """
 
 
+@pytest.mark.gate
 def test_a_run_for_each_device_fills_one_store_together(
     manifest, films, weights, whole_store, tmp_path
 ):
@@ -337,7 +339,7 @@ def test_a_run_for_each_device_fills_one_store_together(
     names = [tmp_path / "first", tmp_path / "second"]
     command = [sys.executable, "-c", ONE_OF_TWO, tmp_path / "manifest", films, weights, tmp_path]
     runs = [subprocess.Popen([*command, *order]) for order in (names, names[::-1])]
-    assert [run.wait(timeout=300) for run in runs] == [0, 0]
+    assert [run.wait(timeout=900) for run in runs] == [0, 0]
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     clips = [entry["clips"] for entry in entries]
     assert min(clips) > 0

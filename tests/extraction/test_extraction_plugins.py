@@ -113,6 +113,7 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "bad" not in cards
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "spec", ["bad", "lacking", "mylab.bad:Net", "mylab.nets:Colors", "nobody.nets:Net"]
 )
@@ -127,6 +128,7 @@ def test_what_cannot_be_imported_is_left_out(spec, mylab, manifest, films, weigh
         load_backbone(spec, "cpu")
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("number", range(len(BROKEN)))
 def test_a_broken_class_is_left_out(number, mylab, manifest, films, tmp_path):
     path = f"mylab.nets:C{number}"
@@ -163,6 +165,7 @@ class Nan(Colours):
 '''
 
 
+@pytest.mark.gate
 def test_one_that_fails_midway_leaves_the_other_complete(
     install, manifest, films, weights, tmp_path, obygaze
 ):

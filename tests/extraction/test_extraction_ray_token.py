@@ -65,7 +65,7 @@ def extract(manifest, films, weights, tmp_path, address, **environment):
         env={**without_token(tmp_path / "home"), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
 
 
@@ -106,7 +106,7 @@ def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
         env=without_token(tmp_path),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert ended.stderr == "reached reached refused refused "
     assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600

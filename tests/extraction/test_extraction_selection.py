@@ -40,6 +40,7 @@ def assert_equal(left: Path, right: Path) -> None:
         assert a.record_of(block) == b.record_of(block)
 
 
+@pytest.mark.gate
 def test_one_film_and_then_the_other(two_films, films, tiny, whole_store, tmp_path):
     first = extract(two_films, films, [tiny], tmp_path, films=("b",))
     store = open_store(tmp_path / "tiny.zarr")
@@ -63,6 +64,7 @@ def test_one_film_and_then_the_other(two_films, films, tiny, whole_store, tmp_pa
         )
 
 
+@pytest.mark.gate
 def test_a_few_first_and_then_the_rest(two_films, films, tiny, whole_store, tmp_path):
     assert extract(two_films, films, [tiny], tmp_path, limit=8).done == 8
     assert extract(two_films, films, [tiny], tmp_path, limit=8).clips == 0
@@ -70,6 +72,7 @@ def test_a_few_first_and_then_the_rest(two_films, films, tiny, whole_store, tmp_
     assert_equal(tmp_path / "tiny.zarr", whole_store)  # equal bits: eight are a batch
 
 
+@pytest.mark.gate
 def test_parts_make_the_whole(two_films, films, tiny, whole_store, tmp_path):
     counts = [
         extract(two_films, films, [tiny], tmp_path, part=f"{part}/2").clips for part in (1, 2)
@@ -78,6 +81,7 @@ def test_parts_make_the_whole(two_films, films, tiny, whole_store, tmp_path):
     assert_equal(tmp_path / "tiny.zarr", whole_store)
 
 
+@pytest.mark.gate
 def test_what_failed_is_tried_again_only_when_asked(two_films, films, tiny, tmp_path):
     videos = tmp_path / "videos"
     videos.mkdir()

@@ -57,6 +57,7 @@ def test_pictures_are_made_small_and_never_larger(tmp_path):
     assert (tmp_path / "out/large.jpg").stat().st_size < 10_000
 
 
+@pytest.mark.gate
 def test_what_is_there_is_kept_and_the_rest_made(films, manifest, tmp_path):
     out = tmp_path / "out"
     first = write_thumbnails(manifest, films, out, limit=3)
@@ -79,6 +80,7 @@ def library(obygaze, tmp_path):
     return tmp_path
 
 
+@pytest.mark.gate
 def test_the_command_names_what_it_could_not_read(obygaze, library):
     (library / "data/videos/tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
     (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()

@@ -300,7 +300,7 @@ def test_no_words_are_cut_off_or_lie_upon_others(figures, tmp_path, font):
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         check=True,
     ).stdout
     found = re.search('<pre id="found">(.*?)</pre>', seen, re.DOTALL)

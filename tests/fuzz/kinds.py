@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments.finished_fits import FinishedFits
 from tests.conftest import run_obygaze
-from tests.fuzz.mutations import Files
+from tests.fuzz.mutations import Files, forge_address, mutate
 from tests.golden.workspace import copy_data
 
 
@@ -35,13 +36,18 @@ class Kind:
     name
         Of the input in its folder.
     commands
-        What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
+        What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder,
+        ``{address}`` the store that an experiment names.
     inputs
         How many `make fuzz` makes; `make test` makes one in `test_fuzz.SHARE` of them.
     only
         Which of its files are changed: those whose names begin so.
     seal
         Makes the digests right again, as somebody does who knows the format.
+    change
+        Damages or forges it.
+    refused
+        Whether each command must refuse each input.
     """
 
     name: str
@@ -49,6 +55,8 @@ class Kind:
     inputs: int
     only: tuple[str, ...] = ("",)
     seal: Callable[[Files], None] = lambda files: None
+    change: Callable[[Files, random.Random], Files] = mutate
+    refused: bool = False
 
 
 def seal_model(files: Files) -> None:
@@ -185,6 +193,10 @@ KINDS: dict[str, Kind] = {
     "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
     "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
+    "address": Kind(
+        "address.toml", ("stores info {address}", "models run {x} -o {out}/run"), 150,
+        change=forge_address, refused=True,
+    ),
     "timelines": Kind(
         "timelines",
         ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
@@ -215,6 +227,8 @@ def make_data(folder: Path) -> Path:
         "id,film,media,start,end,level,concepts\na-1,tt0000001,a.mp4,0,2.5,Sure,Body|Look\n"
         "a-2,tt0000001,a.mp4,3,4,Easy Negative,\nb-1,tt0000002,b.mp4,,,Not Sure,Look\n"
     )
+    experiment = (data / "golden.toml").read_text()
+    (data / "address.toml").write_text(experiment.replace('"xclip.zarr"', f'"{data}/xclip.zarr"'))
     shipped = Path("manifests").resolve()
     shutil.copy(shipped / "lexicons/emotions.json", data)
     battery = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,26 @@ TOML_VALUES: tuple[Any, ...] = (
     [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"name": ""}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
 )  # fmt: skip
+#: What fsspec knows besides the schemes that are read, and what looks like one of these.
+OTHER_SCHEMES = (
+    "reference", "simplecache", "filecache", "blockcache", "cached", "zip", "tar", "libarchive",
+    "github", "gist", "git", "ftp", "sftp", "ssh", "smb", "memory", "data", "dask", "dir", "local",
+    "asynclocal", "generic", "hdfs", "arrow_hdfs", "webhdfs", "webdav", "jupyter", "gdrive", "gcs",
+    "s3a", "az", "abfs", "adl", "oci", "oss", "lakefs", "dropbox", "wandb", "HTTP", "File",
+    "http+x", "httpss", "\u202ehttp", "javascript", "", ":", "os:system",
+)  # fmt: skip
+RESTS = (
+    "127.0.0.1:1/x.json",
+    "ann:s3cret@127.0.0.1:1/x.zarr",
+    "own:name@main/x.zarr",
+    "x.zarr",
+    "",
+    "/etc/passwd",
+    "[::1]:1/x.zip",
+    "127.0.0.1:1/x.zarr?token=s3cret",
+    "x" * 5000,
+    "%2e%2e/x",
+)
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -64,6 +85,18 @@ def mutate(files: Files, dice: random.Random) -> Files:
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
         files[name] = dice.choice(ways)(files[name], dice)
     return files
+
+
+def forge_address(files: Files, dice: random.Random) -> Files:
+    """An experiment whose store is behind a URL of a scheme, or a chain, that is not read."""
+    scheme, rest = dice.choice(OTHER_SCHEMES), dice.choice(RESTS)
+    address = f"{scheme}://{rest}"
+    if dice.random() < 0.5:
+        read = dice.choice(("http", "https", "s3", "file"))
+        address = dice.choice((f"{scheme}::{read}://{rest}", f"{scheme}://x::{read}://{rest}"))
+    line = f"store = {json.dumps(address)}".encode()
+    [name] = files
+    return {name: re.sub(rb"(?m)^store = .*", lambda match: line, files[name])}
 
 
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
@@ -238,7 +271,7 @@ def change_safetensors(data: bytes, dice: random.Random) -> bytes:
     """Change the header of the arrays, or a number in them."""
     size = int.from_bytes(data[:8], "little")
     if dice.random() < 0.5 or size > len(data) or _parsed(data[8 : 8 + size]) is None:
-        at = dice.randrange(8 + min(size, len(data)), len(data) + 1) // 4 * 4
+        at = dice.randrange(min(8 + size, len(data)), len(data) + 1) // 4 * 4
         number = dice.choice((b"\xff\xff\x7f\x7f", b"\x00\x00\xc0\x7f", b"\xff" * 4, b"\0" * 4))
         return data[:at] + number + data[at + 4 :]
     header = json.dumps(change_value(_parsed(data[8 : 8 + size]), dice)).encode()

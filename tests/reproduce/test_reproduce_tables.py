@@ -461,6 +461,7 @@ def test_without_any_store_all_but_figure_2_is_missing(dataset, tmp_path, obygaz
     assert len(result.output.splitlines()) < 30
 
 
+@pytest.mark.gate
 def test_a_figure_can_be_made_alone(dataset, tmp_path, obygaze):
     result = obygaze(
         "reproduce", "fig5", "--manifest", dataset.manifest, "--protocol", "released",
@@ -570,6 +571,7 @@ def test_names_of_extract_are_names_of_stores(dataset, tmp_path, obygaze):
         context(vivit=imported)
 
 
+@pytest.mark.gate
 def test_other_clips_have_no_published_numbers(dataset, other_clips, tmp_path, obygaze):
     result = obygaze(
         "reproduce", "table5", "--manifest", other_clips, "--protocol", "paper",

@@ -258,6 +258,9 @@ def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
         ({"name": "x=standard"}, "NAME=FOLDER"),
         ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
         ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "shutil:rmtree=shutil:rmtree"),
+        ({"name": "lab/model", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "standard", "family": "standard"}, "NAME=FOLDER"),
     ],
 )
 def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):

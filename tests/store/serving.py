@@ -102,7 +102,7 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
             served.then(path)
 
         def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
+            self.send_response(status, headers.pop("reason line", None))
             for name, value in {"Content-Length": str(len(data)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()

@@ -173,8 +173,12 @@ def stopped_and_continued(
         process.start()
     pid = processes[0].pid
     assert pid is not None
-    wait_for(lambda: fault_writer.phase_of(seen[0]) == phase)
-    os.kill(pid, signal.SIGSTOP)
+    while True:
+        wait_for(lambda: fault_writer.phase_of(seen[0]) == phase)
+        os.kill(pid, signal.SIGSTOP)
+        if fault_writer.phase_of(seen[0]) == phase:  # it may have gone on in between
+            break
+        os.kill(pid, signal.SIGCONT)
     in_hand = fault_writer.notes_of(seen[0])[-1].split()[1]
     # The others finish the store: they take over what the stopped one had claimed.
     for process in processes[1:]:

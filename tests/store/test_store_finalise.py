@@ -195,6 +195,7 @@ def test_the_card_says_what_matters_and_its_code_runs(path, tmp_path):
     subprocess.run([sys.executable, "-c", code + check], cwd=path.parent, check=True)
 
 
+@pytest.mark.gate
 # Of rdflib, which mlcroissant reads JSON-LD with.
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
 def test_croissant_is_valid(path, caplog):

@@ -60,6 +60,14 @@ def test_who_asks_is_told_to_no_other_server(server, made):
         assert not {"secret", "signed"} & set(re.findall(r"\w+", str(problem.value)))
 
 
+def test_a_server_that_repeats_what_it_was_sent_is_not_quoted(server):
+    host = server.url.removeprefix("http://")
+    server.refuse = lambda path: (400, {"reason line": f"{server.headers[-1]['Authorization']}"})
+    with pytest.raises(StoreError, match="answers 400 Bad Request") as problem:
+        open_store(f"http://ann:secret@{host}/final.zarr")
+    assert "Basic" not in str(problem.value)
+
+
 def test_nothing_kept_tells_who_asked(server, tmp_path):
     host = server.url.removeprefix("http://")
     store = open_store(f"http://ann:secret@{host}/final.zarr?token=hush")

@@ -263,6 +263,7 @@ def test_tensorstore_reads_every_state(either, values):
             np.testing.assert_array_equal(read, zarr.open_array(either / name, mode="r")[:])
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
 def test_few_shard_files_are_open_at_a_time(tmp_path):
     n = 3 * MAX_OPEN_SHARDS

@@ -262,6 +262,19 @@ def test_a_repair_that_is_killed_loses_no_shard(copy, tmp_path, monkeypatch, sta
         try_to_repair(round(points * share))
 
 
+def test_nothing_is_kept_through_a_link_that_is_there(copy, tmp_path):
+    """An archive may bring a folder of that name, with a link in it, beside its store."""
+    path, elsewhere = copy("open"), tmp_path / "elsewhere"
+    aside = path.with_name("toy.zarr.before-repair")
+    (elsewhere / "c").mkdir(parents=True)
+    aside.mkdir()
+    (aside / "kept-by-repair.txt").write_text("ours, says a stranger")
+    (aside / "native").symlink_to(elsewhere)
+    flip_bit(path / "native/c/0/0", 3)
+    assert repair(path).aside == path.with_name("toy.zarr.before-repair-2")
+    assert list(elsewhere.rglob("*")) == [elsewhere / "c"]
+
+
 def test_a_shard_that_lost_its_record_is_kept(copy, tmp_path):
     path = copy("open")
     aside = path.with_name("toy.zarr.before-repair")

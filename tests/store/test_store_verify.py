@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -210,7 +211,7 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
     result = repair(path)
     assert len(result.cleared) == 4
     assert result.aside
-    assert toys.contents(result.aside) == {"native/c/1/0.partial": b"half a shard"}
+    assert toys.contents(result.aside)["native/c/1/0.partial"] == b"half a shard"
     assert toys.contents(path) == toys.contents(sound)
     assert not beside.exists()
 
@@ -300,6 +301,18 @@ def test_a_list_of_checksums_that_is_lost_is_named(path, content):
     assert [entry.file for entry in verify(path)] == ["checksums.json"]
     with pytest.raises(StoreError, match=r"checksums.json cannot be repaired"):
         repair(path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "../outside", "/etc/hostname", ""])
+def test_a_list_of_checksums_names_only_files_of_the_store(final, name):
+    outside = final.parent / "outside"
+    outside.write_text("precious")
+    listed = final / "checksums.json"
+    listed.chmod(0o644)
+    sha256 = hashlib.sha256(b"precious").hexdigest()
+    listed.write_text(json.dumps({**json.loads(listed.read_text()), name: sha256}))
+    damage = [entry for entry in verify(final) if not entry.harmless]
+    assert any("such a name" in entry.why for entry in damage), damage
 
 
 def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):

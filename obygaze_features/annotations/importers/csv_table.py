@@ -8,7 +8,7 @@ from pathlib import Path
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.issues import LEFT_OUT, Issue
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
-from obygaze_features.common.tables import Table, map_columns, read_mapped_table, unescape_formula
+from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.mobygaze import frame_span
@@ -76,7 +76,7 @@ def import_timelines(
 def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRow | Issue]:
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
-        film, annotator = (unescape_formula(cells[name].strip()) for name in ("film", "annotator"))
+        film, annotator = (cells[name].strip() for name in ("film", "annotator"))
         try:
             if by_frames:
                 rate = decimal_point(cells.get("framerate", ""), table.delimiter) or default_rate
@@ -87,9 +87,7 @@ def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRo
         except (AnnotationError, ManifestError) as error:
             yield Issue(location, film, annotator, str(error), LEFT_OUT)
         else:
-            concepts = parse_concepts(unescape_formula(cells.get("concepts", "")))
-            comment = unescape_formula(cells.get("comment", ""))
-            segment = Segment(
-                film, annotator, start, end, unescape_formula(cells["level"]), concepts, comment
-            )
+            concepts = parse_concepts(cells.get("concepts", ""))
+            comment = cells.get("comment", "")
+            segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
             yield SourceRow(location, segment)
