@@ -259,6 +259,7 @@ def test_against_pandas(manifest, obygaze):
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_figure(manifest, tmp_path, obygaze, suffix):
+    pytest.importorskip("matplotlib")
     figure = tmp_path / f"figures/levels.{suffix}"
     for by_film in (False, True):
         # --figure is the option's old name.
