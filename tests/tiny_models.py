@@ -5,13 +5,13 @@ The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.clip import SAMPLING, clip_arrays
+from obygaze_features.backbones.clip import clip_arrays
 from obygaze_features.backbones.dinov2 import dino_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.siglip import siglip_arrays
@@ -58,24 +58,14 @@ def write_clip(folder: Path, seed: int, vision: Mapping[str, Any], dim: int) -> 
     """A CLIP whose text tower and vocabulary are small."""
     from transformers import CLIPConfig, CLIPModel
 
-    config = CLIPConfig(
-        text_config=clip_text_config(),
-        vision_config=dict(vision),
-        projection_dim=dim,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+    config = CLIPConfig(text_config=clip_text_config(), vision_config=dict(vision),
+                        projection_dim=dim, synthetic=RANDOM_WEIGHTS_NOTE)  # fmt: skip
+    size = config.vision_config.image_size
     # As in the published checkpoints, which are older than today's configurations.
-    processor = {
-        "feature_extractor_type": "CLIPFeatureExtractor",
-        "do_resize": True,
-        "size": config.vision_config.image_size,
-        "resample": 3,
-        "do_center_crop": True,
-        "crop_size": config.vision_config.image_size,
-        "do_normalize": True,
-        "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
-    }
+    processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
+                 "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
+                 "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                 "image_std": [0.26862954, 0.26130258, 0.27577711]}  # fmt: skip
     write_model(folder, lambda: CLIPModel(config), processor, seed)
     write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
 
@@ -90,17 +80,10 @@ def write_siglip(folder: Path, seed: int, vision: Mapping[str, Any]) -> None:
         synthetic=RANDOM_WEIGHTS_NOTE,
     )
     size = config.vision_config.image_size
-    processor = {
-        "image_processor_type": "SiglipImageProcessor",
-        "do_resize": True,
-        "size": {"height": size, "width": size},
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-    }
+    processor = {"image_processor_type": "SiglipImageProcessor", "do_resize": True,
+                 "size": {"height": size, "width": size}, "resample": 3, "do_rescale": True,
+                 "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3,
+                 "image_std": [0.5] * 3}  # fmt: skip
     write_model(folder, lambda: SiglipModel(config), processor, seed)
     _write_sentence_tokenizer(folder, config.text_config.max_position_embeddings)
 
@@ -109,31 +92,30 @@ def write_videomae(
     folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = True
 ) -> None:
     """A VideoMAE: a classifier, or as it is before any fine-tuning."""
-    from transformers import (
-        VideoMAEConfig,
-        VideoMAEForPreTraining,
-        VideoMAEForVideoClassification,
-    )
+    import transformers
 
-    config = VideoMAEConfig(**sizes, use_mean_pooling=finetuned, synthetic=RANDOM_WEIGHTS_NOTE)
-    kind = VideoMAEForVideoClassification if finetuned else VideoMAEForPreTraining
-    write_model(folder, lambda: kind(config), video_processor(config.image_size), seed)
+    kind = "ForVideoClassification" if finetuned else "ForPreTraining"
+    options = {"use_mean_pooling": finetuned, "synthetic": RANDOM_WEIGHTS_NOTE}
+    config = transformers.VideoMAEConfig(**sizes, **options)
+    make = getattr(transformers, f"VideoMAE{kind}")
+    write_model(folder, lambda: make(config), video_processor(config.image_size), seed)
 
 
 def write_vjepa2(
     folder: Path, seed: int, sizes: Mapping[str, Any], *, finetuned: bool = False
 ) -> None:
     """A V-JEPA 2: pretrained, or with the attention and the classifier of a fine-tuned one."""
-    from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
+    import transformers
 
-    config = VJEPA2Config(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
-    kind = VJEPA2ForVideoClassification if finetuned else VJEPA2Model
-    processor = video_processor(config.crop_size) | {
-        "size": {"shortest_edge": config.crop_size * 256 // 224},
+    config = transformers.VJEPA2Config(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    make = getattr(transformers, f"VJEPA2{'ForVideoClassification' if finetuned else 'Model'}")
+    processor = {
+        **video_processor(config.crop_size),
         "video_processor_type": "VJEPA2VideoProcessor",
     }
+    processor["size"] = {"shortest_edge": config.crop_size * 256 // 224}
     del processor["image_processor_type"]
-    write_model(folder, lambda: kind(config), processor, seed)
+    write_model(folder, lambda: make(config), processor, seed)
     (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
 
 
@@ -163,19 +145,13 @@ def write_dino(folder: Path, seed: int, sizes: Mapping[str, Any], kind: str = "D
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
     size = {518: 224, 48: 32}.get(config.image_size, config.image_size)
     processor = video_processor(size) | {
-        "image_processor_type": "BitImageProcessor",
+        "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
         "size": {"shortest_edge": size * 256 // 224},
-        "resample": 3,
-        "do_convert_rgb": True,
-    }
+    }  # fmt: skip
     if kind == "DINOv3ViT":
-        processor |= {
-            "image_processor_type": "DINOv3ViTImageProcessorFast",
-            "size": {"height": size, "width": size},
-            "resample": 2,
-            "do_center_crop": None,
-            "crop_size": None,
-        }
+        processor |= {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2,
+                      "size": {"height": size, "width": size}, "do_center_crop": None,
+                      "crop_size": None}  # fmt: skip
     write_model(folder, lambda: getattr(transformers, f"{kind}Model")(config), processor, seed)
 
 
@@ -186,18 +162,11 @@ def write_gpt2(folder: Path, seed: int) -> None:
     size = _write_byte_vocabulary(folder, after=(END,))
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     _write_tokenizer_config(folder, {"tokenizer_class": "GPT2Tokenizer", **special})
-    config = GPT2Config(
-        vocab_size=size,
-        n_positions=MAX_TOKENS,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        # Larger than for training, so that tokens differ in probability.
-        initializer_range=0.2,
-        bos_token_id=size - 1,
-        eos_token_id=size - 1,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+    sizes = {"n_positions": MAX_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    special = {"bos_token_id": size - 1, "eos_token_id": size - 1}
+    # A larger range than for training, so that tokens differ in probability.
+    config = GPT2Config(vocab_size=size, initializer_range=0.2, synthetic=RANDOM_WEIGHTS_NOTE,
+                        **sizes, **special)  # fmt: skip
     write_model(folder, lambda: GPT2LMHeadModel(config), None, seed)
 
 
@@ -213,19 +182,10 @@ def write_sentence_encoder(folder: Path, seed: int) -> None:
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     _write_tokenizer_config(folder, {"tokenizer_class": "RobertaTokenizer", **special})
     config = RobertaConfig(
-        vocab_size=size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        **SMALL, vocab_size=size, type_vocab_size=1, initializer_range=0.2,
         max_position_embeddings=MAX_TOKENS + 2,  # padding's, and the one before it
-        type_vocab_size=1,
-        initializer_range=0.2,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, synthetic=RANDOM_WEIGHTS_NOTE,
+    )  # fmt: skip
     write_model(folder, lambda: RobertaModel(config), None, seed)
     kinds = ("", "Transformer"), ("1_Pooling", "Pooling")
     modules = [
@@ -264,29 +224,18 @@ def _write_tokenizer_config(folder: Path, config: dict[str, Any]) -> None:
 
 def _sentence_config(max_tokens: int = 64) -> dict[str, Any]:
     """A small text tower for the vocabulary of `_write_sentence_tokenizer`."""
-    return {
-        **SMALL,
-        "vocab_size": len(_sentence_vocabulary()),
-        "max_position_embeddings": max_tokens,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "bos_token_id": 2,
-    }
+    special = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    size = len(_sentence_vocabulary())
+    return {**SMALL, "vocab_size": size, "max_position_embeddings": max_tokens, **special}
 
 
 def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
     """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab=_sentence_vocabulary(),
-            merges=_sentence_merges(),
-            unk_token="<unk>",
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
+    words = {"vocab": _sentence_vocabulary(), "merges": _sentence_merges()}
+    options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    tokenizer = Tokenizer(models.BPE(**words, **options))
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -294,15 +243,9 @@ def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
     )
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SENTENCE_TOKENS])
     special = {f"{token.strip('<>')}_token": token for token in SENTENCE_TOKENS}
-    config = {
-        "tokenizer_class": "GemmaTokenizer",
-        "model_max_length": max_tokens,
-        "model_input_names": ["input_ids"],
-        "padding_side": "right",
-        "add_bos_token": False,
-        "add_eos_token": True,
-        **special,
-    }
+    config = {"tokenizer_class": "GemmaTokenizer", "model_max_length": max_tokens, **special,
+              "model_input_names": ["input_ids"], "padding_side": "right", "add_bos_token": False,
+              "add_eos_token": True}  # fmt: skip
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_text(folder / "special_tokens_map.json", to_json(special))
     write_text(folder / "tokenizer_config.json", to_json(config))
@@ -323,97 +266,66 @@ def _sentence_vocabulary() -> dict[str, int]:
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
 
 
+def _card(
+    name: str, write: Callable[..., None], *sizes: Any, arrays: Any = (), frames: int = 32
+) -> KnownCheckpoint:
+    def write_sizes(folder: Path, seed: int) -> None:
+        write(folder, seed, *sizes)
+
+    return KnownCheckpoint(name, "", Sampling(frames), arrays, write=write_sizes)
+
+
 TINY_VJEPA2: Mapping[str, Any] = {
-    "crop_size": 32,
-    "patch_size": 8,
-    "frames_per_clip": 8,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_pooler_layers": 1,
-    "mlp_ratio": 2,
-    "pred_hidden_size": 24,
-    "pred_num_attention_heads": 2,
-    "pred_num_hidden_layers": 1,
+    "crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "hidden_size": 32, "mlp_ratio": 2,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_pooler_layers": 1,
+    "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
     "pred_num_mask_tokens": 2,
-}
+}  # fmt: skip
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
-TINY_DINOV2 = {**SMALL_VISION, "image_size": 48, "mlp_ratio": 2}
+TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
+TINY_DINOV3 = {**SMALL_VISION, "num_register_tokens": 4}
+EIGHT = {**SMALL_VISION, "num_frames": 8}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-_SHIPPED = {name: item for name, item in known_checkpoints().items() if item.write}
-_OURS = (
-    KnownCheckpoint(
-        "tiny-clip", "", SAMPLING, clip_arrays(32, 16, 32),
-        write=lambda folder, seed: write_clip(folder, seed, SMALL_VISION, 32),
-    ),
-    KnownCheckpoint(
-        "tiny-siglip", "", SAMPLING, siglip_arrays(16, 32),
-        write=lambda folder, seed: write_siglip(folder, seed, SMALL_VISION),
-    ),
-    KnownCheckpoint(
-        "tiny-videomae", "", Sampling(8), videomae_arrays(4, 16, 32, finetuned=True),
-        write=lambda folder, seed: write_videomae(
-            folder, seed, {**SMALL_VISION, "num_frames": 8}
-        ),
-    ),
-    KnownCheckpoint(
-        "tiny-vjepa2", "", Sampling(8), vjepa2_arrays(4, 16, 32, finetuned=False),
-        write=lambda folder, seed: write_vjepa2(folder, seed, TINY_VJEPA2),
-    ),
-    KnownCheckpoint(
-        "tiny-timesformer", "", Sampling(8), timesformer_arrays(8, 16, 32),
-        write=lambda folder, seed: write_timesformer(
-            folder, seed, {**SMALL_VISION, "num_frames": 8}
-        ),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov2", "", SAMPLING, dino_arrays(16, 32),
-        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov2-with-registers", "", SAMPLING, dino_arrays(16, 32, 4),
-        write=lambda folder, seed: write_dino(folder, seed, TINY_DINOV2, "Dinov2WithRegisters"),
-    ),
-    KnownCheckpoint(
-        "tiny-dinov3", "", SAMPLING, dino_arrays(16, 32, 4),
-        write=lambda folder, seed: write_dino(
-            folder, seed, {**SMALL_VISION, "num_register_tokens": 4}, "DINOv3ViT"
-        ),
-    ),
-    KnownCheckpoint(
-        "random-xclip", "",
-        # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
-        write=lambda folder, seed: write_xclip(
-            folder, seed, {"patch_size": 16, "num_frames": 32}, 512
-        ),
-    ),
-    KnownCheckpoint(
-        "random-vivit", "", write=lambda folder, seed: write_vivit(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-xclip-lsmdc", "",
-        write=lambda folder, seed: write_xclip_lsmdc(folder, seed, LSMDC),
-    ),
-    KnownCheckpoint(
-        "random-clip", "", write=lambda folder, seed: write_clip(folder, seed, {}, 512)
-    ),
-    KnownCheckpoint(
-        "random-siglip", "", write=lambda folder, seed: write_siglip(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-videomae", "", write=lambda folder, seed: write_videomae(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-vjepa2", "", write=lambda folder, seed: write_vjepa2(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-timesformer", "", write=lambda folder, seed: write_timesformer(folder, seed, {})
-    ),
-    KnownCheckpoint(
-        "random-dinov2", "",
-        write=lambda folder, seed: write_dino(folder, seed, {"image_size": 518}),
-    ),
+REGISTERS = "Dinov2WithRegisters"
+_SHIPPED = [item for item in known_checkpoints().values() if item.write]
+_TINY = (
+    _card("tiny-clip", write_clip, SMALL_VISION, 32, arrays=clip_arrays(32, 16, 32)),
+    _card("tiny-siglip", write_siglip, SMALL_VISION, arrays=siglip_arrays(16, 32)),
+    _card("tiny-videomae", write_videomae, EIGHT,
+          arrays=videomae_arrays(4, 16, 32, finetuned=True), frames=8),
+    _card("tiny-vjepa2", write_vjepa2, TINY_VJEPA2,
+          arrays=vjepa2_arrays(4, 16, 32, finetuned=False), frames=8),
+    _card("tiny-timesformer", write_timesformer, EIGHT,
+          arrays=timesformer_arrays(8, 16, 32), frames=8),
+    _card("tiny-dinov2", write_dino, TINY_DINOV2, arrays=dino_arrays(16, 32)),
+    _card("tiny-dinov2-with-registers", write_dino, TINY_DINOV2, REGISTERS,
+          arrays=dino_arrays(16, 32, 4)),
+    _card("tiny-dinov3", write_dino, TINY_DINOV3, "DINOv3ViT", arrays=dino_arrays(16, 32, 4)),
 )  # fmt: skip
-CHECKPOINTS: dict[str, KnownCheckpoint] = {**_SHIPPED, **{item.name: item for item in _OURS}}
+_FULL_SIZE = (
+    # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    _card("random-xclip", write_xclip, {"patch_size": 16, "num_frames": 32}, 512),
+    _card("random-vivit", write_vivit, {}),
+    _card("random-xclip-lsmdc", write_xclip_lsmdc, LSMDC),
+    _card("random-clip", write_clip, {}, 512),
+    _card("random-siglip", write_siglip, {}),
+    _card("random-videomae", write_videomae, {}),
+    _card("random-vjepa2", write_vjepa2, {}),
+    _card("random-timesformer", write_timesformer, {}),
+    _card("random-dinov2", write_dino, {"image_size": 518}),
+)
+CHECKPOINTS = {item.name: item for item in (*_SHIPPED, *_TINY, *_FULL_SIZE)}
 TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
+
+
+class Checkpoints(dict[str, Path]):
+    """The folders of `CHECKPOINTS` by name, each written when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = write_checkpoint(name, self.folder / name)
+        return self[name]

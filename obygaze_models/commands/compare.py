@@ -81,8 +81,8 @@ def compare(
         echo_json(asdict(compared))
         echo_warnings(alarms)
     else:
-        click.secho(fill(compared.headline(metric), 100), bold=True)
         echo_warnings(alarms)
+        click.secho(fill(compared.headline(metric), 100), bold=True)
         click.echo(f"\n{table}")
     # One line for the notes that begin alike, such as "left out".
     kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]

@@ -128,11 +128,13 @@ def run(
 
 
 def _echo_run(done: Run, *, verbose: bool) -> None:
-    """The result, the first warning and where to read on; then tables and the other warnings."""
+    """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.experiments.summary import describe_run, headline
     from obygaze_models.warnings import group_warnings
 
-    warnings = done.record.warnings
+    voids = [warning for warning in done.record.warnings if warning.voids_scores]
+    warnings = [warning for warning in done.record.warnings if not warning.voids_scores]
+    echo_warnings(voids, verbose=verbose)
     for line in headline(done.record):
         click.secho(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])

@@ -174,6 +174,8 @@ def predict(
     if annotations or estimator:
         raise UsageError(f"--annotations and --estimator are for a run; {model} is a single model")
     if not stores:
+        if not model.exists():
+            raise UsageError(f"{model} does not exist")
         raise UsageError("a model predicts the clips of a store; name it: STORE")
     opened = open_stores(stores)
     predictions = predict_clips(model, opened, ids=clips, band=band)

@@ -137,13 +137,12 @@ def confusions(annotators: Annotators, levels: Mapping[str, str]) -> list[Confus
 def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
     codes = [code for code in levels if any(code in both for both in pair.confusion)]
     largest = max(pair.confusion.values())
-    key = "agreement", pair.first, pair.second
     rows = []
     for first in codes:
         cells = []
         for second in codes:
             clips = pair.confusion.get((first, second), 0)
-            shown = number(clips, *key, "clips", first, second, form=",")
+            shown = number(clips, form=",")
             cells.append((clips / largest, shown, first == second))
         rows.append((levels[first], tuple(cells)))
     top = codes[-1]
@@ -153,14 +152,14 @@ def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
         "{} gave {} to {} clips, {} to {}.",
         more,
         levels[top],
-        number(totals[more], *key, "total", more, top, form=","),
+        number(totals[more], form=","),
         less,
-        number(totals[less], *key, "total", less, top, form=","),
+        number(totals[less], form=","),
     )
     equal = html(
         "The annotators gave the same level to {} of the {} clips that both annotated.",
-        number(pair.equal_levels, *key, "equal", form="%"),
-        number(pair.clips, *key, "both", form=","),
+        number(pair.equal_levels, form="%"),
+        number(pair.clips, form=","),
     )
     names = tuple(levels[code] for code in codes)
     return Confusion(pair.first, pair.second, equal, sentence, names, tuple(rows))

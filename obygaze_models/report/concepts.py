@@ -167,13 +167,12 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
     )
-    key = "errors", row.run.number, row.model
     caption = html(
         "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
         "wrong, others held{}. Each film on its own: obygaze reproduce fig6.",
         row.model,
-        number(wrong, *key, "wrong", form=","),
-        number(len(clips), *key, "clips", form=","),
+        number(wrong, form=","),
+        number(len(clips), form=","),
         " (95% of draws of films)" if has_intervals else "",
     )
     names = [f"{levels[code]} clips" for code in tested]
@@ -239,15 +238,14 @@ def _main_rows(run: ReportRun, quality: Sequence[ConceptQuality]) -> list[tuple[
     for name in dict.fromkeys(entry.concept for entry in quality):
         by_model = {(e.model, e.task): e for e in quality if e.concept == name}
         first = next(iter(by_model.values()))
-        key = _key(run, first)
         cells = [
             html("{}", name),
-            number(first.positives, *key, "positives", form=","),
-            number(first.clips - first.positives, *key, "negatives", form=","),
+            number(first.positives, form=","),
+            number(first.clips - first.positives, form=","),
         ]
         for model in models:
             entry = by_model.get(model)
-            cells += [_cell(run, entry, "auroc"), _cell(run, entry, "average_precision")]
+            cells += [_cell(entry, "auroc"), _cell(entry, "average_precision")]
         rows.append(tuple(cells))
     return rows
 
@@ -260,25 +258,20 @@ def _other_rows(
         by_concept = {e.concept: e for e in quality if (e.model, e.task) == (model, task)}
         first = next(iter(by_concept.values()))
         title = html("{}<small>{}, {}</small>", run.name, _model(run, first), run.feature)
-        rows.append((title, *(_cell(run, by_concept.get(name), "auroc") for name in names)))
+        rows.append((title, *(_cell(by_concept.get(name), "auroc") for name in names)))
     return rows
 
 
-def _cell(run: ReportRun, entry: ConceptQuality | None, metric: str) -> Html:
+def _cell(entry: ConceptQuality | None, metric: str) -> Html:
     """A mean and its deviation over the fits."""
     mean = None if entry is None else getattr(entry, metric)
     if entry is None or mean is None:
         return number(None)
-    key = _key(run, entry)
-    std = number(getattr(entry, f"{metric}_std"), *key, f"{metric}_std")
-    return html("{} <small>({})</small>", number(mean, *key, metric), std)
+    std = number(getattr(entry, f"{metric}_std"))
+    return html("{} <small>({})</small>", number(mean), std)
 
 
 def _model(run: ReportRun, entry: ConceptQuality) -> str:
     """The model; with its task, where each concept has a model of its own."""
     tasks = {fit.task for fit in run.record.fits}
     return entry.model if len(tasks) == 1 else f"{entry.model}, {entry.task}"
-
-
-def _key(run: ReportRun, entry: ConceptQuality) -> tuple[object, ...]:
-    return "concept", run.number, entry.model, entry.task, entry.concept

@@ -94,18 +94,12 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         strip = FilmStrip(
             film,
             clips[0].title or film,
-            number(share, "film", run.number, film, "share", form="%"),
-            html(
-                "{} of {}",
-                number(tested, "film", run.number, row.model, "tested", film, form=","),
-                number(len(ids), "film", run.number, film, "clips", form=","),
-            ),
+            number(share, form="%"),
+            html("{} of {}", number(tested, form=","), number(len(ids), form=",")),
             _lanes(clips, spans[film], label_sets, names, results, WIDTH / longest),
-            None
-            if annotators is None
-            else number(equal, "film", run.number, film, "equal", form="%"),
-            number(scores.get(metric), "film", run.number, row.model, "pooled", film, metric),
-            number(paper.mean, "published", "Table 4", film) if paper else None,
+            None if annotators is None else number(equal, form="%"),
+            number(scores.get(metric)),
+            number(paper.mean) if paper else None,
         )
         strips.append((share, strip))
     strips.sort(key=lambda pair: -pair[0])

@@ -113,9 +113,9 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
             html(
                 "Few test clips: {} of {}, {} of them {}, from {} films. Other clips might give "
                 "quite another score.",
-                number(test.clips, *head.best.test_key("clips"), form=","),
+                number(test.clips, form=","),
                 head.best.entry.test,
-                number(test.classes[smallest], *head.best.test_key("class", smallest), form=","),
+                number(test.classes[smallest], form=","),
                 smallest,
                 count(head.best.entry.films),
             )
@@ -131,25 +131,22 @@ def findings(head: Headline) -> list[Html]:
 def _annotated(head: Headline) -> Html:
     run, experiment = head.run, head.run.record.experiment
     clips, films = run.clips, len(run.films)
-    key = "annotated", run.number
     of = html(
         "{} clips{}{}",
-        number(len(clips), *key, "clips", form=","),
+        number(len(clips), form=","),
         "" if run.counts_all else " used here",
         html(" of {} films", count(films)) if films > 1 else "",
     )
     if experiment["concepts"]:
         parts = [
-            html("{} in {}", name, number(_marked(run, name), *key, "concept", name, form=","))
+            html("{} in {}", name, number(_marked(run, name), form=","))
             for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
         ]
         return html("Annotators marked {} of {}.", joined(parts), of)
     levels = experiment["positives"] or experiment["levels"]
     names = run.record.manifest.levels
     totals = {
-        code: number(
-            sum(clip.level == code for clip in clips.values()), *key, "level", code, form=","
-        )
+        code: number(sum(clip.level == code for clip in clips.values()), form=",")
         for code in levels
     }
     if levels != ["S"] or names.get("S") != "Sure":
@@ -161,7 +158,7 @@ def _annotated(head: Headline) -> Html:
         both = html(
             "; {} of them in {}",
             "both" if annotators == 2 else f"all {annotators}",
-            number(head.annotators.in_all(levels, clips), *key, "all annotators", form=","),
+            number(head.annotators.in_all(levels, clips), form=","),
         )
     return html("Annotators were sure of objectification in {} of {}{}.", totals["S"], of, both)
 
@@ -174,12 +171,12 @@ def _model(head: Headline) -> Html:
     row, mean = head.best, head.best.entry.mean
     official = [metric for metric in metrics_of(row.run.record) if METRICS[metric].official]
     scores = [
-        html("{} {}", METRICS[metric].title, number(mean[metric], *row.key(metric, "mean")))
+        html("{} {}", METRICS[metric].title, number(mean[metric]))
         for metric in (*official, head.metric)
     ]
     score = html("{}, {}{}", row.model, joined(scores), _interval(head))
     if "recall" not in mean:
-        share = number(mean["balanced_accuracy"], *row.key("balanced_accuracy", "mean"), form="%")
+        share = number(mean["balanced_accuracy"], form="%")
         return html(
             "{} gives {} of the clips of a level their level ({}).", _who(row), share, score
         )
@@ -191,14 +188,14 @@ def _model(head: Headline) -> Html:
         marked = sum(clip.level in positives for clip in row.run.clips.values())
         target = "of those clips"
         if (row.test.positives or 0) < marked:
-            tested = number(row.test.positives, *row.test_key("positives"), form=",")
+            tested = number(row.test.positives, form=",")
             target = html("of the {} of them that it was tested on", tested)
     return html(
         "{} finds {} {}; of the clips that it names, {} are right ({}).",
         _who(row),
-        number(mean["recall"], *row.key("recall", "mean"), form="%"),
+        number(mean["recall"], form="%"),
         target,
-        number(mean["precision"], *row.key("precision", "mean"), form="%"),
+        number(mean["precision"], form="%"),
         score,
     )
 
@@ -215,10 +212,7 @@ def _who(row: ScoreRow) -> str:
 def _interval(head: Headline) -> Html | str:
     if head.interval is None:
         return f"; {head.few}" if head.few else ""
-    low, high = (
-        number(end, *head.best.key(head.metric, part))
-        for end, part in zip(head.interval, ("low", "high"), strict=True)
-    )
+    low, high = map(number, head.interval)
     return html("; the average over other such films would probably be {} to {}", low, high)
 
 
@@ -229,7 +223,7 @@ def _beside(head: Headline) -> Html:
     if head.human is not None:
         human = html(
             " One annotator scored against the other reaches {}.",
-            number(head.human, "human", row.run.number, row.entry.test),
+            number(head.human),
         )
     guess = row.best_guess(head.metric)
     if guess is None or mean is None:
@@ -241,8 +235,7 @@ def _beside(head: Headline) -> Html:
         verdict = "The model is better than guessing"
     else:
         verdict = "The model may be no better than guessing"
-    shown = number(value, "guess", row.run.number, row.entry.test, name, head.metric)
-    return html("{}, which reaches {} ({}).{}", verdict, shown, name, human)
+    return html("{}, which reaches {} ({}).{}", verdict, number(value), name, human)
 
 
 def limits(head: Headline) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from html import escape
-from urllib.parse import quote
 
-__all__ = ["Html", "count", "html", "joined", "key_of", "number"]
+__all__ = ["Html", "count", "html", "joined", "number"]
 
 
 class Html(str):
@@ -38,15 +37,13 @@ def count(value: float) -> Html:
     return Html(f"{value:,.0f}")
 
 
-def number(value: float | None, *key: object, digits: int = 2, form: str = "") -> Html:
-    """A number as people read it, with its full value and what it is (`key`) for checks.
+def number(value: float | None, *, digits: int = 2, form: str = "") -> Html:
+    """A number as people read it, with its full value for programs.
 
     Parameters
     ----------
     value
         None becomes a dash, never a zero.
-    key
-        What the number is: parts of a path, such as ``"score", 0, "mlp", "EN vs S", "f1", "mean"``.
     digits
         Digits after the point.
     form
@@ -62,18 +59,7 @@ def number(value: float | None, *key: object, digits: int = 2, form: str = "") -
         text = f"{value:{form}.{digits}f}".replace("-", "−")
         if not text.strip("+−0."):
             text = text.lstrip("+−")
-    return html('<data value="{}" data-key="{}">{}</data>', f"{value:.7g}", key_of(*key), text)
-
-
-def key_of(*parts: object) -> str:
-    """What a number is, as a path.
-
-    Examples
-    --------
-    >>> key_of("score", 0, "EN/HN vs S")
-    'score/0/EN%2FHN vs S'
-    """
-    return "/".join(quote(str(part), safe=" +(),.:") for part in parts)
+    return html('<data value="{}">{}</data>', f"{value:.7g}", text)
 
 
 def _escaped(part: object) -> str:

@@ -61,14 +61,6 @@ class ScoreRow:
         train, test = self.run.train_of(self.entry.test), self.entry.test
         return test if train == test else f"{train} → {test}"
 
-    def key(self, metric: str, part: str) -> tuple[object, ...]:
-        """What a number of these scores is."""
-        return "score", self.run.number, self.model, self.entry.test, metric, part
-
-    def test_key(self, *what: str) -> tuple[object, ...]:
-        """What a number of the test set is."""
-        return "test", self.run.number, self.entry.test, *what
-
     def best_guess(self, metric: str) -> tuple[str, float] | None:
         """The way to guess that scores best on the same clips, and its score."""
         scores = {name: of[metric] or 0.0 for name, of in self.test.baselines.items()}

@@ -130,7 +130,7 @@ def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
     if not any(run.record.leaked for run in runs):
         clean = "No test clip was used for training or stopping; checked id by id."
         lines.append(Caution(html("{}", clean)))
-    # Runs that say the same differ in the keys of their numbers alone.
+    # Runs that say the same may differ in digits that are not shown.
     return list({re.sub("<[^>]+>", "", line.text): line for line in lines}.values())
 
 
@@ -180,19 +180,18 @@ _FOLLOWS = {
 
 def _test_sets(run: ReportRun) -> Iterator[Caution]:
     for name, test in run.record.tests.items():
-        key = "test", run.number, name
-        clips = number(test.clips, *key, "clips", form=",")
+        clips = number(test.clips, form=",")
         if test.positives is None:
             least = min(test.classes, key=test.classes.__getitem__)
             yield Caution(
                 html("{}: the smallest class has {} of the {} test clips.", name,
-                     number(test.classes[least], *key, "class", least, form=","), clips),
+                     number(test.classes[least], form=","), clips),
                 "Macro F1 counts each class alike, weighted F1 each clip.",
             )  # fmt: skip
             continue
         yield Caution(
             html("{}: {} of the {} test clips are positive.", name,
-                 number(test.share, *key, "share", form="%"), clips),
+                 number(test.share, form="%"), clips),
             "F1 and AP depend on this share: compare within one test set.",
         )  # fmt: skip
 

@@ -1,103 +1,112 @@
-"""The paper's gamma: its worked cases, what must hold for any levels, and the command."""
+"""Agreement: the paper's gamma, kappa and alpha, against definitions and other packages."""
 
-from __future__ import annotations
-
-import csv
 import json
-from collections.abc import Callable, Sequence
+import logging
+import sys
+import warnings
 from dataclasses import replace
 from fractions import Fraction
-from itertools import permutations
-from pathlib import Path
+from itertools import combinations, permutations
 
+import krippendorff
 import numpy as np
 import pytest
-from click.testing import Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
-from obygaze_features.annotations.agreement import find_pairs, pair_agreement
-from obygaze_features.annotations.measures import Chance, distances_of, gamma
-from obygaze_features.errors import UsageError
-from obygaze_features.manifests import (
-    Item,
-    Items,
-    LabelScheme,
-    LabelSet,
-    Level,
-    Manifest,
-    obygaze_scheme,
+import obygaze_features as of
+from obygaze_features.annotations import Segment
+from obygaze_features.annotations.agreement import (
+    Disagreement,
+    find_disagreements,
+    find_pairs,
+    pair_agreement,
 )
+from obygaze_features.annotations.agreement_report import agreement_report
+from obygaze_features.annotations.grid import read_grid
+from obygaze_features.annotations.measures import (
+    Chance,
+    distances_of,
+    gamma,
+    krippendorff_alpha,
+    nominal,
+    ordinal,
+    random_stream,
+)
+from obygaze_features.annotations.project import project
+from obygaze_features.annotations.segment_gamma import segment_gammas
+from obygaze_features.errors import MissingExtra, UsageError
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
+from obygaze_features.manifests.label_agreement import cohen_kappa, confusion
+from tests.kit.files import csv_rows
 
 A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
 B = ["EN", "HN", "HN", "NS", "EN", "S", "EN", "S", "EN", "EN"]
-PAPER = distances_of(obygaze_scheme())
+PAPER = distances_of(of.obygaze_scheme())
 CODES = ["EN", "HN", "NS", "S"]
 #: In tenths, as the paper prints it.
 TENTHS = {"ENHN": 3, "ENNS": 7, "ENS": 10, "HNNS": 4, "HNS": 7, "NSS": 3}
-
 levels = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=1)
 
 
-def apart(a: Sequence[str], b: Sequence[str]) -> Fraction:
+def apart(a, b):
     """The mean distance, in exact numbers."""
     tenths = [TENTHS.get("".join(sorted(pair)), 0) for pair in zip(a, b, strict=True)]
     return Fraction(sum(tenths), 10 * len(tenths))
 
 
-def make_manifest(films: dict[str, dict[str, Sequence[str]]], seconds: float = 60) -> Manifest:
-    """Films of clips of one length; a dot stands for a clip that an annotator lacks."""
+def make_manifest(films, seconds=60.0, spans=None):
+    """Films of clips of one length, or with `spans`; a dot for a clip an annotator lacks."""
     items, labels = [], {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
-            start = number * seconds
-            items.append(
-                Item(f"{film}-{number:02}", film=film, media=film, start=start, end=start + seconds)
-            )
+            start, end = spans[number] if spans else (number * seconds, (number + 1) * seconds)
+            items.append(Item(f"{film}-{number:02}", film=film, media=film, start=start, end=end))
         for name, given_levels in annotators.items():
             for number, level in enumerate(given_levels):
                 if level != ".":
                     labels.setdefault(name, {})[f"{film}-{number:02}"] = level
-    return Manifest("made", Items.of(items)).with_parts(
-        labels=[
-            LabelSet(name, list(of), list(of.values()), [()] * len(of))
-            for name, of in labels.items()
-        ]
-    )
+    sets = [
+        LabelSet(name, list(level_of), list(level_of.values()), [()] * len(level_of))
+        for name, level_of in labels.items()
+    ]
+    return of.Manifest("made", Items.of(items)).with_parts(labels=sets)
 
 
 @pytest.mark.parametrize(
     ("generator", "expected", "value"),
     [("shuffled", 0.414, 0.710145), ("uniform", 0.425, 0.717647)],
 )
-def test_the_worked_case(generator: str, expected: float, value: float) -> None:
+def test_the_worked_case(generator, expected, value):
     result = gamma(A, B, PAPER, Chance(generator))
     assert result.clips == 10
     assert result.distance == pytest.approx(0.12, abs=1e-12)
     assert result.closed == pytest.approx(expected, abs=1e-12)
     assert result.closed_gamma == pytest.approx(value, abs=5e-7)
-    assert result.gamma is not None
-    assert result.expected is not None
     assert result.gamma == 1 - result.distance / result.expected
     assert abs(result.expected - expected) < 0.05
     assert result.p == 1 / 63
+    # Random sequences converge to the closed form.
+    long_run = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
+    assert long_run.expected == pytest.approx(long_run.closed, abs=0.003)
 
 
-@pytest.mark.parametrize("generator", ["shuffled", "uniform"])
-def test_random_sequences_converge_to_the_closed_form(generator: str) -> None:
-    result = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
-    assert result.expected == pytest.approx(result.closed, abs=0.003)
+@given(levels, st.sampled_from(["shuffled", "uniform"]))
+def test_gamma_of_any_levels(pairs, generator):
+    a, b = zip(*pairs, strict=True)
+    first, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
+    for result in (first, second):
+        assert result.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
+    assert first.closed == pytest.approx(second.closed, abs=1e-12)
+    same = gamma(a, a, PAPER, Chance(generator))
+    assert (same.distance, same.gamma, same.closed_gamma) == (0, 1, 1)
+    # The mean over all orders is the closed form.
+    orders = [apart(a[:5], order) for order in permutations(b[:5])]
+    assert gamma(a[:5], b[:5], PAPER).closed == pytest.approx(float(sum(orders) / len(orders)))
 
 
-@given(levels)
-def test_the_mean_over_all_orders_is_the_closed_form(pairs: list[tuple[str, str]]) -> None:
-    a, b = zip(*pairs[:5], strict=True)
-    orders = [apart(a, order) for order in permutations(b)]
-    assert gamma(a, b, PAPER).closed == pytest.approx(float(sum(orders) / len(orders)))
-
-
-def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
+def test_p_is_the_share_of_orders_that_agree_as_well():
     a, b = ["EN", "EN", "HN", "NS", "S", "S"], ["EN", "HN", "NS", "NS", "EN", "S"]
     orders = [apart(a, order) for order in permutations(b)]
     exact = sum(entry <= apart(a, b) for entry in orders) / len(orders)
@@ -106,289 +115,410 @@ def test_p_is_the_share_of_orders_that_agree_as_well() -> None:
     assert result.p == pytest.approx(exact, abs=0.01)
 
 
-@given(levels)
-@settings(deadline=None)
-def test_the_distance_is_exact_and_the_same_both_ways(pairs: list[tuple[str, str]]) -> None:
-    a, b = zip(*pairs, strict=True)
-    one, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
-    for result in (one, second):
-        assert result.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
-    assert one.closed == pytest.approx(second.closed, abs=1e-12)
-
-
-@given(levels, st.sampled_from(["shuffled", "uniform"]))
-@settings(deadline=None)
-def test_identical_annotators_have_gamma_1(pairs: list[tuple[str, str]], generator: str) -> None:
-    a = [level for level, _ in pairs]
-    result = gamma(a, a, PAPER, Chance(generator))
-    assert (result.distance, result.gamma, result.closed_gamma) == (0, 1, 1)
-
-
-def test_what_is_not_defined_is_none() -> None:
+def test_undefined_gammas_and_other_levels():
     nothing = gamma([], [], PAPER)
     assert (nothing.clips, nothing.gamma, nothing.p) == (0, None, None)
     # Both orders of these two are tried by chance alone; a seed that meets the other one only:
     pairs = [gamma(["EN", "S"], ["S", "EN"], PAPER, Chance(samples=1, seed=s)) for s in range(20)]
     assert {pair.gamma for pair in pairs if pair.expected == 0} == {None}
     assert {pair.gamma for pair in pairs if pair.expected != 0} == {0}
-
-
-def test_other_levels_have_even_distances() -> None:
     scheme = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
     distances = distances_of(scheme)
     assert distances.name == "even"
     assert gamma(["calm", "x"], ["uneasy", "calm"], distances).distance == 0.75
-    backwards = replace(obygaze_scheme(), levels=obygaze_scheme().levels[::-1])
+    backwards = replace(of.obygaze_scheme(), levels=of.obygaze_scheme().levels[::-1])
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-def test_gamma_without_not_sure_drops_clips_of_either() -> None:
-    manifest = make_manifest({"f": {"ann": A, "bea": B}})
-    [pair] = find_pairs(manifest)[0]
-    result = pair_agreement(pair, PAPER)
+def test_gamma_without_not_sure_drops_clips_of_either():
+    [pair] = find_pairs(make_manifest({"f": {"ann": A, "bea": B}}))[0]
+    sure = pair_agreement(pair, PAPER).sure
     remaining = [(a, b) for a, b in zip(A, B, strict=True) if "NS" not in (a, b)]
-    assert result.sure is not None
-    assert result.sure.clips == len(remaining) == 8
-    assert result.sure.distance == pytest.approx(float(apart(*zip(*remaining, strict=True))))
+    assert sure.clips == len(remaining) == 8
     a, b = zip(*remaining, strict=True)
-    far = [float(apart([x], [y])) for x in a for y in b]
-    assert result.sure.closed == pytest.approx(np.mean(far))
+    assert sure.distance == pytest.approx(float(apart(a, b)))
+    assert sure.closed == pytest.approx(np.mean([float(apart([x], [y])) for x in a for y in b]))
     uniform = pair_agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
-    assert uniform is not None
-    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
-    assert uniform.closed == pytest.approx(np.mean(others))
+    codes = ("EN", "HN", "S")
+    others = np.mean([float(apart([x], [y])) for x in codes for y in codes])
+    assert uniform.closed == pytest.approx(others)
     assert uniform.expected == pytest.approx(uniform.closed, abs=0.02)
 
 
-def test_a_pair_is_compared_on_the_clips_that_both_have() -> None:
+def test_pairs_are_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
-    [pair], remarks = find_pairs(manifest)
-    assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
+    [pair], issues = find_pairs(manifest)
+    assert (pair.common, pair.unpaired, issues) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).gamma.clips == 10
+    pairs, [issue] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
+    assert (pairs, issue.film, issue.problem) == ([], "f", "ann, bea have no clip in common")
+    with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
+        find_pairs(make_manifest({"f": {"ann": A}}))
 
 
-def test_a_film_has_its_own_random_sequences() -> None:
-    alone = make_manifest({"second": {"ann": A, "bea": B}})
-    among = make_manifest(
-        {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
-    )
-    [pair] = find_pairs(alone)[0]
-    result = {
-        (pair.film, pair.a, pair.b): pair_agreement(pair, PAPER) for pair in find_pairs(among)[0]
-    }
+def test_films_have_their_own_random_sequences():
+    films = {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
+    [pair] = find_pairs(make_manifest({"second": {"ann": A, "bea": B}}))[0]
+    pairs = find_pairs(make_manifest(films))[0]
+    result = {(p.film, p.a, p.b): pair_agreement(p, PAPER) for p in pairs}
     assert len(result) == 6
     assert result["second", "ann", "bea"].to_json() == pair_agreement(pair, PAPER).to_json()
-    first, second = (result[film, "ann", "bea"].gamma for film in ("first", "second"))
+    first, second = (result[film, "ann", "bea"].gamma for film in films)
     assert (first.distance, first.closed) == (second.distance, second.closed)
     assert first.expected != second.expected
 
 
-def test_one_label_set_is_no_pair() -> None:
-    manifest = make_manifest({"f": {"ann": A}})
-    with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
-        find_pairs(manifest)
-
-
-def test_projected_label_sets_come_before_all_others() -> None:
+def test_projected_label_sets_come_before_all_others():
     manifest = make_manifest({"f": {"ann": A, "bea": B, "paper": A}})
     assert len(find_pairs(manifest)[0]) == 3
-    projected = [
-        replace(manifest.labels(name), about={"annotator": name}) for name in ("ann", "bea")
-    ]
+    projected = [replace(manifest.labels(n), about={"annotator": n}) for n in ("ann", "bea")]
     [pair] = find_pairs(manifest.with_parts(labels=projected))[0]
     assert (pair.a, pair.b) == ("ann", "bea")
     assert len(find_pairs(manifest.with_parts(labels=projected), ["ann", "paper"])[0]) == 1
 
 
-def saved(folder: Path, films: dict[str, dict[str, Sequence[str]]]) -> Path:
-    manifest = make_manifest(films)
-    merged = replace(manifest.labels("ann"), name="merged", about={"of": {"ann": {}, "bea": {}}})
-    manifest.with_parts(labels=[merged]).save(folder)
-    return folder
+def disagreements(pairs, spans=None):
+    ann, bea = zip(*pairs, strict=True)
+    manifest = make_manifest({"c": {"ann": ann, "bea": bea}}, spans=spans)
+    return find_disagreements(find_pairs(manifest)[0], manifest.items, PAPER)
 
 
-def test_the_command(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
-    films = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}
-    folder = saved(tmp_path / "m", films)
-    result = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
+def test_stretches_that_differ_have_levels_times_and_distance():
+    labels = [("EN", "EN"), ("EN", "S"), ("HN", "S"), ("S", "S"), ("EN", "HN"), ("NS", "HN")]
+    spans = [(0, 10), (10, 20), (20, 25), (25, 40), (40, 41), (41, 50)]
+    first, second = disagreements(labels, spans)
+    assert first == Disagreement(
+        film="c", a="ann", b="bea", first="c-01", last="c-02", clips=2, seconds=15, start=10,
+        end=25, levels_a=("EN", "HN"), levels_b=("S",), distance=pytest.approx(0.85),
+    )  # fmt: skip
+    assert (second.first, second.last, second.seconds) == ("c-04", "c-05", 10)
+    assert second.distance == pytest.approx(0.35)
+    # Clips are taken in time.
+    swapped = [("EN", "S"), ("EN", "EN"), ("EN", "S")]
+    [only] = disagreements(swapped, [(10, 20), (20, 30), (0, 10)])
+    assert (only.first, only.last, only.clips) == ("c-02", "c-00", 2)
+    # The longest in time is first, whatever its clips; without times, that of most clips.
+    labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
+    spans = [(0, 1), (1, 2), (2, 3), (3, 50), (50, 51), (51, 53)]
+    assert [span.first for span in disagreements(labels, spans)] == ["c-03", "c-00", "c-05"]
+    untimed = disagreements(labels, [(None, None)] * 6)
+    stretches = [(entry.first, entry.clips, entry.start) for entry in untimed]
+    assert stretches == [("c-00", 2, None), ("c-05", 1, None), ("c-03", 1, None)]
+
+
+LEVEL = st.sampled_from([*CODES, "."])
+
+
+@given(st.lists(st.tuples(LEVEL, LEVEL), min_size=1, max_size=12))
+def test_disagreements_against_a_search_over_all_stretches(labels):
+    if not any("." not in pair for pair in labels):
+        return
+
+    def differs(row):
+        return 0 <= row < len(labels) and "." not in labels[row] and len(set(labels[row])) == 2
+
+    runs = {
+        (start, end - 1)
+        for start, end in combinations(range(len(labels) + 1), 2)
+        if all(map(differs, range(start, end))) and not differs(start - 1) and not differs(end)
+    }
+    result = disagreements(labels, [(None, None)] * len(labels))
+    assert {(int(entry.first[2:]), int(entry.last[2:])) for entry in result} == runs
+    clips = [entry.clips for entry in result]
+    assert clips == sorted(clips, reverse=True)
+
+
+@pytest.fixture
+def agreement(obygaze, tmp_path):
+    """Runs the command on films' labels; gives its output, or with --json its content."""
+
+    def agreement(films, *options, code=0, concepts=None):
+        manifest = make_manifest(films)
+        about = {"of": {"ann": {}, "bea": {}}}
+        merged = replace(manifest.labels("ann"), name="merged", about=about)
+        labels = [replace(manifest.labels(n), concepts=c) for n, c in (concepts or {}).items()]
+        manifest.with_parts(labels=[merged, *labels]).save(tmp_path / "m", overwrite=True)
+        result = obygaze("annotations", "agreement", tmp_path / "m", *options)
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout) if "--json" in options else result.output
+
+    return agreement
+
+
+def test_the_command(agreement, tmp_path):
+    films, out = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
+    text = agreement(films, "-o", out)
     for line in (
         "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
         "ann and bea: the same level on 80% of 20 clips",
         "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
-        "gamma against 62 random sequences, shuffled, seed 0",
-        "distances: the paper's matrix",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
         "where they differ, the longest first (4 stretches)",
     ):
-        assert line in result.output
-    with (tmp_path / "out/agreement.csv").open() as file:
-        one, two = csv.DictReader(file)
+        assert line in text
+    one, two = csv_rows(out / "agreement.csv")
     assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
     assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
     assert (two["distance"], two["gamma"], two["kappa"]) == ("0", "1", "1")
-    with (tmp_path / "out/confusion.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["film"] == "one"]
+    rows = [row for row in csv_rows(out / "confusion.csv") if row["film"] == "one"]
     counts = {(row["level_a"], row["level_b"]): int(row["clips"]) for row in rows}
     assert len(counts) == len(rows) == 16
     assert counts == {(x, y): [*zip(A, B, strict=True)].count((x, y)) for x, y in counts}
-    with (tmp_path / "out/differences.csv").open() as file:
-        longest, *_ = csv.DictReader(file)
+    longest, *_ = csv_rows(out / "differences.csv")
     assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
-    again = obygaze("annotations", "agreement", folder, "-o", tmp_path / "out")
-    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
-    assert "and no limit" in obygaze("annotations", "agreement", "--help").output
+    assert "--overwrite" in agreement(films, "-o", out, code=1)
+    assert "and 2 more; -o and --json name all" in agreement(films, "--differences", 2)
+    assert "where they differ" not in agreement(films, "--differences", 0)
 
 
-def test_the_order_of_annotators_and_the_seed(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
-    folder = saved(tmp_path / "m", {"one": {"ann": A, "bea": B}})
-
-    def said(*options: object) -> str:
-        result = obygaze("annotations", "agreement", folder, "--json", *options)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    plain = said()
-    assert said("--labels", "bea", "--labels", "ann") == plain
-    assert said("--seed", 1) != plain
-    outcome = json.loads(said("--generator", "uniform", "--samples", 500))
+def test_the_order_of_annotators_and_the_seed(agreement):
+    films = {"one": {"ann": A, "bea": B}}
+    plain = agreement(films, "--json")
+    assert agreement(films, "--json", "--labels", "bea", "--labels", "ann") == plain
+    assert agreement(films, "--json", "--seed", 1) != plain
+    outcome = agreement(films, "--json", "--generator", "uniform", "--samples", 500)
     assert (outcome["generator"], outcome["samples"], outcome["seed"]) == ("uniform", 500, 0)
     [pair] = outcome["pairs"]
     assert pair["gamma"]["closed_gamma"] == pytest.approx(0.717647, abs=5e-7)
     assert outcome["paper"]["pairs"] == 23
-    with_merged = json.loads(said("--labels", "ann", "--labels", "merged"))
-    assert with_merged["means"]["gamma"] == 1
-    assert with_merged["differences"] == []
+    merged = agreement(films, "--json", "--labels", "ann", "--labels", "merged")
+    assert (merged["means"]["gamma"], merged["differences"]) == (1, [])
 
 
-def test_films_without_a_second_annotator_are_named(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_films_without_a_second_annotator_are_named(agreement):
     films = {"one": {"ann": A, "bea": B}, "two": {"ann": A}, "three": {"bea": A}}
-    folder = saved(tmp_path / "m", films)
-    result = obygaze("annotations", "agreement", folder)
-    assert result.exit_code == 3
-    assert "made: two ann: no second annotator (left out)" in result.output
-    assert "made: three bea: no second annotator (left out)" in result.output
-    outcome = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)
+    text = agreement(films, code=3)
+    assert "made: two ann: no second annotator (left out)" in text
+    assert "made: three bea: no second annotator (left out)" in text
+    outcome = agreement(films, "--json", code=3)
     assert [pair["film"] for pair in outcome["pairs"]] == ["one"]
     assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
 
 
-def test_other_levels_are_not_compared_to_the_paper(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
+def test_other_levels_are_not_compared_to_the_paper(tmp_path, obygaze):
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
     items = Items.of([Item(f"c{number}", film="f") for number in range(3)])
     sets = [
         LabelSet("ann", ["c0", "c1", "c2"], ["calm", "x", "x"], [()] * 3),
         LabelSet("bea", ["c0", "c1", "c2"], ["calm", "calm", "x"], [()] * 3),
     ]
-    Manifest("mood", items, scheme=scheme).with_parts(labels=sets).save(tmp_path / "m")
-    result = obygaze("annotations", "agreement", tmp_path / "m")
-    assert result.exit_code == 0, result.output
-    assert "even steps between levels" in result.output
-    assert "paper" not in result.output
-    assert "Not Sure" not in result.output
+    of.Manifest("mood", items, scheme=scheme).with_parts(labels=sets).save(tmp_path / "m")
+    text = obygaze("annotations", "agreement", tmp_path / "m").output
+    assert "even steps between levels" in text
+    assert "paper" not in text
+    assert "Not Sure" not in text
     outcome = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
     assert (outcome["paper"], outcome["pairs"][0]["sure"]) == (None, None)
 
 
-def test_thousands_are_separated(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
-    many = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1200 + ["S"]}}
-    make_manifest(many).save(tmp_path / "m")
-    result = [
-        line.split()
-        for line in obygaze("annotations", "agreement", tmp_path / "m").output.splitlines()
-    ]
-    assert ["EN", "0", "0", "0", "1,200"] in result
-    assert next(line[1] for line in result if line[:1] == ["f"]) == "1,201"
-    assert any("1,200" in line for line in result if line[:4] == ["f", "EN", "/", "S"])
-
-
-def test_annotators_without_a_clip_in_common_are_named() -> None:
-    manifest = make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}})
-    pairs, [remark] = find_pairs(manifest)
-    assert (pairs, remark.film, remark.annotator) == ([], "f", "")
-    assert remark.problem == "ann, bea have no clip in common"
-
-
-def test_single_level_is_printed_as_a_dash(tmp_path: Path, obygaze: Callable[..., Result]) -> None:
-    folder = saved(tmp_path / "m", {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
-    result = obygaze("annotations", "agreement", folder)
-    assert result.exit_code == 0
-    assert "no differences" in result.output
-    [pair] = json.loads(obygaze("annotations", "agreement", folder, "--json").stdout)["pairs"]
+def test_numbers_are_printed_with_care(agreement):
+    """Thousands apart, a dash for what is undefined, and no p below what draws can show."""
+    long_run = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1201}}
+    lines = [line.split() for line in agreement(long_run).splitlines()]
+    assert ["EN", "0", "0", "0", "1,200"] in lines
+    assert next(line[1] for line in lines if line[:1] == ["f"]) == "1,201"
+    single = {"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}}
+    assert "no differences" in agreement(single)
+    [pair] = agreement(single, "--json")["pairs"]
     assert (pair["gamma"]["gamma"], pair["sure"]["gamma"], pair["kappa"]) == (1, None, None)
     assert pair["alpha_nominal"] is pair["alpha_ordinal"] is pair["alpha_distances"] is None
-
-
-def with_concepts(manifest: Manifest, concepts: dict[str, list[tuple[str, ...]]]) -> Manifest:
-    """The manifest with concepts for its label sets."""
-    labels = [replace(manifest.labels(name), concepts=of) for name, of in concepts.items()]
-    return manifest.with_parts(labels=labels)
-
-
-def test_concepts_and_who_marks_more_in_text_json_and_csv(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
-    ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
-    bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
-    manifest = make_manifest({"tt0467406": {"ann": [*A[:9], "S"], "bea": B}})
-    with_concepts(manifest, {"ann": ann, "bea": bea}).save(tmp_path / "m")
-    outcome = json.loads(obygaze("annotations", "agreement", tmp_path / "m", "--json").stdout)
-    [overall] = outcome["overall"]
-    expected = {
-        name: cohen_kappa_score([name in c for c in ann], [name in c for c in bea])
-        for name in ("Look", "Body", "Voice")
-    }
-    assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == expected
-    text = obygaze("annotations", "agreement", tmp_path / "m", "-o", tmp_path / "out").output
-    lines = [line.split() for line in text.splitlines()]
-    assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
-    assert ["Voice", "only", "bea", "0", "(0.0%)", "1", "(10.0%)"] in lines
-    assert text.index("ann and bea: the same level") < text.index("alpha")  # sentences first
-    order = [line[0] for line in lines if line[:1] and line[0] in expected]
-    assert order == ["Body", "Look", "Voice"]  # the best agreed on first
-    assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text
-    assert text.index("means: gamma") < text.index("by concept") < text.index("Juno (2007)")
-    assert "tt0467406" not in text
-    with (tmp_path / "out/concepts.csv").open() as file:
-        rows = {row["concept"]: row for row in csv.DictReader(file)}
-    assert float(rows["Look"]["kappa"]) == pytest.approx(expected["Look"], abs=1e-6)
-    assert (rows["Look"]["a"], rows["Look"]["share_second"]) == ("ann", "0.1")
-
-
-def test_p_is_not_printed_below_what_the_draws_can_show(
-    tmp_path: Path, obygaze: Callable[..., Result]
-) -> None:
-    a = A * 4
-    folder = saved(tmp_path / "m", {"one": {"ann": a, "bea": a}, "two": {"ann": a, "bea": a}})
-    output = obygaze("annotations", "agreement", folder).output
-    assert "no random sequence agrees as well in 2 of 2 rows: p is at most 1/63" in output
-    assert "0.016" not in output
+    same = {"ann": A * 4, "bea": A * 4}
+    text = agreement({"one": same, "two": same})
+    assert "no random sequence agrees as well in 2 of 2 rows: p is at most 1/63" in text
+    assert "0.016" not in text
     # Where another film's p can be told, the column is there.
-    films = {"one": {"ann": a, "bea": a}, "two": {"ann": ["EN", "S"] * 5, "bea": ["S", "EN"] * 5}}
-    mixed = obygaze("annotations", "agreement", saved(tmp_path / "mixed", films)).output
-    cells = [line.split() for line in mixed.splitlines()]
+    text = agreement({"one": same, "two": {"ann": ["EN", "S"] * 5, "bea": ["S", "EN"] * 5}})
+    cells = [line.split() for line in text.splitlines()]
     assert next(line[-1] for line in cells if line[:2] == ["one", "40"]) == "≤1/63"
     assert float(next(line[-1] for line in cells if line[:2] == ["two", "10"])) > 1 / 63
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
-def test_the_figure(tmp_path: Path, obygaze: Callable[..., Result], suffix: str) -> None:
-    manifest = make_manifest({"tt0467406": {"ann": A, "bea": B}})
-    concepts: list[tuple[str, ...]] = [("Look",)] * 3 + [()] * 7
-    with_concepts(manifest, {"ann": concepts, "bea": concepts[::-1]}).save(tmp_path / "m")
-    path = tmp_path / f"agreement.{suffix}"
-    result = obygaze("annotations", "agreement", tmp_path / "m", "-o", path, "-o", tmp_path / "all")
+def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
+    ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
+    bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
+    films, concepts = {"tt0467406": {"ann": [*A[:9], "S"], "bea": B}}, {"ann": ann, "bea": bea}
+    [overall] = agreement(films, "--json", concepts=concepts)["overall"]
+    kappas = {
+        name: cohen_kappa_score([name in c for c in ann], [name in c for c in bea])
+        for name in ("Look", "Body", "Voice")
+    }
+    assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == kappas
+    out = ["-o", tmp_path / "out"]
+    for suffix in ("svg", "png", "pdf"):
+        out += ["-o", tmp_path / f"a.{suffix}"]
+    text = agreement(films, *out, concepts=concepts)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
+    assert ["Voice", "only", "bea", "0", "(0.0%)", "1", "(10.0%)"] in lines
+    assert text.index("ann and bea: the same level") < text.index("alpha")  # sentences first
+    order = [line[0] for line in lines if line[:1] and line[0] in kappas]
+    assert order == ["Body", "Look", "Voice"]  # the best agreed on first
+    assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text
+    assert text.index("means: gamma") < text.index("by concept") < text.index("Juno (2007)")
+    assert "tt0467406" not in text
+    [row] = [row for row in csv_rows(tmp_path / "out/concepts.csv") if row["concept"] == "Look"]
+    assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)
+    assert (row["a"], row["share_second"]) == ("ann", "0.1")
+    svg = (tmp_path / "a.svg").read_text()
+    for word in ("Juno (2007)", "Cohen’s kappa", "often each marks it", "Look: kappa 0.41"):
+        assert word in svg
+    assert (tmp_path / "a.png").is_file()
+    assert (tmp_path / "a.pdf").is_file()
+
+
+MATRIX = PAPER.matrix
+pairs = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=2, max_size=60)
+
+
+def by_the_paper(i1, i2, **_):
+    return MATRIX[i1, i2]
+
+
+@given(pairs)
+def test_against_scikit_learn(labels):
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    np.testing.assert_array_equal(counts, confusion_matrix(a, b, labels=CODES))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = cohen_kappa_score(a, b, labels=CODES)
+    result = cohen_kappa(counts)
+    assert np.isnan(expected) if result is None else result == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs)
+def test_against_krippendorff(labels):
+    a, b = zip(*labels, strict=True)
+    counts = confusion(a, b, CODES)
+    ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
+    for level, differences in (
+        ("nominal", nominal(counts)),
+        ("ordinal", ordinal(counts)),
+        (lambda v1, v2, **rest: by_the_paper(**rest), MATRIX),
+    ):
+        result = krippendorff_alpha(counts, differences)
+        if len({*a, *b}) == 1:
+            assert result is None
+            continue
+        expected = krippendorff.alpha(
+            reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
+        )
+        assert result == pytest.approx(expected, abs=1e-9)
+
+
+@given(pairs, st.permutations(CODES))
+def test_names_of_levels_do_not_matter(labels, names):
+    a, b = zip(*labels, strict=True)
+    renamed = dict(zip(CODES, names, strict=True))
+    counts = confusion(a, b, CODES)
+    second = confusion([renamed[entry] for entry in a], [renamed[entry] for entry in b], CODES)
+    assert cohen_kappa(counts) == pytest.approx(cohen_kappa(second))
+    for one, two in ((counts, second), (counts, counts.T)):
+        alphas = [krippendorff_alpha(part, nominal(part)) for part in (one, two)]
+        assert alphas[0] == pytest.approx(alphas[1])
+    nothing = confusion([], [], CODES)
+    assert cohen_kappa(nothing) is krippendorff_alpha(nothing, MATRIX) is None
+
+
+ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
+BEA = [(0, 15, "S"), (110, 130, "S"), (119, 190, "NS"), (200, 300, "NS"), (390, 420, "HN")]
+
+
+def timelines_of(**annotators):
+    segments = [
+        Segment("f", name, start, end, level)
+        for name, spans in annotators.items()
+        for start, end, level in spans
+    ]
+    return of.Timelines.of("made", segments)
+
+
+@pytest.mark.gate
+def test_the_library_comes_to_the_same(caplog):
+    from pyannote.core import Segment as Span
+    from pygamma_agreement import (
+        CombinedCategoricalDissimilarity,
+        Continuum,
+        PrecomputedCategoricalDissimilarity,
+    )
+    from sortedcontainers import SortedSet
+
+    handlers = list(logging.getLogger().handlers)
+    np.random.seed(3)  # noqa: NPY002
+    drawn = np.random.random()  # noqa: NPY002
+    np.random.seed(3)  # noqa: NPY002
+    [result], remarks = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=30, seed=7)
+    assert np.random.random() == drawn  # noqa: NPY002
+    assert logging.getLogger().handlers == handlers
+    assert caplog.messages == []
+    assert remarks == []
+    assert (result.film, result.a, result.segments_a, result.b, result.segments_b) == (
+        *("f", "ann", 4),
+        *("bea", 5),
+    )
+
+    continuum = Continuum()
+    for name, spans in (("bea", BEA), ("ann", ANN)):
+        for start, end, level in spans:
+            continuum.add(name, Span(start, end), level)
+    matrix = np.array([[0, 3, 7, 10], [3, 0, 4, 7], [7, 4, 0, 3], [10, 7, 3, 0]]) / 10
+    categories = PrecomputedCategoricalDissimilarity(SortedSet(["EN", "HN", "NS", "S"]), matrix)
+    seed = np.random.SeedSequence([7, random_stream("f", "ann", "bea")])
+    np.random.seed(seed.generate_state(4))  # noqa: NPY002
+    expected = continuum.compute_gamma(
+        CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
+    )
+    assert result.disorder == pytest.approx(expected.observed_disorder)
+    assert result.expected == pytest.approx(expected.expected_disorder)
+    assert result.gamma == pytest.approx(
+        float(expected.gamma), rel=1e-4
+    )  # its are of single precision
+
+
+@pytest.mark.gate
+def test_identical_single_and_swapped_annotators():
+    [same], _ = segment_gammas(timelines_of(ann=ANN, bea=ANN), samples=5, seed=0)
+    assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
+    first = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
+    assert first == segment_gammas(timelines_of(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
+    result, [issue] = segment_gammas(timelines_of(ann=ANN), samples=5, seed=0)
+    assert result == []
+    assert (issue.film, issue.annotator, issue.action) == ("f", "ann", "left out")
+
+
+@pytest.fixture
+def command(tmp_path):
+    timelines = timelines_of(ann=ANN, bea=BEA)
+    timelines.save(tmp_path / "timelines")
+    items = Items.of([Item("f-1", film="f", start=0, end=100)])
+    labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
+    of.Manifest("made", items).with_parts(labels=labels).save(tmp_path / "m")
+    return ("annotations", "agreement", tmp_path / "m", "--segments", tmp_path / "timelines")
+
+
+@pytest.mark.gate
+def test_free_segments_in_the_command(command, tmp_path, obygaze):
+    result = obygaze(*command, "--samples", 5, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "all/agreement.csv").is_file()
-    if suffix == "svg":
-        text = path.read_text()
-        for word in ("Look", "Juno (2007)", "Cohen’s kappa", "How often each marks it"):
-            assert word in text
-        kappa = cohen_kappa_score([True] * 3 + [False] * 7, [False] * 7 + [True] * 3)
-        assert f"Look: kappa {kappa:.2f}" in text
+    assert "gamma on free segments, another measure" in result.output
+    assert "these segments are not those that ann, bea were projected from" in result.output
+    assert "CBC" not in result.output
+    assert "agreement, concepts, confusion, differences and segments as CSV -> " in result.output
+    assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
+    [row] = json.loads(obygaze(*command, "--samples", 5, "--json").stdout)["segments"]
+    assert (row["segments_a"], row["segments_b"]) == (4, 5)
+    # Labels of these very timelines raise no issue.
+    timelines = timelines_of(ann=ANN, bea=BEA)
+    grid, _ = read_grid("10", timelines)
+    manifest = grid.with_parts(labels=project(timelines, grid).label_sets)
+    issues = agreement_report(manifest, timelines=timelines).issues
+    assert not any("these segments" in issue.problem for issue in issues)
+
+
+def test_missing_library_names_the_extra(command, monkeypatch, obygaze):
+    monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
+        segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
+    result = obygaze(*command)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert obygaze(*command[:3]).exit_code == 0

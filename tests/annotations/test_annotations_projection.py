@@ -1,18 +1,14 @@
 """Segments onto clips and annotators into one, against the paper's case and exact fractions."""
 
-from __future__ import annotations
-
-import csv
-import random
-from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.annotations import Segment, Timelines
+import obygaze_features as of
+from obygaze_features.annotations import Segment
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project, sweep
@@ -24,49 +20,36 @@ from obygaze_features.manifests import (
     LabelScheme,
     LabelSet,
     Level,
-    Manifest,
     obygaze_scheme,
 )
-from tests.annotations.worked import FIRST, SECOND, grid, said, segments, worked
+from tests.kit.authors import make_authors
+from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
 CONCEPTS = ("Look", "Body", "Posture")
 
 
-def test_the_papers_case() -> None:
+def clips(*texts):
+    """Level and concepts of each clip: "S Body Look"."""
+    return [(level, set(concepts)) for level, *concepts in map(str.split, texts)]
+
+
+def test_the_papers_case():
     result = project(worked(), grid())
     one, two = result.label_sets
     assert (one.name, two.name) == ("one", "two")
-    empty: set[str] = set()
-    assert said(one) == [
-        ("EN", empty),
-        ("S", {"Body"}),
-        ("NS", {"Look", "Posture"}),
-        ("EN", empty),
-        ("EN", empty),
-    ]
-    assert said(two) == [
-        ("EN", empty),
-        ("S", {"Look"}),
-        ("NS", {"Clothing", "Look"}),
-        ("EN", empty),
-        ("HN", {"Posture"}),
-    ]
+    assert said(one) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
+    assert said(two) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
     assert one.ratio == ["", "0.5", "0.38", "", ""]
     assert two.ratio == ["", "0.2", "1", "", "1"]
     merged = merge_labels([one, two], result.grid)
-    assert said(merged.labels) == [
-        ("EN", empty),
-        ("S", {"Body", "Look"}),
-        ("NS", {"Clothing", "Look", "Posture"}),
-        ("EN", empty),
-        ("HN", {"Posture"}),
-    ]
+    expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
+    assert said(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
     assert merged.issues == result.issues == []
 
 
-def test_the_case_at_other_thresholds() -> None:
+def test_the_case_at_other_thresholds():
     """A segment of exactly .2 is lost right above it; 15 seconds of Sure count at .15."""
     two = project(worked(), grid(), threshold=0.2001).label_sets[1]
     assert said(two)[1] == ("NS", {"Activity"})
@@ -84,17 +67,17 @@ def test_the_case_at_other_thresholds() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, -0.1, 1.01, float("nan")])
-def test_a_threshold_is_a_share(threshold: float) -> None:
+def test_a_threshold_is_a_share(threshold):
     with pytest.raises(UsageError, match="share of a clip"):
         project(worked(), grid(), threshold=threshold)
 
 
-def frames_to_seconds(frame: int, rate: Fraction) -> float:
+def seconds(frame, rate):
     return round(float(frame / rate), 6)
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
-def test_threshold_is_exact_to_a_frame(rate: Fraction) -> None:
+def test_threshold_is_exact_to_a_frame(rate):
     """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
     clips = [(start, start + 5 * count) for start in range(7, 5000, 131) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
@@ -102,7 +85,7 @@ def test_threshold_is_exact_to_a_frame(rate: Fraction) -> None:
             last = begin + (end - begin) // 5 - short
             marks = [((begin, last), "S", {"Look"})] if last > begin else []
             timelines = timelines_of({"one": [*marks, ((end, end + 1), "EN", set())]}, rate)
-            projected = grid([(frames_to_seconds(begin, rate), frames_to_seconds(end, rate))])
+            projected = grid([(seconds(begin, rate), seconds(end, rate))])
             [labels] = project(timelines, projected).label_sets
             assert labels.levels == [level], (begin, end, rate)
 
@@ -114,20 +97,18 @@ MARKS = st.lists(
     st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS))), max_size=8
 )
 THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)])
-Frames = tuple[int, int]
-Mark = tuple[Frames, str, set[str]]
 
 
-def timelines_of(marks: dict[str, Sequence[Mark]], rate: Fraction) -> Timelines:
+def timelines_of(marks, rate):
     scheme = obygaze_scheme()
-    return Timelines.of(
+    return of.Timelines.of(
         "drawn",
         [
             Segment(
                 "film",
                 annotator,
-                frames_to_seconds(start, rate),
-                frames_to_seconds(end, rate),
+                seconds(start, rate),
+                seconds(end, rate),
                 level,
                 scheme.in_order(names),
             )
@@ -137,9 +118,7 @@ def timelines_of(marks: dict[str, Sequence[Mark]], rate: Fraction) -> Timelines:
     )
 
 
-def by_hand(
-    clip: Frames, marks: Sequence[Mark], threshold: Fraction
-) -> tuple[str, set[str], Fraction]:
+def by_hand(clip, marks, threshold):
     """The rule, in frames and exact fractions, a clip and a segment at a time."""
     remaining = []
     for (start, end), level, names in marks:
@@ -153,14 +132,11 @@ def by_hand(
     return LEVELS[best], names, max((entry[2] for entry in won), default=Fraction(0))
 
 
-@settings(deadline=None, max_examples=150)
 @given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
-def test_as_by_hand_in_exact_fractions(
-    marks: list[Mark], clips: list[Frames], threshold: Fraction, rate: Fraction
-) -> None:
+def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
     """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
     marks = [*marks, ((0, 1), "EN", set())]
-    spans = [tuple(frames_to_seconds(frame, rate) for frame in clip) for clip in clips]
+    spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
     timelines = grid([(start, end) for start, end in spans])
     [labels] = project(
         timelines_of({"one": marks}, rate), timelines, threshold=float(threshold)
@@ -172,63 +148,45 @@ def test_as_by_hand_in_exact_fractions(
         assert bool(text) == bool(ratio)
 
 
-@settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool), MARKS.filter(bool), st.randoms(use_true_random=False))
-def test_order_does_not_matter(mine: list[Mark], theirs: list[Mark], chance: random.Random) -> None:
-    rate = Fraction(25)
-    straight = timelines_of({"one": mine, "two": theirs}, rate)
+def test_order_does_not_matter(first, second, chance):
+    straight = timelines_of({"one": first, "two": second}, Fraction(25))
     shuffled = list(straight.segments)
     chance.shuffle(shuffled)
-    timelines, _ = read_grid("2", straight)
-    result = project(straight, timelines)
-    again = project(Timelines.of("drawn", shuffled), timelines)
-    assert [vars(labels) for labels in again.label_sets] == [
-        vars(labels) for labels in result.label_sets
-    ]
-    forth, back = (
-        merge_labels(sets, timelines) for sets in (result.label_sets, result.label_sets[::-1])
-    )
-    assert vars(forth.labels) == vars(back.labels)
+    clips, _ = read_grid("2", straight)
+    result = project(straight, clips).label_sets
+    again = project(of.Timelines.of("drawn", shuffled), clips).label_sets
+    assert list(map(vars, again)) == list(map(vars, result))
+    forth, back = (merge_labels(sets, clips).labels for sets in (result, result[::-1]))
+    assert vars(forth) == vars(back)
+    # Identical annotators merge to themselves.
+    same = project(timelines_of({"one": first, "two": first}, Fraction(24)), clips).label_sets
+    merged = merge_labels(same, clips).labels
+    assert (merged.levels, merged.concepts) == (same[0].levels, same[0].concepts)
+    assert merged.ratio == same[0].ratio
 
 
-@settings(deadline=None, max_examples=60)
-@given(MARKS.filter(bool))
-def test_identical_annotators_merge_to_themselves(marks: list[Mark]) -> None:
-    timelines = timelines_of({"one": marks, "two": marks}, Fraction(24))
-    projected, _ = read_grid("3s", timelines)
-    one, two = project(timelines, projected).label_sets
-    merged = merge_labels([one, two], projected)
-    assert said(one) == said(two) == said(merged.labels)
-    assert merged.labels.ratio == one.ratio
-    assert merged.labels.extra["annotators"] == ["2"] * len(projected)
-
-
-@settings(deadline=None, max_examples=60)
 @given(MARKS.filter(bool), MARKS.filter(bool))
-def test_raising_the_threshold_never_raises_a_level(mine: list[Mark], theirs: list[Mark]) -> None:
-    timelines = timelines_of({"one": mine, "two": theirs}, Fraction(24))
-    projected, _ = read_grid("2.5", timelines)
+def test_raising_the_threshold_never_raises_a_level(first, second):
+    timelines = timelines_of({"one": first, "two": second}, Fraction(24))
+    clips, _ = read_grid("2.5", timelines)
     before = None
     for threshold in (0.05, 0.1, 0.2, 0.35, 0.6, 1):
-        sets = project(timelines, projected, threshold=threshold).label_sets
-        now = [
-            [LEVELS.index(level) for level in entry.levels]
-            for entry in (*sets, merge_labels(sets, projected).labels)
-        ]
-        if before is not None:
-            for lower, higher in zip(before, now, strict=True):
-                assert all(b >= a for b, a in zip(lower, higher, strict=True))
-        before = now
+        sets = project(timelines, clips, threshold=threshold).label_sets
+        sets = [*sets, merge_labels(sets, clips).labels]
+        ranks = np.array([[LEVELS.index(level) for level in labels.levels] for labels in sets])
+        assert before is None or (before >= ranks).all()
+        before = ranks
 
 
-def test_merge_takes_clips_of_a_single_annotator() -> None:
+def test_merge_takes_clips_of_a_single_annotator():
     """Film b has one annotator, and of film a the second clip."""
     items = [
         Item(f"{film}-{number}", film=film, start=number * 10.0, end=number * 10.0 + 10)
         for film in "ab"
         for number in (1, 2)
     ]
-    manifest = Manifest("mine", Items.of(items))
+    manifest = of.Manifest("mine", Items.of(items))
     one = LabelSet("one", ["a-1"], ["NS"], [("Look",)], ["0.25"])
     two = LabelSet(
         "two",
@@ -239,12 +197,7 @@ def test_merge_takes_clips_of_a_single_annotator() -> None:
     )
     merged = merge_labels([two, one], manifest, "both")
     assert merged.labels.ids == manifest.ids
-    assert said(merged.labels) == [
-        ("NS", {"Look"}),
-        ("S", {"Body"}),
-        ("HN", set()),
-        ("EN", set()),
-    ]
+    assert said(merged.labels) == [("NS", {"Look"}), ("S", {"Body"}), ("HN", set()), ("EN", set())]
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
     assert [(issue.film, issue.annotator, issue.problem) for issue in merged.issues] == [
@@ -253,13 +206,13 @@ def test_merge_takes_clips_of_a_single_annotator() -> None:
     ]
 
 
-def test_what_the_labels_say_of_themselves() -> None:
+def test_what_the_labels_say_of_themselves():
     result = project(worked(), grid(), threshold=0.3)
     about = result.label_sets[0].about
     assert about["threshold"] == 0.3
     assert about["annotator"] == "one"
     assert about["grid"] == {"name": "grid", "digest": grid().digest}
-    second = Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
+    second = of.Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
     changed = project(second, grid()).label_sets[0].about
     assert len(about["timelines"]["sha256"]) == 64
     assert changed["timelines"]["sha256"] != about["timelines"]["sha256"]
@@ -268,83 +221,37 @@ def test_what_the_labels_say_of_themselves() -> None:
     assert "highest level wins" in merged["rule"]
 
 
-def test_segments_in_no_clip_are_named() -> None:
+def test_segments_in_no_clip_and_in_tiny_ones():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
-    [remark] = project(Timelines.of("worked", late), grid()).issues
-    assert (remark.annotator, remark.action) == ("one", "left out")
-    assert "from 500 to 510 s (S) is in no clip" in remark.problem
+    [issue] = project(of.Timelines.of("worked", late), grid()).issues
+    assert (issue.annotator, issue.action) == ("one", "left out")
+    assert "from 500 to 510 s (S) is in no clip" in issue.problem
+    # A fifth of a tiny clip is less than the slack; a long clip over it does not help.
+    tiny = grid([(0, 100), (10, 10.000005)])
+    for start, levels in ((10.000006, ["S", "EN"]), (10, ["S", "S"])):
+        beside = of.Timelines.of("tiny", segments("one", [(start, 60, "S", "Look")]))
+        assert project(beside, tiny).label_sets[0].levels == levels
 
 
-def test_segment_beside_a_tiny_clip_does_not_count() -> None:
-    """A fifth of such a clip is less than the slack; that a long clip lies over it is no help."""
-    timelines = grid([(0, 100), (10, 10.000005)])
-    beside = Timelines.of("tiny", segments("one", [(10.000006, 60, "S", "Look")]))
-    assert project(beside, timelines).label_sets[0].levels == ["S", "EN"]
-    within = Timelines.of("tiny", segments("one", [(10, 60, "S", "Look")]))
-    assert project(within, timelines).label_sets[0].levels == ["S", "S"]
-
-
-def test_schemes_must_have_the_same_levels() -> None:
+def test_schemes_have_the_same_levels_and_share_concepts():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    timelines = Manifest("other", grid().items, scheme=calm)
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
-        project(worked(), timelines)
-
-
-def test_concepts_that_the_grid_does_not_have_are_added() -> None:
-    """The grid calls a concept by another name, and lacks another."""
+        project(worked(), of.Manifest("other", grid().items, scheme=calm))
+    # The grid calls a concept by another name, and lacks another.
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", obygaze_scheme().levels, names)
-    result = project(worked(), Manifest("other", grid().items, scheme=scheme))
+    result = project(worked(), of.Manifest("other", grid().items, scheme=scheme))
     assert said(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
     assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
-def test_mobygazes_sample_on_cells_of_a_minute(authors: Path) -> None:
-    """Against the file's own frames, in exact fractions."""
-    source = authors / "mobygaze" / "sample_120_rows.csv"
-    read = Manifest.from_mobygaze(source)
-    labels = read.labels()
-    timelines = Timelines.of(
-        "mobygaze",
-        [
-            Segment(item.film, annotator, item.start or 0.0, item.end or 0.0, level, concepts)
-            for item, annotator, level, concepts in zip(
-                read, labels.extra["annotator"], labels.levels, labels.concepts, strict=True
-            )
-        ],
-        scheme=read.scheme,
+def test_mobygazes_annotators_who_stopped_early_are_named(tmp_path):
+    timelines = of.Timelines.from_mobygaze(
+        make_authors(tmp_path) / "mobygaze/mobygaze_dataframe.csv"
     )
-    projected, remarks = read_grid("60", timelines)
-    result = project(timelines, projected)
-    assert [issue.problem for issue in remarks] == ["1 film without an end: tt0097576"]
-    [early] = result.issues
-    assert (early.annotator, early.problem) == (
-        "annotator2",
-        "nothing is marked after 0:36:54.548 of 2:06:45.814; did the annotator stop there?",
-    )
-
-    marks: dict[str, list[tuple[Fraction, Fraction, str]]] = {}
-    with source.open(newline="") as file:
-        for row in csv.DictReader(file, delimiter=";"):
-            rate = Fraction(row["framerate"])
-            start, end = int(row["start_frame"]) / rate, (int(row["end_frame"]) + 1) / rate
-            marks.setdefault(row["annotator"], []).append((start, end, row["label"]))
-    last = max(end for of_one in marks.values() for _, end, _ in of_one)
-    names = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")
-    levels: dict[str, list[str]] = {}
-    for annotator, of_one in marks.items():
-        for begin in range(0, int(last) + 1, 60):
-            length = min(Fraction(60), last - begin)
-            counts = [
-                names.index(label)
-                for start, end, label in of_one
-                if min(end, begin + length) - max(start, begin) >= length / 5
-            ]
-            levels.setdefault(annotator, []).append(LEVELS[max(counts, default=0)])
-    assert {labels.name: labels.levels for labels in result.label_sets} == levels
-    both = zip(levels["annotator1"], levels["annotator2"], strict=True)
-    merged = merge_labels(result.label_sets, result.grid).labels
-    assert merged.levels == [max(pair, key=LEVELS.index) for pair in both]
-    assert {"HN", "NS", "S"} & set(merged.levels)
+    cells, [issue] = read_grid("60", timelines)
+    assert issue.problem.startswith("3 films without an end: tt0097576, ")
+    [early] = project(timelines, cells).issues
+    assert (early.film, early.annotator) == ("tt0097576", "annotator2")
+    assert early.problem.startswith("nothing is marked after 0:25:0")

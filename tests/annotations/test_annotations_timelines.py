@@ -1,40 +1,272 @@
-"""docs/how-to/timelines.md is run, from its tables to what its Python prints."""
-
-from __future__ import annotations
+"""Timelines from Python, as a picture, and their issues; docs/how-to/timelines.md is run."""
 
 import re
 import shlex
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from matplotlib.text import Text
 
-from obygaze_features.annotations import Timelines
+import obygaze_features as of
+from obygaze_features.annotations import Film, Issue, Segment
+from obygaze_features.annotations.build import SourceRow, build_timelines
+from obygaze_features.annotations.export import elan_files
+from obygaze_features.annotations.figure import film_bands, film_figure, films_with_clips
+from obygaze_features.annotations.issues import describe_issues
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.annotations.project import project
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import LabelScheme, LabelSet, Level
+from tests.kit.authors import MOBYGAZE_HEADER
+from tests.kit.files import refused, write
+from tests.kit.timelines import CLIPS, FIRST, SECOND, grid, worked
 from tests.test_docs import BLOCK, ROOT, Page
 
+SEGMENTS = [
+    f"f,{who},{start},{start + 30},{level},Body"
+    for who in ("ann", "bea")
+    for start, level in ((0, "EN"), (60, "HN"), (120, "S" if who == "ann" else "NS"))
+]
 
-def test_from_tables_to_timelines_and_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result]
-) -> None:
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_from_segments_to_agreement(tmp_path, kind):
+    header = "film,annotator,start,end,level,concepts"
+    source = write(tmp_path / "segments.csv", header, *SEGMENTS)
+    timelines = of.Timelines.from_csv(kind(source))
+    assert repr(timelines) == "Timelines('segments', 6 segments of 1 film by 2 annotators)"
+    timelines.save(kind(tmp_path / "t"))
+    labels = of.Timelines.load(kind(tmp_path / "t")).project(grid=60, threshold=0.2)
+    assert repr(labels) == "ProjectedLabels(ann, bea: 3 clips)"
+    assert labels.manifest.labels("ann").levels == ["EN", "HN", "S"]
+    assert labels.merge_labels().labels.levels == ["EN", "HN", "S"]
+    report = labels.agreement()
+    assert report.pairs[0].gamma.distance == pytest.approx(0.1)
+    assert "1 pair: gamma 0." in repr(report)
+    labels.save(kind(tmp_path / "m"))
+    assert of.Manifest.load(tmp_path / "m").label_names == ["ann", "bea"]
+
+
+def test_elan_files_and_grids_from_any_path(tmp_path):
+    write(tmp_path / "film.eaf", elan_files(worked())["film.eaf"])
+    assert of.Timelines.from_elan(str(tmp_path)).segments == worked().segments
+    assert of.Timelines.from_elan(tmp_path / "film.eaf", film="x").annotators == ["one", "two"]
+    grid().save(tmp_path / "grid")
+    loaded = of.Manifest.load(tmp_path / "grid")
+    for clips in (loaded, str(tmp_path / "grid"), tmp_path / "grid"):
+        labels = worked().project(clips)
+        assert labels.manifest.labels("one").levels == ["EN", "S", "NS", "EN", "EN"]
+    assert labels.save().removed == {}
+    assert of.Manifest.load(tmp_path / "grid").label_names == ["one", "two"]
+
+
+def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
-    page, said = Page(obygaze), ""
+    page, output = Page(obygaze), ""
     text = (ROOT / "docs/how-to/timelines.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
-        if language == "csv":  # a file's block is what is named above it
+        if language == "csv":  # a file's block is named above it
             Path(re.findall(r"`(\w+[.]csv)`", text[: match.start()])[-1]).write_text(block)
         elif language == "sh":  # has a row that is left out
             result = obygaze(*shlex.split(block)[1:])
             assert result.exit_code == 3
-            said = result.output
-        elif language == "text" and said:
-            assert said.startswith(block)
-            said = ""
+            output = result.output
+        elif language == "text" and output:
+            assert output.startswith(block)
+            output = ""
         elif language == "console":
             page.console(block)
         elif language == "python":
             page.python(block, {})
     assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in page.printed
-    one, *others = (Timelines.load(Path("timelines", name)) for name in ("mine", "again", "third"))
-    assert all((second.segments, second.films) == (one.segments, one.films) for second in others)
+    names = ("mine", "again", "third")
+    first, *others = (of.Timelines.load(Path("timelines", name)) for name in names)
+    assert all((other.segments, other.films) == (first.segments, first.films) for other in others)
+
+
+LEVELS = ["EN", "HN", "NS", "S"]
+
+
+@pytest.fixture
+def merged():
+    """The worked case's clips, both projections and the merge."""
+    done = project(worked(), grid())
+    labels = merge_labels(done.label_sets, done.grid).labels
+    return done.grid.with_parts(labels=[*done.label_sets, labels])
+
+
+def bands(timelines, manifest, **options):
+    """The levels of each row of the figure."""
+    rows = film_bands(timelines, manifest, "film", **options)
+    return {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows}
+
+
+def words(timelines, manifest):
+    """The texts of the figure."""
+    figure = film_figure(timelines, manifest, "film")
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+def test_the_worked_case(merged):
+    expected = {
+        "one": [level for _, _, level, *_ in FIRST],
+        "one on clips": ["EN", "S", "NS", "EN", "EN"],
+        "two": [level for _, _, level, *_ in SECOND],
+        "two on clips": ["EN", "S", "NS", "EN", "HN"],
+        "merged": ["EN", "S", "NS", "EN", "HN"],
+    }
+    assert bands(worked(), merged) == expected
+    assert list(bands(worked(), merged, merged=None)) == list(expected)[:4]
+    rule = "the levels of 5 clips; threshold 0.2, grid grid"
+    assert any(rule in line for line in words(worked(), merged))
+    late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    assert bands(late, merged)["two"][-1] == "S"  # beyond the last clip
+    # Of the merged row's five bars the last is a fifth as long.
+    [axes] = film_figure(worked(), merged, "film").axes
+    bars = [bar for bar in axes.patches if str(bar.get_gid()).startswith("tip:merged: ")]
+    widths = [bar.get_width() / bars[0].get_width() for bar in bars]
+    heights = [bar.get_height() / bars[0].get_height() for bar in bars]
+    assert widths == pytest.approx([1, 1, 1, 1, 0.2], rel=1e-3)
+    assert heights == pytest.approx([1, 4, 3, 1, 2], rel=1e-3)
+
+
+def test_titles_and_names_are_drawn_as_written(tmp_path, merged):
+    title = "<b>A & B</b> $1$"
+    titled = of.Timelines.of("x", worked().segments, films={"film": Film(title, 420.0)})
+    assert title in words(titled, merged)
+    rows = [Segment("film", "Zoé B", 0.0, 9.0, "S"), Segment("film", "bob", 1.0, 300.0, "S")]
+    build_timelines("t", [SourceRow("r", row) for row in rows]).save(tmp_path / "t")
+    named = of.Timelines.load(tmp_path / "t")
+    done = project(named, grid())
+    assert {"Zoé B", "bob"} <= set(words(named, done.grid.with_parts(labels=done.label_sets)))
+
+
+def test_what_cannot_be_drawn(tmp_path, merged, obygaze):
+    timelines = of.Timelines.of("x", [*worked().segments, Segment("other", "one", 0, 9, "S")])
+    assert films_with_clips(timelines, merged) == ["film"]
+    with pytest.raises(AnnotationError, match="unknown film 'other'; known are film"):
+        film_figure(timelines, merged, "other")
+    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
+    labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
+    other = of.Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels])
+    other.save(tmp_path / "m")
+    worked().save(tmp_path / "t")
+    pair = (tmp_path / "t", tmp_path / "m")
+    result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "out")
+    refused(result, "levels (calm, tense) are not those of the timelines")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(tmp_path, merged, obygaze):
+    worked().save(tmp_path / "timelines")
+    merged.save(tmp_path / "manifest")
+    command = ("annotations", "figure", tmp_path / "timelines", tmp_path / "manifest")
+    command, out = (*command, "-o"), tmp_path / "out"
+    assert obygaze(*command, out).exit_code == 0
+    svg = (out / "film.svg").read_text()
+    assert svg.count("<g><title>") == len(FIRST) + len(SECOND) + 3 * len(CLIPS)
+    assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
+    assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
+    assert obygaze(*command, out).exit_code == 1
+    assert obygaze(*command, out, "--overwrite").exit_code == 0
+    wrong = obygaze(*command, out, "--film", "flim")
+    assert (wrong.exit_code, "did you mean film?" in wrong.output) == (2, True)
+    # A single annotator is not advised to merge.
+    lone = of.Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
+    done = project(lone, grid())
+    lone.save(tmp_path / "timelines", overwrite=True)
+    only = done.grid.with_parts(labels=done.label_sets)
+    only.save(tmp_path / "only")
+    pair = (tmp_path / "timelines", tmp_path / "only")
+    result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "lone")
+    assert (result.exit_code, "merge" in result.output) == (0, False)
+
+
+def described(issues, rest="r"):
+    return list(describe_issues(issues, rest))
+
+
+def overlap(line, by):
+    problem = f"overlaps a.csv, line {line - 1} by {by}"
+    return Issue(f"a.csv, line {line}", "juno", "ann", problem, "kept")
+
+
+def test_issues_of_a_kind_are_one_line():
+    lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
+    assert described([Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept"), lost]) == [
+        r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
+        "a.csv, line 2: juno ann: overlaps (kept)",
+    ]
+    kinds = [Issue(f"{c}.csv", "", "", f"kind {c}", "kept") for c in "abcdefghijklmn"]
+    assert described(kinds, "--json has all")[12:] == ["and 2 more; --json has all"]
+    frames = [overlap(line, "0:00:00.042") for line in range(2, 41)]
+    by_a_frame = "39 segments overlap others by one frame (kept): r"
+    assert described(frames) == [by_a_frame]
+    assert len(described(frames[:3])) == 3
+    longer = "40 segments overlap others by up to 0:01:00.5 (kept): r"
+    assert described([*frames, overlap(50, "0:01:00.5")]) == [longer]
+    gaps = [
+        Issue(f"a.csv, line {n}", film, "x", f"a gap of {n} s before {film}-{n:04}", "left out")
+        for n, film in enumerate(("juno", "tt12", "juno", "brazil"), start=3)
+    ]
+    first = "a.csv, line 3: juno x: a gap of 3 s before juno-0003 (left out); and 3 more like this"
+    assert described([*frames, *gaps]) == [f"{first}: r", by_a_frame]
+
+
+def long_stretches(longest, second=240.0, *, others=0):
+    """Ten short segments of each level, and two long ones of Easy Negative.
+
+    `others` films more have 20 segments of up to 20 minutes.
+    """
+    segments, start = [], 0.0
+    for number, length in enumerate([30.0, 60.0] * 10 + [second, longest]):
+        level = "EN" if length > 100 or number % 2 else "S"
+        # The longest is cut in two, one frame apart.
+        middle = [start + length / 2] if length == longest else []
+        for begin, end in pairwise([start, *middle, start + length]):
+            segments.append(Segment("juno", "ben", begin, end, level))
+        start += length + 5
+    for number in range(20 * others):
+        film, row = divmod(number, 20)
+        begin, level = row * 1200.0, "EN" if row % 2 else "S"
+        segments.append(Segment(f"film{film}", "ben", begin, begin + 60 * (row + 1), level))
+    rows = [SourceRow(f"line {line}", row) for line, row in enumerate(segments, start=2)]
+    return build_timelines("made", rows)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_stretch_far_longer_than_its_films_others_is_named(others):
+    [issue] = long_stretches(2861, others=others).issues
+    assert (issue.film, issue.annotator, issue.action) == ("juno", "ben", "kept")
+    assert "Easy Negative for 47.7 minutes without a break" in issue.problem
+    assert "the next longest of the film is 4.0" in issue.problem
+    assert "0:20:45 to 1:08:26" in issue.problem
+    assert long_stretches(700).issues == ()  # not three times as long
+    assert long_stretches(599, 100).issues == ()  # under ten minutes
+    assert len(long_stretches(2000, 1900).issues) == 2
+
+
+def test_mobygazes_long_stretch_is_named(tmp_path):
+    spans = [(0, 719), (720, 1440), *((1440 + 48 * n, 1440 + 48 * (n + 1)) for n in range(20))]
+    spans.append((spans[-1][1], spans[-1][1] + 48000))
+    rows = [
+        f"{n};id_{n};1;a;{('Sure', 'Easy Negative')[n % 2 or end > 9000]};[];[];{start};{end - 1};"
+        "juno;Juno;24;;0;0"
+        for n, (start, end) in enumerate(spans)
+    ]
+    source = write(tmp_path / "m.csv", MOBYGAZE_HEADER, *rows)
+    [issue] = [i for i in of.Timelines.from_mobygaze(source).issues if "minutes" in i.problem]
+    assert "Easy Negative for 33.4 minutes" in issue.problem
+
+
+def test_edited_table_of_issues(tmp_path, obygaze):
+    folder = tmp_path / "t"
+    worked().save(folder)
+    table = write(folder / "remarks.csv", "where,film", "a,b")
+    refused(obygaze("annotations", "show", folder), "remarks.csv, line 1: ")
+    write(table, "mine,where,film,annotator,what,done", "x,a,b,c,d,kept")
+    assert of.Timelines.load(folder).issues == (Issue("a", "b", "c", "d", "kept"),)
+    table.unlink()
+    assert of.Timelines.load(folder).issues == ()

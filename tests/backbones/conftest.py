@@ -1,30 +1,40 @@
-"""Small checkpoints of random weights, and a cache of their own."""
+"""Small checkpoints of random weights, and what the tests change in them."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tiny_models import TINY, write_checkpoint
+from obygaze_features.backbones import Backbone
+from tests.tiny_models import TINY, Checkpoints
+
+ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip")
+"""The families of `make test`; the others wait for the gate."""
+
+
+def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
+    """Runs a test for each of some checkpoints."""
+    gate = pytest.mark.gate
+    rows = [name if name in ALWAYS else pytest.param(name, marks=gate) for name in names]
+    return pytest.mark.parametrize("name", rows)
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
     """The tiny checkpoints, by name. Nobody writes into them."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    for name in TINY:
-        write_checkpoint(name, folder / name)
-    return {name: folder / name for name in TINY}
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture
-def copy(checkpoints: dict[str, Path], tmp_path: Path):
-    """A copy of one, to be damaged."""
+def copy(checkpoints: Checkpoints, tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a checkpoint, to be damaged."""
     return lambda name: Path(shutil.copytree(checkpoints[name], tmp_path / name))
 
 
@@ -32,20 +42,61 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def all_present(pixels: torch.Tensor) -> torch.Tensor:
-    return torch.ones(pixels.shape[:2], dtype=torch.bool)
+def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The arrays of clips that have all their frames."""
+    return backbone.embed_clips(pixels, torch.ones(pixels.shape[:2], dtype=torch.bool))
+
+
+def tensor(output: Any) -> torch.Tensor:
+    """What `get_image_features` and its like give: a tensor up to transformers 4, more from 5."""
+    return output if isinstance(output, torch.Tensor) else output.pooler_output
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Change a JSON file; None removes a key."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def edit_weights(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the tensors of a checkpoint."""
+    if (old := folder / "pytorch_model.bin.0").exists():
+        tensors = torch.load(old, weights_only=True)
+        change(tensors)
+        torch.save(tensors, old)
+        return
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def shuffle_norms(folder: Path) -> None:
+    """Give layer norms other numbers than the ones and zeros with which they begin."""
+    random = torch.Generator().manual_seed(3)
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if "norm" in name]:
+            tensors[name] = torch.randn(tensors[name].shape, generator=random)
+
+    edit_weights(folder, change)
+
+
+def as_pickle(source: Path, folder: Path, **more: Any) -> None:
+    """The weights of a checkpoint in PyTorch's old format, with more beside them."""
+    torch.save(load_file(source / "model.safetensors") | more, folder / "pytorch_model.bin")
 
 
 def in_shards(folder: Path) -> Path:
     """The same weights in two files and an index, as large ones are published."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    names = sorted(tensors)
-    halves = {"model-00001-of-00002.safetensors": names[::2],
-              "model-00002-of-00002.safetensors": names[1::2]}  # fmt: skip
-    for file, its in halves.items():
-        save_file({name: tensors[name] for name in its}, folder / file, metadata={"format": "pt"})
-    where = {name: file for file, its in halves.items() for name in its}
-    index = {"metadata": {}, "weight_map": where}
+    file_of = {
+        name: f"model-0000{1 + number % 2}-of-00002.safetensors"
+        for number, name in enumerate(sorted(tensors))
+    }
+    for file in set(file_of.values()):
+        part = {name: tensors[name] for name in tensors if file_of[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": file_of}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder

@@ -6,8 +6,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from obygaze_features.backbones import load_backbone
+import obygaze_features as of
 from obygaze_features.backbones.devices import (
     arithmetic,
     choose_device,
@@ -25,59 +25,51 @@ from obygaze_features.backbones.devices import (
 )
 from obygaze_features.common.cores import usable_cores
 from obygaze_features.errors import BackboneError
+from tests.backbones.conftest import embed
 
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two GPUs, as far as torch says; the second is the current one of this thread."""
+    """Two GPUs, by what torch says; the second is the current one of this thread."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("device", "chosen"),
-    [(None, "cuda:1"), ("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")],
-)
-def test_a_cuda_device_has_a_number(device, chosen):
+def test_a_cuda_device_has_a_number():
     with FakeTensorMode():  # computes shapes alone, of any device
-        assert choose_device(device) == chosen
+        for device in ("cuda:1", "cuda:0", "cpu"):
+            assert choose_device(device) == device
+        assert choose_device(None) == choose_device("cuda") == "cuda:1"
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("device", [None, "cuda:1"])
 @pytest.mark.parametrize(
     "problem",
     [
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
         RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\n..."),
-        RuntimeError("CUDA error: no kernel image is available for execution on the device"),
         torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
     ],
-    ids=["full", "exclusive", "unsupported", "initialization"],
+    ids=["full", "exclusive", "initialization"],
 )
-def test_a_gpu_that_cannot_compute_is_one_line(checkpoints, monkeypatch, device, problem):
+def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
     """It can be seen, and tensors can be made on it: a kernel shows that it does not work."""
 
-    def fail(left: Any, right: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise problem
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", fail)
-    with FakeTensorMode(), pytest.raises(BackboneError) as caught:
-        load_backbone(str(checkpoints["tiny-xclip"]), device)
-    message = str(caught.value)
-    assert "'cuda:1' cannot be used" in message
-    assert f"({str(problem).splitlines()[0]})" in message
-    assert "--device cpu" in message
-    assert "\n" not in message
-
-
-def test_cuda_that_cannot_start_is_one_line(monkeypatch):
-    def fail(*_: Any) -> int:
-        raise RuntimeError("CUDA driver initialization failed, you might not have a GPU.")
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for device in (None, "cuda:1"):
+        with FakeTensorMode(), pytest.raises(BackboneError) as caught:
+            of.load_backbone("tiny-xclip", device)
+        message = str(caught.value)
+        for fact in ("'cuda:1' cannot be used", f"({str(problem).splitlines()[0]})"):
+            assert fact in message
+        assert "--device cpu" in message
+        assert "\n" not in message
+    # Nor does it when even its number cannot be read.
     monkeypatch.setattr(torch.cuda, "current_device", fail)
     with pytest.raises(BackboneError, match="--device cpu"):
         choose_device(None)
@@ -103,30 +95,22 @@ def restored() -> Iterator[None]:
         torch.backends.mkldnn.matmul.fp32_precision = "none"
 
 
-def by_old_switches() -> None:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-
-
-def by_new_switches() -> None:
+def use_new_switches() -> None:
     for switch in TF32_SWITCHES:
         switch.fp32_precision = "tf32"
 
 
-def by_one_switch() -> None:
-    torch.backends.fp32_precision = "tf32"
-
-
-def by_medium() -> None:
-    torch.set_float32_matmul_precision("medium")
-
-
-def nothing() -> None:
-    pass
-
-
-callers = pytest.mark.parametrize(
-    "caller", [nothing, by_old_switches, by_new_switches, by_one_switch, by_medium]
-)
+CALLERS = {
+    "nothing": lambda: None,
+    "old": lambda: (
+        setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        setattr(torch.backends.cudnn, "allow_tf32", True),
+    ),
+    "new": use_new_switches,
+    "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+    "medium": lambda: torch.set_float32_matmul_precision("medium"),
+}
+"""What a caller has set before."""
 
 
 def all_switches() -> list[Any]:
@@ -147,34 +131,28 @@ def all_switches() -> list[Any]:
     return values
 
 
-@callers
+@pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize(
     ("precision", "format_"), [("float32", "ieee"), ("tf32", "tf32"), ("bfloat16", "ieee")]
 )
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available")
-def test_tf32_is_as_asked_and_then_as_the_caller_had_it(caller, precision, format_):
+def test_tf32_is_set_and_then_put_back(caller, precision, format_):
     with restored():
-        caller()
+        CALLERS[caller]()
         before = all_switches()
         with arithmetic("cuda:1", precision):
             assert formats() == [format_] * 3
         assert all_switches() == before
-
-
-def test_a_caller_who_switches_tf32_off_later_is_obeyed():
-    with restored():
-        by_one_switch()
-        with arithmetic("cuda:0", "float32"):
-            pass
-        torch.backends.fp32_precision = "ieee"
-        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+        if caller == "single":  # a caller who switches it off later is obeyed
+            torch.backends.fp32_precision = "ieee"
+            assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("float32", False), ("tf32", True)])
 def test_tf32_by_the_switches_of_older_torch(monkeypatch, precision, allowed):
     """Before 2.9 there is no `fp32_precision`."""
     with restored():
-        by_medium()
+        CALLERS["medium"]()
         monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
         with arithmetic("cuda:0", precision):
             assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
@@ -185,88 +163,78 @@ def test_tf32_by_the_switches_of_older_torch(monkeypatch, precision, allowed):
 
 def test_threads_of_other_precisions_do_not_mix():
     """TF32 is a switch of the whole process."""
-    entered, leave, seen = threading.Event(), threading.Event(), []
+    entered, leave, before = threading.Event(), threading.Event(), formats()
 
-    def first() -> None:
+    def first() -> str:
         with arithmetic("cuda:0", "tf32"):
             entered.set()
             leave.wait(10)
-            seen.append(formats()[0])
+            return formats()[0]
 
-    def second() -> None:
+    def second() -> str:
         entered.wait(10)
         with arithmetic("cuda:1", "float32"):
-            seen.append(formats()[0])
+            return formats()[0]
 
-    before = formats()
-    threads = [threading.Thread(target=target) for target in (first, second)]
-    for thread in threads:
-        thread.start()
-    entered.wait(10)
-    threads[1].join(0.2)  # it waits for the first
-    leave.set()
-    for thread in threads:
-        thread.join(10)
-    assert seen == ["tf32", "ieee"]
+    with ThreadPoolExecutor(2) as pool:
+        futures = pool.submit(first), pool.submit(second)
+        assert not wait(futures[1:], 0.2).done  # it waits for the first
+        leave.set()
+        assert [future.result(10) for future in futures] == ["tf32", "ieee"]
     assert formats() == before
 
 
-@pytest.mark.parametrize(("precision", "format_"), [("float32", "ieee"), ("tf32", "tf32")])
-def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints, precision, format_):
-    backbone = load_backbone(str(checkpoints["tiny-vivit"]), "cpu", precision=precision)
-    seen = []
-
-    def encode(pixels: Any, present: Any, names: Any) -> dict[str, torch.Tensor]:
-        seen.extend(formats())
-        return {
-            spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays if spec.name in names
-        }
-
+def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
     with FakeTensorMode():
         pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
-    on_gpu = replace(backbone, device="cuda:1", encode_clips=encode)
-    on_gpu.embed_clips(pixels, pixels)
-    assert seen == [format_] * 3
+    for precision, format_ in (("float32", "ieee"), ("tf32", "tf32")):
+        backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision=precision)
+        arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
+        seen = []
+
+        def encode(*_: Any, seen: list[str] = seen, arrays: Any = arrays) -> Any:
+            seen.extend(formats())
+            return arrays
+
+        replace(backbone, device="cuda:1", encode_clips=encode).embed_clips(pixels, pixels)
+        assert seen == [format_] * 3
 
 
 def test_tf32_on_a_cpu_is_float32(checkpoints):
     pixels = torch.rand(2, 8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    present = torch.ones(2, 8, dtype=torch.bool)
-    rows = [
-        load_backbone(str(checkpoints["tiny-vivit"]), "cpu", precision=precision).embed_clips(
-            pixels, present
-        )
+    exact, same = (
+        embed(of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision=precision), pixels)
         for precision in ("float32", "tf32")
-    ]
-    for name, values in rows[0].items():
-        assert torch.equal(values, rows[1][name])
+    )
+    assert all(torch.equal(same[name], values) for name, values in exact.items())
 
 
-def test_memory_errors_are_recognised_by_what_the_libraries_say(monkeypatch):
-    without_words = torch.OutOfMemoryError()
+MEMORY = """\
+CUDA out of memory. Tried to allocate 2.00 GiB.
+CUDA error: out of memory
+CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`
+CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`
+cuDNN error: CUDNN_STATUS_ALLOC_FAILED
+cuDNN error: CUDNN_STATUS_NOT_INITIALIZED
+cuDNN error: CUDNN_STATUS_INTERNAL_ERROR
+MPS backend out of memory (MPS allocated: 9 GB)
+[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory
+[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory
+"""
+NOT_MEMORY = """\
+CUDA error: an illegal memory access was encountered
+CUDA error: CUBLAS_STATUS_EXECUTION_FAILED
+cuDNN error: CUDNN_STATUS_BAD_PARAM
+"""
+
+
+def test_memory_errors_are_known_by_their_messages(monkeypatch):
+    without_message = torch.OutOfMemoryError()
     monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
-    assert is_out_of_memory(without_words)
-    for message in (
-        "CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "CUDA error: out of memory",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
-        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
-        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-        "MPS backend out of memory (MPS allocated: 9 GB)",
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory",
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory",
-    ):
-        assert is_out_of_memory(RuntimeError(message)), message
+    assert is_out_of_memory(without_message)
     assert is_out_of_memory(MemoryError())
-    for message in (
-        "CUDA error: an illegal memory access was encountered",
-        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED",
-        "cuDNN error: CUDNN_STATUS_BAD_PARAM",
-    ):
-        assert not is_out_of_memory(RuntimeError(message)), message
+    for message in (MEMORY + NOT_MEMORY).splitlines():
+        assert is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
 
 
 def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
@@ -285,78 +253,49 @@ def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
     assert freed == [1]
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root of a machine of 128 cores, all of which this process may use."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(128)), raising=False)
-    return tmp_path
+V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
+GROUP = {"proc/self/cgroup": "0::/"}
+QUOTAS = {
+    "none": (128, {}),
+    "no limit": (128, {**GROUP, f"{V2}/cpu.max": "max 100000"}),
+    "container": (4, {**GROUP, f"{V2}/cpu.max": "450000 100000"}),
+    "half": (1, {**GROUP, f"{V2}/cpu.max": "50000 100000"}),
+    # The tightest of a group and those above it, as Slurm and systemd nest them.
+    "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
+                   f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
+                   f"{V2}/slurm/job_7/cpu.max": "800000 100000",
+                   f"{V2}/slurm/cpu.max": "6400000 100000"}),
+    # A container that is given the path of the host.
+    "host path": (2, {"proc/self/cgroup": "0::/docker/5f", f"{V2}/cpu.max": "200000 100000"}),
+    # Version 1, with its other hierarchies, and the empty one of version 2.
+    "version 1": (6, {"proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
+                      f"{V1}/job:1/cpu.cfs_quota_us": "600000",
+                      f"{V1}/job:1/cpu.cfs_period_us": "100000",
+                      f"{V1}/cpu.cfs_quota_us": "-1", f"{V1}/cpu.cfs_period_us": "100000"}),
+}  # fmt: skip
 
 
-def write(root: Path, files: dict[str, str]) -> None:
+@pytest.mark.parametrize("case", QUOTAS)
+def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, case):
+    """On a machine of 128 cores."""
+    cores, files = QUOTAS[case]
     for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(f"{text}\n")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    for affinity in (range(128), {3, 5}):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, s=affinity: set(s), raising=False)
+        assert usable_cores(tmp_path) == min(cores, len(affinity))
 
 
-V1 = "sys/fs/cgroup/cpu"
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, 128),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, 128),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "450000 100000"}, 4),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
-        # The tightest of a group and those above it, as Slurm and systemd nest them.
-        (
-            {
-                "proc/self/cgroup": "0::/slurm/job_7/step_0",
-                "sys/fs/cgroup/slurm/job_7/step_0/cpu.max": "max 100000",
-                "sys/fs/cgroup/slurm/job_7/cpu.max": "800000 100000",
-                "sys/fs/cgroup/slurm/cpu.max": "6400000 100000",
-            },
-            8,
-        ),
-        # A container that is given the path of the host.
-        ({"proc/self/cgroup": "0::/docker/5f", "sys/fs/cgroup/cpu.max": "200000 100000"}, 2),
-        # Version 1, with its other hierarchies, and the empty one of version 2.
-        (
-            {
-                "proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
-                f"{V1}/job:1/cpu.cfs_quota_us": "600000",
-                f"{V1}/job:1/cpu.cfs_period_us": "100000",
-                f"{V1}/cpu.cfs_quota_us": "-1",
-                f"{V1}/cpu.cfs_period_us": "100000",
-            },
-            6,
-        ),
-    ],
-    ids=["none", "no limit", "container", "half", "nested", "host path", "version 1"],
-)
-def test_the_quota_of_a_container_or_a_job_limits_the_cores(machine, files, cores):
-    write(machine, files)
-    assert usable_cores(machine) == cores
-
-
-def test_affinity_limits_the_cores_too(machine, monkeypatch):
-    write(machine, {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "400000 100000"})
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
-    assert usable_cores(machine) == 2
-
-
-@pytest.mark.parametrize(
-    ("cores", "gpus", "device", "workers"),
-    [
+def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
+    for cores, gpus, device, workers in (
         (16, 0, "cpu", 15),
         (16, 1, "cuda:0", 15),
         (16, 4, "cuda:2", 3),
         (16, 4, "cpu", 15),
         (2, 4, "cuda:0", 1),
         (128, 2, "cuda:1", 32),
-    ],
-)
-def test_a_gpu_has_its_share_of_the_cores(monkeypatch, cores, gpus, device, workers):
-    monkeypatch.setattr("obygaze_features.backbones.devices.usable_cores", lambda: cores)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert default_workers(device) == workers
+    ):
+        monkeypatch.setattr("obygaze_features.backbones.devices.usable_cores", lambda n=cores: n)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda n=gpus: n)
+        assert default_workers(device) == workers

@@ -1,136 +1,121 @@
-"""Backbones of another installed package: by entry point, and as ``module:Class``."""
+"""Backbones of another package, and one added to this one as CONTRIBUTING.md says."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from obygaze_features.backbones.registry import find_maker
+import obygaze_features as of
+from obygaze_features.backbones import known_checkpoints
 from obygaze_features.errors import BackboneError
+from tests.backbones.conftest import embed
 
 ROOT = Path(__file__).parents[2]
-
-MAKER = '''
+TOY = ROOT / "examples/plugin/film_lab/toy.py"
+MAKER = """
 import torch
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
+NUMBER, ARRAYS = 3, (ArraySpec("native", (3,), "float32", "mean colour"),)
 
-class Colours(Backbone):
-    """The mean colour of each frame."""
-
-    def __init__(self, mode):
-        def encode(pixels, present, wanted):
-            return {"native": pixels.mean((1, 3, 4))}
-
-        arrays = (ArraySpec("native", (3,), "float32", "mean colour"),)
-        super().__init__(torch.nn.Linear(3, 3), Sampling(2), CLIP_TORCHVISION.at(8), arrays,
-                         encode, (), {"mode": mode})
-
-
-NUMBER = 3
-'''
-ENTRY_POINTS = """[obygaze.backbones]
-toy = toy_package.toy:FAMILY
-colours = toy_package.maker:Colours
-broken = toy_package.missing:FAMILY
+def Colours(mode):
+    encode = lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))}
+    how = CLIP_TORCHVISION.at(8)
+    return Backbone(torch.nn.Linear(3, 3), Sampling(2), how, ARRAYS, encode, (), {"mode": mode})
 """
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A folder with an installed package."""
-    package, info = tmp_path / "toy_package", tmp_path / "toy_package-1.0.dist-info"
-    package.mkdir()
-    info.mkdir()
-    (package / "__init__.py").touch()
-    (package / "maker.py").write_text(MAKER)
-    shutil.copy(ROOT / "examples/plugin/film_lab/toy.py", package / "toy.py")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return tmp_path
+def test_backbones_of_another_package_are_loaded(install, obygaze, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    files = {"toy.py": TOY.read_text(), "maker.py": MAKER, "bad.py": "class Colours(Unknown): ..."}
+    points = {"toy": "toy:FAMILY", "colours": "maker:Colours", "broken": "missing:FAMILY"}
+    points = {name: f"mylab.{path}" for name, path in points.items()}
+    install(files, points, group="obygaze.backbones")
+    assert list(known_checkpoints())[-1] == "tiny-toy"
+    assert "tiny-toy" in obygaze("features", "backbones").stdout
+    for spec, store, name, family, width in (
+        ("tiny-toy", "tiny-toy", "tiny-toy", "toy", 8),
+        ("mine=tiny-toy", "mine", "tiny-toy", "toy", 8),
+        ("colours", "colours", "colours", "colours", 3),
+        ("mine=mylab.maker:Colours", "mine", "mine", "mylab.maker:Colours", 3),
+    ):
+        backbone = of.load_backbone(spec, "cpu")
+        about = backbone.about
+        assert (backbone.name, about["name"], about["family"]) == (store, name, family)
+        assert len(about["weights_sha256"]) == 64
+        native = embed(backbone, torch.ones(2, backbone.sampling.frames, 3, 16, 16))["native"]
+        assert native.shape == (2, width)
+    for spec, facts in (
+        ("broken", "mylab.missing:FAMILY.* cannot be imported"),
+        ("mylab.maker:Nothing", "Nothing"),
+        ("mylab.maker:NUMBER", "not a class or a function"),
+        ("mylab.bad:Colours", r"mylab.bad:Colours.*NameError: .*'Unknown'"),
+        ("nobody:Class", "nobody"),
+    ):
+        with pytest.raises(BackboneError, match=facts) as caught:
+            of.load_backbone(spec, "cpu")
+        assert "\n" not in str(caught.value)
 
 
-def run(site: Path, code: str) -> str:
+def run(line: str, checkout: Path) -> str:
+    """A line of a console; the command is that of the copy."""
+    name, *arguments = shlex.split(line)
+    own = [sys.executable, "-c", "from cli import main; main()"]
     result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ
-        | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "XDG_CACHE_HOME": str(site / "cache")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*(own if name == "obygaze" else [name]), *arguments],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-LOAD = """
-import json, torch
-from obygaze_features.backbones import known_checkpoints, load_backbone
-from obygaze_features.errors import BackboneError
+@pytest.mark.gate
+def test_one_file_and_one_line_add_a_backbone(tmp_path):
+    checkout = tmp_path / "checkout"
+    for name in ("obygaze_features", "examples"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "cli.py", checkout)
+    (checkout / "manifests").symlink_to(ROOT / "manifests")
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text.partition("\n## A backbone, step by step\n")[2].partition("\n## ")[0]
+    (_, first), (_, lines), (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    [copy] = first.split("$ ")[1:]
+    before = {path: path.read_bytes() for path in checkout.rglob("*.py")}
+    run(copy, checkout)
+    registry = checkout / "obygaze_features/backbones/registry.py"
+    above, new, below = lines.splitlines(keepends=True)
+    old = registry.read_text()
+    assert old.count(above + below) == 1
+    registry.write_text(old.replace(above + below, above + new + below))
+    changed = {
+        path.name for path in checkout.rglob("*.py") if path.read_bytes() != before.get(path)
+    }
+    assert changed == {"registry.py", "toy.py"}
 
-found = {"known": list(known_checkpoints())}
-for spec in ("tiny-toy", "mine=tiny-toy", "colours", "mine=toy_package.maker:Colours"):
-    backbone = load_backbone(spec, "cpu")
-    clips = torch.ones(2, backbone.sampling.frames, 3, 16, 16)
-    native = backbone.embed_clips(clips, torch.ones(clips.shape[:2], dtype=torch.bool))["native"]
-    about = {key: value for key, value in backbone.about.items() if key != "config"}
-    found[spec] = [backbone.name, about, list(native.shape)]
-for spec in ("broken", "toy_package.maker:Nothing", "toy_package.maker:NUMBER", "nobody:Class"):
-    try:
-        load_backbone(spec, "cpu")
-    except BackboneError as problem:
-        found[spec] = str(problem)
-print(json.dumps(found))
-"""
-
-
-def test_backbones_of_another_package_are_loaded(site: Path) -> None:
-    found = json.loads(run(site, LOAD))
-    assert found["known"][-1] == "tiny-toy"
-    for spec, store, recorded, family, shape in (
-        ("tiny-toy", "tiny-toy", "tiny-toy", "toy", [2, 8]),
-        ("mine=tiny-toy", "mine", "tiny-toy", "toy", [2, 8]),
-        ("colours", "colours", "colours", "colours", [2, 3]),
-        ("mine=toy_package.maker:Colours", "mine", "mine", "toy_package.maker:Colours", [2, 3]),
-    ):
-        name, about, native = found[spec]
-        assert (name, about["name"], about["family"], native) == (store, recorded, family, shape)
-        assert len(about["weights_sha256"]) == 64
-    assert found["broken"].startswith("toy_package.missing:FAMILY cannot be imported")
-    assert "toy_package.missing" in found["broken"]
-    assert "Nothing" in found["toy_package.maker:Nothing"]
-    assert "not a class or a function" in found["toy_package.maker:NUMBER"]
-    assert "nobody" in found["nobody:Class"]
-
-
-def test_a_plugin_is_listed_and_extracted_with(site: Path) -> None:
-    """By the commands, without a change of ours."""
-    commands = """
-import os
-from cli import main
-os.chdir({folder!r})
-for line in (
-    "features backbones",
-    "features make-clips made --films 1 --scenes 2 --seconds 1",
-    "manifests import csv made/annotations.csv -o clips",
-    "features extract clips --videos made/videos --backbone tiny-toy -o stores",
-):
-    main(line.split(), standalone_mode=False)
-"""
-    printed = run(site, commands.format(folder=str(site)))
-    assert "tiny-toy" in printed
-    assert (site / "stores/tiny-toy.zarr/zarr.json").is_file()
-
-
-def test_a_module_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "broken_maker.py").write_text("class Colours(Unknown):\n    pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BackboneError, match=r"broken_maker:Colours: NameError: .*'Unknown'"):
-        find_maker("broken_maker:Colours")
+    assert "tiny-toy" in run("obygaze features backbones", checkout)
+    for line in then.split("$ ")[1:]:
+        run(line, checkout)
+    store = of.open_store(checkout / "toy/stores/mine.zarr")
+    backbone = store.attributes["backbone"]
+    assert (backbone["name"], backbone["family"]) == ("mine", "toy")
+    assert len(store.ids) == len(store.done_ids()) == 12
+    frames = store.read("frames").astype(np.float32)
+    np.testing.assert_allclose(store.read("native"), frames.mean(1), atol=1e-3)
+    assert np.ptp(frames.mean(1), axis=0).min() > 0.2

@@ -1,17 +1,15 @@
-"""What is embedded is made once."""
-
-from __future__ import annotations
+"""Embeddings that are made once."""
 
 import pytest
 
-from tests.bias.embeddings import Embedded, make_images, make_prompts
+from tests.kit.embeddings import make_images, make_prompts
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
+def images(tmp_path_factory):
     return make_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="session")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
+def prompts(tmp_path_factory):
     return make_prompts(tmp_path_factory.mktemp("prompts"))

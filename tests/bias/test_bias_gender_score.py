@@ -1,12 +1,7 @@
 """The gender score against the golden numbers, and against plain arithmetic."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +13,6 @@ from obygaze_models.bias.gender_score import (
     GenderBalance,
     all_objects,
     by_object,
-    cooccurrences,
     gender_of,
     gender_score,
     read_scored_captions,
@@ -26,6 +20,7 @@ from obygaze_models.bias.gender_score import (
 )
 from obygaze_models.bias.lexicon import shipped_lexicon
 from tests.figures.drawn import texts, tips, title
+from tests.kit.files import csv_rows, write
 
 MAN = 0.12759140133857727, 0.5452305674552917
 WOMAN = 0.11249390989542007, 0.5037289261817932
@@ -34,48 +29,35 @@ GOLDEN = 0.45320714150193153, 0.39912252800731546
 VARIANTS = "probability_man,similarity_man,probability_woman,similarity_woman"
 
 
-def test_golden_scores() -> None:
+def test_golden_scores_and_ends():
     for (probability, similarity), expected in zip((MAN, WOMAN), GOLDEN, strict=True):
         actual = gender_score(probability, similarity, SURE)
         assert float(actual) == pytest.approx(expected, rel=1e-14)
-
-
-def test_the_published_table_is_truncate() -> None:
-    assert truncate(GenderBalance(616, 217).man_share) == ".73"
-    assert f"{616 / (616 + 217):.2f}" == "0.74"
-
-
-@given(st.floats(0, 1))
-def test_truncated_ratios_are_cut_and_not_rounded(ratio: float) -> None:
-    cut = float(truncate(ratio))
-    assert cut <= ratio < cut + 0.01 + 1e-12
+    for p, sim, sure, expected in [
+        (0.3, 0, 0.7, 0.3),  # the object says nothing
+        (0.3, 0.9, 1, 0.3),  # a classifier that is sure revises nothing
+        (0.3, 1, 0.5, 1),  # the caption is the label
+        (0.3, 1 + 5e-7, 0.5, 1),  # as 32 bits round it
+    ]:
+        assert float(gender_score(p, sim, sure)) == pytest.approx(expected, abs=1e-15)
+    assert truncate(GenderBalance(616, 217).man_share) == ".73"  # as published; rounded it is .74
 
 
 share = st.floats(0, 1)
 
 
 @given(share, st.floats(-0.99, 1), share)
-def test_it_is_the_formula(probability: float, similarity: float, confidence: float) -> None:
+def test_it_is_the_formula(probability, similarity, confidence):
     alpha = ((1 - similarity) / (1 + similarity)) ** (1 - confidence)
     actual = float(gender_score(probability, similarity, confidence))
     assert actual == pytest.approx(probability**alpha, abs=1e-12)
+    # Ratios are cut and not rounded.
+    cut = float(truncate(probability))
+    assert cut <= probability < cut + 0.01 + 1e-12
 
 
 @pytest.mark.parametrize(
-    ("p", "sim", "sure", "expected"),
-    [
-        (0.3, 0, 0.7, 0.3),  # the object says nothing
-        (0.3, 0.9, 1, 0.3),  # a classifier that is sure revises nothing
-        (0.3, 1, 0.5, 1),  # the caption is the label
-        (0.3, 1 + 5e-7, 0.5, 1),  # as 32 bits round it
-    ],
-)
-def test_its_ends(p: float, sim: float, sure: float, expected: float) -> None:
-    assert float(gender_score(p, sim, sure)) == pytest.approx(expected, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
+    ("scores", "fact"),
     [
         ((0.5, -1, 0.5), "similarity -1 has no gender score"),
         ((0.5, 1.1, 0.5), "similarity 1.1 is not from -1 to 1"),
@@ -85,17 +67,12 @@ def test_its_ends(p: float, sim: float, sure: float, expected: float) -> None:
         ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
     ],
 )
-def test_scores_that_it_cannot_take(scores, message: str) -> None:
-    with pytest.raises(BiasError, match=message):
+def test_scores_that_it_cannot_take(scores, fact):
+    with pytest.raises(BiasError, match=fact):
         gender_score(*scores)
 
 
-def write(path: Path, *lines: str) -> Path:
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_both_variants(tmp_path: Path, obygaze) -> None:
+def test_both_variants(tmp_path, obygaze):
     scores = ",".join(map(str, (*MAN, *WOMAN)))
     table = write(
         tmp_path / "s.csv",
@@ -104,224 +81,102 @@ def test_both_variants(tmp_path: Path, obygaze) -> None:
         "b,a [MASK] on a scooter,motor scooter,.5,.2,.3,.2,.3",
         "c,a [MASK] with lipstick,lipstick,.5,.2,.3,.2,.4",
     )
-    outputs = ["-o", tmp_path / "by.csv", "-o", tmp_path / "by.svg", "-o", tmp_path / "by.json"]
+    outputs = [word for kind in ("csv", "svg", "json") for word in ("-o", tmp_path / f"by.{kind}")]
     result = obygaze("bias", "gender-score", table, *outputs)
     assert result.exit_code == 0, result.output
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "by.csv").read_text())))
+    rows = csv_rows(tmp_path / "by.csv")
     assert [row["leans_to"] for row in rows] == ["man", "tie", "woman"]
     assert [float(rows[0][name]) for name in ("score_man", "score_woman")] == pytest.approx(GOLDEN)
     assert 100 * float(rows[0]["to_man"]) == pytest.approx(53.17275, abs=5e-6)
-    assert 100 * (1 - float(rows[0]["to_man"])) == pytest.approx(46.82725, abs=5e-6)
     content = json.loads((tmp_path / "by.json").read_text())
-    assert [item["object"] for item in content["objects"]] == ["motor scooter", "lipstick"]
-    scooter = content["objects"][0]
-    assert [scooter[f"assigned_{of}"] for of in ("man", "woman", "neither", "to_man")] == [
-        1, 0, 1, 1.0,
-    ]  # fmt: skip
-    means = [np.mean([float(row[f"score_{of}"]) for row in rows[:2]]) for of in ("man", "woman")]
+    scooter, lipstick = content["objects"]
+    assert (scooter["object"], lipstick["object"]) == ("motor scooter", "lipstick")
+    assigned = [scooter[f"assigned_{name}"] for name in ("man", "woman", "neither", "to_man")]
+    assert assigned == [1, 0, 1, 1.0]
+    means = [np.mean([float(row[f"score_{who}"]) for row in rows[:2]]) for who in ("man", "woman")]
     assert scooter["filled_to_man"] == pytest.approx(means[0] / sum(means))
     assert content["all"]["assigned_to_man"] == 0.5
     assert json.loads(obygaze("bias", "gender-score", table, "--json").stdout) == content
     drawn = tips(tmp_path / "by.svg")
     assert drawn["motor scooter, assigned by the score"] == "1.00"
-    filled = truncate(content["objects"][1]["filled_to_man"])
+    filled = truncate(lipstick["filled_to_man"])
     assert drawn["lipstick, gender score with either filled in"] == filled
 
 
-def test_what_is_said(tmp_path: Path) -> None:
-    """Short names of columns; means of men's and women's captions; co-occurrence beside them."""
-    table = write(
-        tmp_path / "s.csv",
+def test_short_names_of_columns_and_cooccurrence(tmp_path, obygaze):
+    """Means of men's and women's captions; co-occurrence beside them."""
+    rows = [
         "object,gender,P,sim,P(c)",
         f"scooter,m,{MAN[0]},{MAN[1]},{SURE}",
         f"scooter,Man,.3,0,{SURE}",
         f"scooter,female,{WOMAN[0]},{WOMAN[1]},{SURE}",
         f"lipstick,woman,.4,0,{SURE}",
-    )
-    read = read_scored_captions(table)
-    scooter, lipstick = by_object(read)
-    assert scooter.said.man == pytest.approx((GOLDEN[0] + 0.3) / 2)
-    assert scooter.said.woman == pytest.approx(GOLDEN[1])
-    assert scooter.said.man_share == pytest.approx(
-        scooter.said.man / (scooter.said.man + GOLDEN[1])
-    )
-    assert scooter.cooccurrence == GenderBalance(2, 1)
-    assert truncate(scooter.cooccurrence.man_share) == ".66"
-    assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
-    assert lipstick.cooccurrence.man_share == 0
-    assert all_objects(read).cooccurrence == GenderBalance(2, 2)
-
-
-def test_without_objects_there_is_one_line(tmp_path: Path, obygaze) -> None:
-    table = write(tmp_path / "s.csv", "group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}")
-    result = obygaze("bias", "gender-score", table)
-    assert result.exit_code == 0, result.output
-    assert "all objects         1     0.4532      -     -" in result.stdout
-
-
-def test_scores_of_both_kinds_in_one_table(tmp_path: Path) -> None:
-    table = write(
-        tmp_path / "s.csv",
-        f"id,caption,object,probability,similarity,confidence,{VARIANTS}",
-        f"a,a man on a scooter,scooter,.5,0,.5,{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
-    )
-    [scooter] = by_object(read_scored_captions(table))
+    ]
+    table = tmp_path / "s.csv"
+    for mark in (",", ";"):
+        read = read_scored_captions(write(table, *(row.replace(",", mark) for row in rows)))
+        scooter, lipstick = by_object(read)
+        man, woman = (GOLDEN[0] + 0.3) / 2, GOLDEN[1]
+        assert (scooter.said.man, scooter.said.woman) == pytest.approx((man, woman))
+        assert scooter.said.man_share == pytest.approx(man / (man + woman))
+        assert scooter.cooccurrence == GenderBalance(2, 1)
+        assert truncate(scooter.cooccurrence.man_share) == ".66"
+        assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
+        assert lipstick.cooccurrence.man_share == 0
+        assert all_objects(read).cooccurrence == GenderBalance(2, 2)
+    # Scores of both kinds in one table.
+    header = f"id,caption,object,probability,similarity,confidence,{VARIANTS}"
+    row = f"a,a man on a scooter,scooter,.5,0,.5,{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}"
+    [scooter] = by_object(read_scored_captions(write(table, header, row)))
     assert (scooter.said.man, scooter.assigned.man) == (0.5, 1)
     assert scooter.cooccurrence == GenderBalance(1, 0)
+    # Without groups, captions tell; without objects, there is one line.
+    rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
+    assert all_objects(read_scored_captions(write(table, *rows))).said == GenderBalance(0.5, 0.25)
+    write(table, "group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}")
+    result = obygaze("bias", "gender-score", table)
+    assert "all objects         1     0.4532      -     -" in result.stdout, result.output
 
 
-def test_the_baseline_alone(tmp_path: Path, obygaze) -> None:
-    table = write(
-        tmp_path / "c.csv",
-        "object,caption",
-        "scooter,A man on a scooter.",
-        "scooter,two boys and his scooter",
-        '"scooter","a man, a woman, a scooter"',
-        "scooter,a lady",
-        "scooter,a scooter",
-    )
-    result = obygaze("bias", "gender-score", table, "--cooccurrence", "--json")
-    actual = json.loads(result.stdout)
-    assert actual["objects"][0] == {
-        "object": "scooter",
-        "captions": 5,
-        "cooccurrence_man": 2,
-        "cooccurrence_woman": 1,
-        "cooccurrence_neither": 2,
-        "cooccurrence_to_man": 2 / 3,
-    }
-    assert [row["group"] for row in actual["captions"]] == [
-        "man", "man", "both", "woman", "neither",
-    ]  # fmt: skip
-
-
-def test_without_groups_captions_tell(tmp_path: Path) -> None:
-    table = write(
-        tmp_path / "s.csv",
-        "caption,P,sim,P(c)",
-        "a man,.5,0,.5",
-        "two girls,.25,0,.5",
-        "a dog,.125,0,.5",
-    )
-    assert all_objects(read_scored_captions(table)).said == GenderBalance(0.5, 0.25)
-    write(table, "caption,P,sim,P(c)", "a dog,.125,0,.5")
-    with pytest.raises(BiasError, match="no caption names a man or a woman"):
-        read_scored_captions(table)
-
-
-def test_captions_that_name_nobody_have_no_baseline(tmp_path: Path, obygaze) -> None:
-    table = write(tmp_path / "c.csv", "object,caption", "scooter,a [MASK] on a scooter")
-    result = obygaze("bias", "gender-score", table, "--cooccurrence")
-    assert (result.exit_code, "no caption names a man or a woman" in result.stderr) == (1, True)
-
-
-def test_cooccurrence_counts_objects_with_genders() -> None:
-    chance = np.random.default_rng(0)
-    objects = [f"o{item}" for item in chance.integers(0, 5, 300)]
-    genders = chance.choice(["man", "woman", "both", "neither"], 300).tolist()
-    pairs = list(zip(objects, genders, strict=True))
-    for name, actual in cooccurrences(objects, genders).items():
-        man, woman = (pairs.count((name, gender)) for gender in ("man", "woman"))
-        assert (actual.man, actual.woman) == (man, woman)
-        assert actual.neither == objects.count(name) - man - woman
-        assert actual.man_share == man / (man + woman)
-
-
-def test_words_of_no_gender_within_words_of_one() -> None:
+def test_the_baseline_alone(tmp_path, obygaze):
+    captions = ("A man on it.", "two boys and his bus", '"a man, a woman"', "a lady", "it")
+    rows = (f"scooter,{caption}" for caption in captions)
+    table = write(tmp_path / "c.csv", "object,caption", *rows)
+    result = json.loads(obygaze("bias", "gender-score", table, "--cooccurrence", "--json").stdout)
+    [scooter] = result["objects"]
+    counts = [scooter[f"cooccurrence_{name}"] for name in ("man", "woman", "neither", "to_man")]
+    assert (scooter["captions"], counts) == (5, [2, 1, 2, 2 / 3])
+    groups = ["man", "man", "both", "woman", "neither"]
+    assert [row["group"] for row in result["captions"]] == groups
     genders = shipped_lexicon("genders")
     for caption in ("a human", "manhole", "the womanly art", "a [MASK]"):
         assert gender_of(caption, genders) == "neither"
 
 
-def test_many_objects_are_cut_off_in_print_alone(tmp_path: Path, obygaze) -> None:
-    lines = [f"o{number:02d},man" for number in range(35)]
-    table = write(tmp_path / "c.csv", "object,group", *lines)
+def test_figures_show_the_tables_numbers(tmp_path, obygaze):
+    """On either side of a half; many objects are cut off in print alone."""
+    man, woman, nobody = "a man", "a woman", "a thing"
+    named = {
+        "car": [man] * 616 + [woman] * 217,
+        "cat": [woman],
+        "hat": [nobody],
+        "tie": [man, woman],
+    }
+    lines = [f"{name},{item}" for name, captions in named.items() for item in captions]
+    table, svg = write(tmp_path / "c.csv", "object,caption", *lines), tmp_path / "o.svg"
+    printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", svg)
+    cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}
+    drawn = texts(svg)
+    assert cells == {"car": ".73", "cat": ".00", "hat": "-", "tie": ".50"}
+    for name, text in cells.items():
+        assert drawn.count("undefined" if text == "-" else text) == 1, name
+    assert "hat, co-occurrence" not in tips(svg)
+    assert {"← woman", "man →"} <= set(drawn)
+    assert "cut to two decimals" in " ".join(drawn)
+    write(table, "object,group", *(f"o{number:02d},man" for number in range(35)))
     outputs = ["-o", tmp_path / "all.json", "-o", tmp_path / "all.svg"]
     result = obygaze("bias", "gender-score", table, "--cooccurrence", *outputs)
     assert "and 15 more objects" in result.stdout
     assert len(json.loads((tmp_path / "all.json").read_text())["objects"]) == 35
-    objects = [f"o{number:02d}, co-occurrence" for number in range(20)]
-    assert list(tips(tmp_path / "all.svg")) == objects
+    assert list(tips(tmp_path / "all.svg")) == [f"o{n:02d}, co-occurrence" for n in range(20)]
     assert "the 20 of 35 objects" in title(tmp_path / "all.svg")
-
-
-def test_the_figure_is_of_the_tables_numbers_on_either_side_of_a_half(
-    tmp_path: Path, obygaze
-) -> None:
-    man, woman, nobody = "a man", "a woman", "a thing"
-    of = {"car": [man] * 616 + [woman] * 217, "cat": [woman], "hat": [nobody], "tie": [man, woman]}
-    lines = [f"{name},{item}" for name, captions in of.items() for item in captions]
-    table = write(tmp_path / "c.csv", "object,caption", *lines)
-    printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", tmp_path / "o.svg")
-    cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}
-    drawn = texts(tmp_path / "o.svg")
-    assert cells == {"car": ".73", "cat": ".00", "hat": "-", "tie": ".50"}
-    for name, said in cells.items():
-        assert drawn.count("undefined" if said == "-" else said) == 1, name
-    assert "hat, co-occurrence" not in tips(tmp_path / "o.svg")
-    assert {"← woman", "man →"} <= set(drawn)
-    assert "cut to two decimals" in " ".join(drawn)
-
-
-SAID = "object,group,probability,similarity,confidence"
-SHORT = "P_man,sim_man,P_woman,sim_woman"
-BROKEN = {
-    "similarity of -1": ([SAID, "a,man,.5,0,.5", "a,man,.5,-1,.5"], "line 3: similarity -1 has no"),
-    "similarity beyond": ([SAID, "a,man,.5,1.2,.5"], "line 2: similarity 1.2 is not from -1 to 1"),
-    "probability over 1": ([SAID, "a,man,1.5,0,.5"], "line 2: probability 1.5 is not from 0 to 1"),
-    "confidence in per cent": ([SAID, "a,man,.5,0,21"], "confidence 21 is not from 0 to 1"),
-    "a number for Python alone": ([SAID, "a,man,.5,0,0_1"], "confidence '0_1' is not a number"),
-    "a score that is missing": ([SAID, "a,man,.5,0,"], "line 2: confidence '' is not a number"),
-    "an unknown group": ([SAID, "a,wman,.5,0,.5"], "unknown group 'wman'; did you mean woman?"),
-    "no object": ([SAID, ",man,.5,0,.5"], "line 2: the object is missing"),
-    "no group column": (["P,sim,P(c)", ".5,0,.5"], "no column 'group'"),
-    "no confidence": (["group,P,sim", "man,.5,0"], "no column 'confidence'"),
-    "no scores": (
-        ["id,object", "1,2"],
-        "no column 'probability', 'similarity', 'confidence', 'group'",
-    ),
-    "one variant": (
-        ["P(c),P_man,sim_man", ".5,.5,0"],
-        "no column 'probability_woman', 'similarity_woman'",
-    ),
-    "a variant's similarity": (
-        [f"P(c),{VARIANTS}", ".5,.5,0,.5,-1"],
-        "line 2: similarity_woman -1 has no",
-    ),
-    "an id twice": (
-        ["id,object,group,P,sim,P(c)", "1,a,man,.5,0,.5", "1,b,man,.5,0,.5"],
-        "line 3: duplicate id '1'",
-    ),
-    "a column of one's own name": (["group,P,sim,P(c)", "man,1.5,0,.5"], "line 2: P 1.5 is not"),
-    "a short name's similarity": ([f"P(c),{SHORT}", ".5,.5,0,.5,-1"], "sim_woman -1 has no gender"),
-    "a short name's confidence": (["group,P,sim,P(c)", "man,.5,0,x"], "P(c) 'x' is not a number"),
-    "a gender": (
-        ["gender,P,sim,P(c)", "wman,.5,0,.5"],
-        "unknown gender 'wman'; did you mean woman",
-    ),
-}
-
-
-def test_a_table_with_semicolons(tmp_path: Path) -> None:
-    lines = ["group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}"]
-    table = write(tmp_path / "s.csv", *(line.replace(",", ";") for line in lines))
-    assert all_objects(read_scored_captions(table)).said.man == pytest.approx(GOLDEN[0])
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_bad_tables(case: str, tmp_path: Path, obygaze) -> None:
-    lines, message = BROKEN[case]
-    result = obygaze("bias", "gender-score", write(tmp_path / "s.csv", *lines))
-    assert result.exit_code == 1
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [("object,id", "no column 'caption', nor a group"), ("group,id", "no column 'object'")],
-)
-def test_what_the_baseline_takes(header: str, message: str, tmp_path: Path, obygaze) -> None:
-    table = write(tmp_path / "s.csv", header, "man,1")
-    result = obygaze("bias", "gender-score", table, "--cooccurrence")
-    assert (result.exit_code, message in result.stderr) == (1, True)

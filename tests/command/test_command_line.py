@@ -21,7 +21,7 @@ from docs.commands import contexts
 from obygaze_features.common.cli import LazyGroup, RootGroup
 from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
-from tests.annotations.worked import worked
+from tests.kit.timelines import worked
 
 ALL = {context.command_path: context.command for context in contexts()}
 HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}

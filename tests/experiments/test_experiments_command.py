@@ -173,7 +173,7 @@ def test_at_most_five_warnings_are_printed_unless_all_are_asked_for(capsys):
             "",
             1,
             "",
-            'several splits: other, ten. Name one, such as split = "other"',
+            'several splits: other, ten. Name one in the experiment (split = "NAME")',
         ),
         (["ten", "other"], "split = 'other'", 0, "other", ""),
         (["ten", "other"], "split = ''", 0, "stratified, 10 folds, seed 0", ""),
@@ -221,3 +221,8 @@ def test_skipped_folds_end_with_exit_code_3(in_folder, world):
             result.stderr
         )
         assert f"1 fit or test was skipped; run{number}/run.json says why" in result.stderr
+
+
+def test_a_model_or_run_that_is_not_there_is_named(obygaze, tmp_path):
+    result = obygaze("models", "predict", tmp_path / "nope", "--csv", tmp_path / "tables")
+    assert (result.exit_code, f"{tmp_path / 'nope'} does not exist" in result.stderr) == (2, True)

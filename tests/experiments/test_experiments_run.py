@@ -254,6 +254,7 @@ def test_features_of_unknown_origin_are_said(experiment, tmp_path, obygaze, weig
     assert [("tiny" in line, "weights, preprocessing" in line) for line in lines] == [
         (True, True)
     ] * said
+    assert not said or result.output.index("UNKNOWN ORIGIN") < result.output.index("F1 positive")
     both = open_stores([world.store, world.store])
     codes = [note.code for note in origin_warnings(both.items, both.attributes)]
     assert codes == ["unknown-origin"] * said

@@ -59,18 +59,19 @@ def dots(limits: tuple[float, float] | None = None) -> Figure:
     )
 
 
+def at(figure: Figure) -> dict[str, float]:
+    """A tooltip's name -> where it is along the axis."""
+    return {name: points[0][0] for name, points in marks(figure).items()}
+
+
 @pytest.mark.parametrize(("limits", "least"), [(None, -0.1), ((0.0, 1.0), 0.0)])
 def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
     figure = dots(limits)
     [axes] = figure.axes
-    marked = marks(figure)
-    at = {name: points[0][0] for name, points in marked.items()}
-    assert at == {
-        "Look, against EN": 0.4,
-        "Look, against all": 0.2,
-        "Look, against EN, guess": 0.5,
+    assert at(figure) == {
+        "Look, against EN": 0.4, "Look, against all": 0.2, "Look, against EN, guess": 0.5,
         "Emotion, against EN": 0.05,
-    }
+    }  # fmt: skip
     whiskers = [
         line.get_xdata().tolist()
         for line in axes.lines
@@ -100,18 +101,11 @@ def test_panels_beside_each_other_share_their_rows() -> None:
     shares = Panel(rows, CLASSES, "share", percent=True)
     kappas = Panel([[Dot(0.5)], [Dot(None)], [Dot(0.25)]], numbered_series(["k"]), "", line=0.0)
     drawn = [panel_plot(groups, panel, title="t", description="d") for panel in (shares, kappas)]
-    marked = marks(drawn[0])
-    assert {name: points[0][0] for name, points in marked.items()} == {
-        "Look, Easy Negative": 0.1,
-        "Look, Sure": 0.4,
-        "Body, Easy Negative": 0.2,
-        "Body, Sure": 0.3,
-        "Sure clips, Easy Negative": 0.7,
-    }
-    assert {name: points[0][0] for name, points in marks(drawn[1]).items()} == {
-        "Look, k": 0.5,
-        "Sure clips, k": 0.25,
-    }
+    assert at(drawn[0]) == {
+        "Look, Easy Negative": 0.1, "Look, Sure": 0.4, "Body, Easy Negative": 0.2,
+        "Body, Sure": 0.3, "Sure clips, Easy Negative": 0.7,
+    }  # fmt: skip
+    assert at(drawn[1]) == {"Look, k": 0.5, "Sure clips, k": 0.25}
     assert {"0.50", "0.25"} <= set(words(drawn[1]))  # a number a row, where it has one dot
     tops = []
     for figure in drawn:  # from the figure's upper edge, in points
@@ -188,15 +182,17 @@ def grown():
     chance = np.random.default_rng(3)
     Z = chance.normal(size=(400, 4))
     y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
-    theirs = DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y)
-    return as_tree(theirs), theirs, Z
+    sklearn_tree = DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(
+        Z, y
+    )
+    return as_tree(sklearn_tree), sklearn_tree, Z
 
 
 @pytest.mark.parametrize("depth", [2, 4])
 def test_a_trees_first_levels_are_scikit_learns(grown, depth) -> None:
-    head, theirs, Z = grown
+    head, sklearn_tree, Z = grown
     names = ["Shot", "Look", "Body", "Voice"]
-    listed = export_text(theirs, feature_names=names, max_depth=depth - 2, decimals=12)
+    listed = export_text(sklearn_tree, feature_names=names, max_depth=depth - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
         bare = line.lstrip("|- ")
@@ -219,9 +215,11 @@ def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
         save_figure(dots(), str(second))
         assert first.read_bytes().startswith(start)
         assert first.read_bytes() == second.read_bytes()
-        with pytest.raises(OutputExists, match="--overwrite"):
-            save_figure(dots(), first)
-        save_figure(dots(), first, overwrite=True)
+    svg = tmp_path / "a.svg"
+    with pytest.raises(OutputExists, match="--overwrite"):
+        save_figure(dots(), svg)
+    save_figure(dots((0.0, 1.0)), svg, overwrite=True)
+    assert svg.read_bytes() != (tmp_path / "b.svg").read_bytes()
     with pytest.raises(UsageError, match=r"a\.jpeg"):
         save_figure(dots(), tmp_path / "a.jpeg")
 

@@ -166,13 +166,16 @@ def test_a_report_of_the_golden_run_shows_its_scores(run_again, obygaze, tmp_pat
     page = tmp_path / "report.html"
     result = obygaze("report", run_again, "-o", page)
     assert result.exit_code == 0, result.output
-    text = html.unescape(page.read_text(encoding="utf-8"))
-    displayed = {
-        key: float(value)
-        for value, key in re.findall(r'<data value="([^"]+)" data-key="score/0/([^"]+)"', text)
-    }
+    rows = page.read_text(encoding="utf-8").split("<tr>")
     for score_row in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
+        model, test = score_row["model"], score_row["test"]
+        (row,) = (
+            row
+            for row in rows
+            if f'<th scope="row">{model}</th>' in row and f"{test}</td>" in html.unescape(row)
+        )
+        shown = [float(value) for value in re.findall(r'<data value="([^"]+)"', row)]
         for kind in ("mean", "std"):
             for score in ("f1", "f1_weighted"):
-                key = f"{score_row['model']}/{score_row['test']}/{score}/{kind}"
-                assert displayed[key] == pytest.approx(score_row[kind][score], abs=TOLERANCE), key
+                expected = pytest.approx(score_row[kind][score], abs=TOLERANCE)
+                assert any(value == expected for value in shown), (model, test, kind, score)

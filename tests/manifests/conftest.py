@@ -1,35 +1,35 @@
-"""Manifests of small files of the authors' make, and of the authors' own."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""Manifests of six clips, and of the authors' files in miniature."""
 
 import pytest
 
-from obygaze_features.manifests import Manifest
-from tests.manifests.sources import write_source
+import obygaze_features as of
+from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+from obygaze_features.manifests.manifest import save_parts
+from tests.kit.authors import SIX_CLIPS, clip_table, make_authors
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_source(tmp_path / "annotations.csv")
+def source(tmp_path):
+    (tmp_path / "annotations.csv").write_bytes(clip_table(*SIX_CLIPS))
+    return tmp_path / "annotations.csv"
 
 
 @pytest.fixture
-def manifest(source: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "manifest"
-    Manifest.from_obygaze12(source).save(folder)
-    return folder
+def manifest(source, tmp_path):
+    of.Manifest.from_obygaze12(source).save(tmp_path / "manifest")
+    return tmp_path / "manifest"
 
 
 @pytest.fixture(scope="session")
-def obygaze12(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """The authors' annotations with their splits and runs, on disk."""
-    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
-    from obygaze_features.manifests.manifest import save_parts
+def small_authors(tmp_path_factory):
+    return make_authors(tmp_path_factory.mktemp("authors"))
 
-    folder = tmp_path_factory.mktemp("authors") / "obygaze12"
-    Manifest.from_obygaze12(authors / "obygaze12" / "ObyGaze12_thresh_02.csv").save(folder)
-    splits, runs = read_released_splits(authors / "obygaze12", Manifest.load(folder))
+
+@pytest.fixture(scope="session")
+def released(small_authors, tmp_path_factory):
+    """The small files' annotations with their splits and runs, on disk."""
+    folder, data = tmp_path_factory.mktemp("released") / "obygaze12", small_authors / "obygaze12"
+    of.Manifest.from_obygaze12(data / "ObyGaze12_thresh_02.csv").save(folder)
+    splits, runs = read_released_splits(data, of.Manifest.load(folder))
     save_parts(folder, [*splits, *runs])
-    return Manifest.load(folder)
+    return of.Manifest.load(folder)

@@ -1,56 +1,46 @@
-"""Manifests from Python: the calls of the front door, with paths as texts or as `Path`."""
+"""Manifests from Python, with paths as texts or as `Path`; label sets compared."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UsageError
-from obygaze_features.manifests import LabelSet
-from tests.manifests.sources import write_source
-
-ROWS = "id,film,video,level,concepts\n" + "".join(
-    f"c{n},f{n // 4},f{n // 4}/c{n}.mp4,{level},{'Body' if level == 'S' else ''}\n"
-    for n, level in enumerate(["EN", "EN", "HN", "S"] * 2)
+from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_features.manifests.label_agreement import (
+    annotator_label_sets,
+    compare_label_sets,
+    sure_task,
 )
+from tests.kit.files import touch, write
 
-
-@pytest.fixture(params=[str, Path], ids=["str", "Path"])
-def kind(request: pytest.FixtureRequest) -> Callable[[Path], str | Path]:
-    return request.param
+ROWS = [
+    f"c{n},f{n // 4},f{n // 4}/c{n}.mp4,{level},{'Body' if level == 'S' else ''}"
+    for n, level in enumerate(["EN", "EN", "HN", "S"] * 2)
+]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    path = tmp_path / "clips.csv"
-    path.write_text(ROWS)
-    return path
+def table(tmp_path):
+    return write(tmp_path / "clips.csv", "id,film,video,level,concepts", *ROWS)
 
 
-def test_from_a_table_to_a_split(
-    table: Path, tmp_path: Path, kind: Callable[[Path], str | Path]
-) -> None:
+@pytest.mark.parametrize("kind", [str, Path])
+def test_from_a_table_to_a_split(table, tmp_path, kind):
     manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
     manifest.add_split(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
     loaded = of.Manifest.load(kind(tmp_path / "m"))
-    assert loaded.digest == manifest.digest
+    assert (loaded.digest, loaded.check()) == (manifest.digest, [])
     assert loaded.split("leak-free").sizes == [4, 4]
-    assert loaded.check() == []
-    assert loaded.select(levels=["S"]).ids == ["c3", "c7"]
-    (tmp_path / "films/f0").mkdir(parents=True)
-    (tmp_path / "films/f0/c0.mkv").touch()
-    located = loaded.locate(kind(tmp_path / "films"))
+    located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
     assert repr(located) == "Located(1 found, 7 missing, 0 ambiguous)"
-
-
-def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path) -> None:
-    of.Manifest.from_csv(table).save(tmp_path / "m")
-    loaded = of.Manifest.load(tmp_path / "m")
     loaded.add_split(of.leave_film_out(loaded))
     assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
     with pytest.raises(OutputExists, match="leave-film-out"):
@@ -58,24 +48,16 @@ def test_what_is_added_to_a_loaded_manifest_is_saved(table: Path, tmp_path: Path
     loaded.add_split(of.leave_film_out(loaded), overwrite=True)
 
 
-@pytest.mark.parametrize(
-    ("level", "concept", "message"),
-    [
+def test_parts_that_cannot_be_added(table):
+    manifest = of.Manifest.from_csv(table)
+    for level, concept, fact in [
         ("sure", "Body", r"'sure' is not a level of the scheme \(EN, HN, NS, S\)"),
         ("S", "Nonsense", "'Nonsense' is not a concept of the scheme"),
-    ],
-)
-def test_labels_that_could_not_be_read_again_are_refused(table, level, concept, message) -> None:
-    manifest = of.Manifest.from_csv(table)
-    labels = LabelSet("mine", ["c0"], [level], [(concept,)])
-    with pytest.raises(ManifestError, match=message):
-        manifest.with_parts(labels=[labels])
-    with pytest.raises(ManifestError, match=message):
-        manifest.add_labels(labels)
-
-
-def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
-    manifest = of.Manifest.from_csv(table)
+    ]:
+        labels = LabelSet("mine", ["c0"], [level], [(concept,)])
+        for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add_labels):
+            with pytest.raises(ManifestError, match=fact):
+                add(labels)
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
         manifest.add_split(of.stratified(manifest, folds=2, seed=1))
@@ -83,16 +65,130 @@ def test_part_of_the_same_name_is_not_replaced(table: Path) -> None:
         manifest.check()
 
 
-def test_every_importer_is_a_constructor(
-    tmp_path: Path, kind: Callable[[Path], str | Path]
-) -> None:
-    source = write_source(tmp_path / "annotations.csv")
+@pytest.mark.parametrize("kind", [str, Path])
+def test_every_importer_is_a_constructor(tmp_path, source, kind):
     assert of.Manifest.from_obygaze12(kind(source), rule="raw").default_labels == "raw"
-    (tmp_path / "films/Juno").mkdir(parents=True)
-    (tmp_path / "films/Juno/a.mp4").touch()
-    assert of.Manifest.from_folder(kind(tmp_path / "films")).ids == ["Juno-a"]
-    (tmp_path / "words.csv").write_text("stimulus\nengineer\n")
-    prompts = of.Manifest.from_prompts(kind(tmp_path / "words.csv"), ["a {}"])
+    films = touch(tmp_path / "films", "Juno/a.mp4")
+    assert of.Manifest.from_folder(kind(films)).ids == ["Juno-a"]
+    words = write(tmp_path / "words.csv", "stimulus", "engineer")
+    prompts = of.Manifest.from_prompts(kind(words), ["a {}"])
     assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
-    (tmp_path / "MEDIAEVALviolence.txt").write_text("name\tviolenceClass\nACCEDE1.mp4\t1\n")
+    write(tmp_path / "MEDIAEVALviolence.txt", "name\tviolenceClass", "ACCEDE1.mp4\t1")
     assert of.Manifest.from_mediaeval(kind(tmp_path)).labels().levels == ["violent"]
+
+
+def test_manifests_are_one_line_in_a_notebook(released):
+    counts = released.labels()
+    assert repr(released).startswith("Manifest('obygaze12', 192 clips of 12 films, 3 label sets, ")
+    assert repr(counts).startswith(f"LabelSet('paper', 192 items: EN {counts.levels.count('EN')}, ")
+    split = released.split("02_EN_S")
+    assert repr(split) == f"Split('02_EN_S', {len(split)} items in 10 folds)"
+    first = "tt0108160-001, tt0108160-002, tt0108160-003"
+    assert repr(released.items) == f"Items({first} and 189 more)"
+    assert len(repr(released.runs("02_EN_S"))) < 60
+    page = released._repr_html_()
+    assert f"S {counts.levels.count('S')}" in page
+    assert len(page) < 3000
+    evil = of.Manifest("<script>alert(1)</script>", Items.of([Item("a")]))
+    assert "<script>" not in evil._repr_html_()
+
+
+def test_items_are_selected(released, manifest):
+    small = of.Manifest.load(manifest)
+    assert small.select(levels=["Sure"]).ids == ["tt0108160-004", "tt0110912-001"]
+    assert small.select(levels=["S"], concepts=["Clothes"]).ids == ["tt0108160-004"]
+    spoken = small.select(concepts=["Speech"], labels="raw")
+    assert spoken.ids == ["tt0108160-002", "tt0108160-004"]
+    chosen = small.select(ids=["tt0110912-001", "tt0108160-003"])
+    assert chosen.ids == ["tt0108160-003", "tt0110912-001"]  # in the manifest's order
+    assert chosen.labels().level_of == {"tt0108160-003": "NS", "tt0110912-001": "S"}
+    assert chosen.digest != small.digest
+    for key, value in {
+        "levels": "EN", "films": "tt0108160", "concepts": "Look", "ids": "tt0108160-003",
+    }.items():  # fmt: skip
+        assert released.select(**{key: value}).ids == released.select(**{key: [value]}).ids != []
+    for selection, error, fact in [
+        ({"films": "tt01"}, UsageError, "no item is of the film 'tt01'"),
+        ({"films": "TT0108160"}, UsageError, "'TT0108160'; did you mean tt0108160"),
+        ({"ids": "tt0108160-03"}, UnknownItem, "did you mean tt0108160-003"),
+        ({"ids": "tt01"}, UnknownItem, "no item 'tt01'"),
+    ]:
+        with pytest.raises(error, match=fact):
+            released.select(**selection)
+
+
+CODES = ["EN", "HN", "NS", "S"]
+CONCEPTS = ["Look", "Body", "Speech"]
+LABEL = st.tuples(st.sampled_from(CODES), st.sets(st.sampled_from(CONCEPTS)))
+CLIPS = st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=30)
+TASKS = [(["S"], ["EN", "HN"]), (["NS", "S"], ["EN"]), (["S"], ["EN", "HN", "NS"])]
+
+
+def two_label_sets(pairs):
+    """Clips that both annotators have, and two that only one of them has."""
+    ids = [f"c{number}" for number in range(len(pairs))]
+    items = Items.of([Item(name, film="f") for name in ["z", *ids, "y"]])
+    ann, bea = map(list, zip(*pairs, strict=True))
+    sets = [
+        LabelSet(name, order, [level for level, _ in labels], [tuple(c) for _, c in labels])
+        for name, order, labels in (
+            ("ann", ["z", *ids], [("S", {"Voice"}), *ann]),
+            # In another order than ann's.
+            ("bea", ["y", *ids[::-1]], [("S", {"Voice"}), *bea[::-1]]),
+        )
+    ]
+    return Manifest("made", items).with_parts(labels=sets)
+
+
+@given(CLIPS, st.sampled_from(TASKS))
+def test_levels_and_f1_are_scikit_learns(pairs, task):
+    positives, negatives = task
+    result = compare_label_sets(two_label_sets(pairs), "ann", "bea")
+    a, b = ([level for level, _ in side] for side in zip(*pairs, strict=True))
+    assert (result.first, result.second, result.clips) == ("ann", "bea", len(pairs))
+    assert result.equal_levels == pytest.approx(accuracy_score(a, b))
+    counts = {(x, y): [*zip(a, b, strict=True)].count((x, y)) for x in CODES for y in CODES}
+    assert {key: result.confusion.get(key, 0) for key in counts} == counts
+    assert result.counts("S") == (a.count("S"), b.count("S"), counts["S", "S"])
+    levels = {*positives, *negatives}
+    of_task = [
+        (x in positives, y in positives) for x, y in zip(a, b, strict=True) if {x, y} <= levels
+    ]
+    if any(x or y for x, y in of_task):
+        truth, predicted = [y for _, y in of_task], [x for x, _ in of_task]
+        assert result.f1(positives, negatives) == pytest.approx(f1_score(truth, predicted))
+    else:
+        assert math.isnan(result.f1(positives, negatives))
+
+
+@given(CLIPS)
+def test_concept_kappas_are_scikit_learns(pairs):
+    result = compare_label_sets(two_label_sets(pairs), "ann", "bea")
+    either = {name for (_, x), (_, y) in pairs for name in x | y}
+    assert [c.concept for c in result.concepts] == [name for name in CONCEPTS if name in either]
+    for concept in result.concepts:
+        a, b = ([concept.concept in names for _, names in s] for s in zip(*pairs, strict=True))
+        assert concept.share_first == pytest.approx(sum(a) / len(a))
+        assert concept.share_second == pytest.approx(sum(b) / len(b))
+        if all(a) and all(b):
+            assert concept.kappa is None
+        else:
+            assert concept.kappa == pytest.approx(cohen_kappa_score(a, b))
+
+
+def test_label_sets_without_clips_in_common_and_unknown_ones():
+    items = Items.of([Item("a"), Item("b")])
+    sets = [LabelSet("x", ["a"], ["S"], [()]), LabelSet("y", ["b"], ["S"], [()])]
+    manifest = Manifest("m", items).with_parts(labels=sets)
+    result = compare_label_sets(manifest, "x", "y")
+    assert (result.clips, result.concepts, result.to_json()["equal_levels"]) == (0, (), None)
+    assert math.isnan(result.f1(["S"], ["EN"]))
+    with pytest.raises(UsageError, match="cy"):
+        compare_label_sets(manifest, "x", "cy")
+    scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("NS", "Not sure"), Level("x", "X")))
+    assert sure_task(scheme) == (("x",), ("calm",))
+    # Annotators are the projected label sets, where there are any.
+    assert annotator_label_sets(manifest) == ["x", "y"]
+    projected = [replace(sets[0], name=n, about={"annotator": n}) for n in ("p", "q")]
+    merged = replace(sets[0], name="m", about={"of": {"p": {}}})
+    assert annotator_label_sets(manifest.with_parts(labels=[*projected, merged])) == ["p", "q"]

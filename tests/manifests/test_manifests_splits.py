@@ -1,106 +1,87 @@
-"""Splits: every clip in one fold, levels spread evenly, the same again from the same seed."""
-
-from __future__ import annotations
+"""Splits: even folds, the same again from the same seed; the released ones and their leaks."""
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+import obygaze_features as of
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests import Item, Items, LabelSet, Manifest
-from obygaze_features.manifests.splits import first_overlap, leave_film_out, overlapping, stratified
+from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
+from obygaze_features.manifests.audit import audit
+from obygaze_features.manifests.manifest import save_parts
+from obygaze_features.manifests.splits import first_overlap, overlapping
+from tests.kit.files import refused
 
 ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 
-def labelled(levels: list[str], items: Items = ITEMS) -> Manifest:
+def labelled(levels, items=ITEMS):
     labels = LabelSet("l", items.ids[: len(levels)], levels, [()] * len(levels))
-    return Manifest("m", items).with_parts(labels=[labels])
+    return of.Manifest("m", items).with_parts(labels=[labels])
 
 
-@given(
-    st.lists(st.sampled_from(["EN", "HN", "NS", "S"]), min_size=10, max_size=200),
-    st.integers(2, 10),
-    st.integers(0, 99),
-)
-def test_stratified(levels: list[str], folds: int, seed: int) -> None:
+LEVELS = st.lists(st.sampled_from(["EN", "HN", "NS", "S"]), min_size=10, max_size=200)
+
+
+@given(LEVELS, st.integers(2, 10), st.integers(0, 99))
+def test_folds_and_levels_are_even(levels, folds, seed):
     manifest = labelled(levels)
-    result = manifest.labels()
-    split = stratified(manifest, folds=folds, seed=seed)
-    assert split.ids == result.ids
-    sizes = Counter(split.folds)
-    assert set(sizes) <= set(range(folds))
-    assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
-    for level in set(levels):
-        counts = Counter(
-            split.fold_of[i] for i, second in result.level_of.items() if second == level
-        )
+    split = of.stratified(manifest, folds=folds, seed=seed)
+    level_of = manifest.labels().level_of
+    assert split.ids == list(level_of)
+    assert set(split.folds) <= set(range(folds))
+    for level in (None, *set(levels)):
+        counts = Counter(split.fold_of[i] for i in level_of if level in (None, level_of[i]))
         assert max(counts.values()) - min(counts[fold] for fold in range(folds)) <= 1
-    assert stratified(manifest, folds=folds, seed=seed).folds == split.folds
+    assert of.stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
 
-def test_another_seed_gives_another_split() -> None:
-    manifest = labelled(["S"] * 50 + ["EN"] * 50)
-    assert stratified(manifest, seed=1).folds != stratified(manifest, seed=2).folds
-
-
-def test_split_of_a_seed_never_changes() -> None:
+def test_split_of_a_seed_never_changes():
     """A split is named in papers by its seed; a new release of anything must not redeal it."""
-    split = stratified(labelled(["S"] * 6 + ["EN"] * 6), folds=4, seed=0)
+    manifest = labelled(["S"] * 6 + ["EN"] * 6)
+    split = of.stratified(manifest, folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
     # The first of the first level (EN) by the hash that manifests/README.md gives.
     first = min(split.ids[6:], key=lambda i: hashlib.sha256(f"0:{i}".encode()).digest())
     assert split.fold_of[first] == 0
+    assert of.stratified(manifest, folds=4, seed=1).folds != split.folds
+    for folds in (1, 13):
+        with pytest.raises(UsageError, match="fold"):
+            of.stratified(manifest, folds=folds)
 
 
-@pytest.mark.parametrize("folds", [1, 13])
-def test_folds_that_cannot_be(folds: int) -> None:
-    with pytest.raises(UsageError, match="fold"):
-        stratified(labelled(["S"] * 12), folds=folds)
-
-
-def test_leave_film_out(manifest: Path) -> None:
-    loaded = Manifest.load(manifest)
-    split = leave_film_out(loaded)
-    assert split.folds == [0, 0, 0, 0, 0, 1]
-    assert split.about["films"] == ["tt0108160", "tt0110912"]
-
-
-def test_overlapping_spans_are_not_split() -> None:
+def test_overlapping_spans_are_not_split():
     """Two annotators of one film: their spans show the same seconds."""
     spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
     apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
-    assert stratified(labelled(["S"] * 3, apart), folds=3)
+    assert of.stratified(labelled(["S"] * 3, apart), folds=3)
     pair = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
     with pytest.raises(UsageError, match=r"a1 and b1 show the same seconds.*--by-film"):
-        stratified(labelled(["S"] * 3, pair), folds=3)
+        of.stratified(labelled(["S"] * 3, pair), folds=3)
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 
 
 @given(st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11))
-def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]], cut: int) -> None:
+def test_overlaps_in_time_against_brute_force(spans, cut):
     items = Items.of(
         [
             Item(f"i{row}", media=film, start=start, end=start + length)
             for row, (film, start, length) in enumerate(spans)
         ]
     )
-    tested, trained = items.ids[:cut], items.ids[cut:]
 
-    def overlap(a: int, b: int) -> bool:
+    def overlap(a, b):
         (film, start, length), (second, begin, duration) = spans[a], spans[b]
         return film == second and start < begin + duration and begin < start + length
 
     rows = range(len(spans))
-    assert overlapping(items, tested, trained) == [
+    assert overlapping(items, items.ids[:cut], items.ids[cut:]) == [
         f"i{a}" for a in rows[:cut] if any(overlap(a, b) for b in rows[cut:])
     ]
     result = first_overlap(items, items.ids)
@@ -108,16 +89,86 @@ def test_overlaps_in_time_against_brute_force(spans: list[tuple[str, int, int]],
     assert result is None or overlap(int(result[0][1:]), int(result[1][1:]))
 
 
-def test_command(manifest: Path, obygaze: Callable[..., Result]) -> None:
+def test_the_command(manifest, obygaze):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output
-    split = Manifest.load(manifest).split("leak-free")
-    assert split.about == {
-        "method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5,
-    }  # fmt: skip
-    assert (
-        obygaze("manifests", "split", manifest, "--folds", 2).exit_code == 1
-    )  # it is there already
+    about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5}
+    assert of.Manifest.load(manifest).split("leak-free").about == about
+    assert obygaze("manifests", "split", manifest, "--folds", 2).exit_code == 1  # it is there
     assert obygaze("manifests", "split", manifest, "--by-film").exit_code == 0
-    assert Manifest.load(manifest).split_names == ["leak-free", "leave-film-out"]
+    films = of.Manifest.load(manifest).split("leave-film-out")
+    assert films.folds == [0, 0, 0, 0, 0, 1]
+    assert films.about["films"] == ["tt0108160", "tt0110912"]
     assert obygaze("manifests", "split", manifest, "--name", "../up").exit_code == 2
+
+
+def test_all_sixteen_runs_come_out_id_by_id(released, small_authors):
+    golden = json.loads((small_authors / "obygaze12/released_runs.json").read_text())
+    for name, runs in golden["runs"].items():
+        split = released.split(name)
+        result = {run.name: run for run in released.runs(name).runs}
+        assert result.keys() == runs.keys() == set("01234567")
+        for run, ids in runs.items():
+            assert result[run].train == ids["train"]
+            assert result[run].validation == ids["val"]
+            assert {split.fold_of[i] for i in ids["train"]}.isdisjoint((0, 9, int(run)))
+    with_media = {item.id for item in released if item.media}
+    for name, ids in golden["tests"].items():
+        assert sorted(with_media & set(released.split(name).fold(9))) == ids
+
+
+@pytest.mark.parametrize("train", ["02_HN_S", "02_EN_S"])
+def test_leaks_are_those_of_a_plain_count(released, train):
+    pool, *runs = audit(released, train=[train], test=["02_ENHN_S"])
+    fold_of, tested = released.split(train).fold_of, released.split("02_ENHN_S").fold(9)
+    assert pool.tested == tested
+    assert pool.ids == [i for i in tested if fold_of.get(i, 9) != 9]
+    for run, actual in zip(released.runs(train).runs, runs, strict=True):
+        assert actual.ids == [i for i in tested if i in run.train]
+    [own] = [leak for leak in audit(released, train=[train], test=[train]) if leak.where == "pool"]
+    assert own.ids == []
+
+
+def test_a_column_for_all_clips_never_leaks(released):
+    manifest = released.with_parts(splits=[of.stratified(released, name="ours")])
+    assert [leak.ids for leak in audit(manifest, train=["ours"], test=["ours"])] == [[]]
+
+
+def test_splits_by_film_have_a_fold_a_film(released):
+    films = released.split("movieset_ENHN_S")
+    assert len(films) == sum(bool(released[i].media) for i in released.split("02_ENHN_S").ids)
+    by_film = {films.fold_of[i]: i.split("-")[0] for i in films.ids}
+    assert [by_film[fold] for fold in range(12)] == sorted(set(released.items.films))
+    classes = released.labels("released").level_of
+    assert all((name == "S") == (classes[i] == "S") for i, name in films.class_of.items())
+
+
+def test_audit_counts_as_a_person_would(manifest):
+    """Six clips, two splits and one run, counted by hand."""
+    a, b, c, d, e, f = of.Manifest.load(manifest).ids
+    left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
+    right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])
+    save_parts(manifest, [left, right, RunSet("left", [Run("0", [b, d], [a])])])
+    pool, run = audit(of.Manifest.load(manifest), train=["left"], test=["right"], test_fold=0)
+    assert (pool.where, pool.tested, pool.ids) == ("pool", [c], [])
+    assert (run.where, run.ids) == ("run 0", [])
+    pool, run = audit(of.Manifest.load(manifest), train=["left"], test=["right"])
+    assert pool.ids == []  # d is in the test fold of left, too
+    assert run.ids == [d]  # but the run trained on it all the same
+    assert run.by_class == {"EN": (0, 1), "S": (1, 2)}
+
+
+def test_commands_import_splits_and_name_leaks(obygaze, released, small_authors, tmp_path):
+    data, folder = small_authors / "obygaze12", tmp_path / "m"
+    table = data / "ObyGaze12_thresh_02.csv"
+    assert obygaze("manifests", "import", "obygaze12", table, "-o", folder).exit_code == 0
+    splits = ("manifests", "import", "obygaze12-splits", data, "-o", folder)
+    sizes = [len(run.train) for run in released.runs("02_EN_S").runs]
+    trained = f"runs 02_EN_S: 8 runs, trained on {min(sizes)} to {max(sizes)} clips"
+    assert trained in obygaze(*splits).output
+    pool, *_ = audit(released, train=["02_HN_S"], test=["02_ENHN_S"])
+    names = ("--train", "02_HN_S", "--test", "02_ENHN_S")
+    output = obygaze("manifests", "audit", folder, *names).output
+    assert f"{len(pool.ids)} of {len(pool.tested)}" in output
+    assert "S {}/{}".format(*pool.by_class["S"]) in output
+    refused(obygaze(*splits), "--overwrite")

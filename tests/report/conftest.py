@@ -1,28 +1,41 @@
-"""Runs of every kind, on a small world whose clips show concepts."""
+"""Runs of every kind on a small world, and pages of them; each is made once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+import json
+import re
+from dataclasses import fields, is_dataclass, replace
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import convert, to_builtins
+from msgspec import Struct, convert, structs, to_builtins
 
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Results, read_results
-from tests.report.chromium import find_chromium, open_tab
-from tests.world import LEVELS, RECIPE, World, make_world
+from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results, read_results
+from obygaze_models.explain.attributions import Step
+from obygaze_models.report.page import render_report
+from obygaze_models.warnings import RunWarning
+from tests.kit.page import find_chromium, open_tab
+from tests.world import LEVELS, RECIPE, make_world
+
+CONCEPTS = (
+    "Type of shot", "Look", "Body", "Posture", "Clothing", "Appearance", "Expression of emotion",
+    "Activity",
+)  # fmt: skip
 
 BOTTLENECKS = (
     {"name": "pcbm-tree", "negatives": "b"},
     {"name": "pcbm-logistic", "negatives": "b"},
 )
 HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
-SURE = {"positives": ("S",), "split": "ten"}
+SURE = {"positives": ("S",), "split": "four"}
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
@@ -34,26 +47,70 @@ EXPERIMENTS = {
         "protocol": "leave-film-out",
         "estimators": ("mlp", BOTTLENECKS[1]),
     },
-    "concepts": {"concepts": ("Look", "Body"), "split": "ten", "estimators": ("logistic",)},
-    "classes": {"levels": ("EN", "HN", "S"), "split": "ten", "estimators": BOTTLENECKS[1:]},
+    "concepts": {"concepts": ("Look", "Body"), "split": "four", "estimators": ("logistic",)},
+    "classes": {"levels": ("EN", "HN", "S"), "split": "four", "estimators": BOTTLENECKS[1:]},
 }
 
+FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
+"""Titles of films that a spreadsheet would take for formulas."""
+ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028${hit()}",
+       "Hard Negative": "<!--<script>"}  # fmt: skip
+
 
 @pytest.fixture(scope="session")
-def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A world whose store says it is of a backbone that the paper has."""
+def marked(tmp_path_factory):
+    """A world whose store says it is of a backbone that the paper has; with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
-    return make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+    four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
+    Manifest.load(world.manifest).with_parts(splits=[four]).save(world.manifest, overwrite=True)
+    return world
 
 
 @pytest.fixture(scope="session")
-def results(marked: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
+def results(marked, tmp_path_factory):
     """A run of each kind, read back."""
     folder = tmp_path_factory.mktemp("report-runs")
-    for name, given in EXPERIMENTS.items():
-        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **given)
+    for name, options in EXPERIMENTS.items():
+        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **options)
         run_experiment(experiment, folder / name)
     return {name: read_results(folder / name) for name in EXPERIMENTS}
+
+
+@pytest.fixture(scope="session")
+def annotators(marked, tmp_path_factory):
+    """A manifest's folder, and two annotators in it, who sometimes differ from its labels."""
+    manifest = Manifest.load(marked.manifest)
+    chance = np.random.default_rng(4)
+    own, sets = manifest.labels(), []
+    for name, size in (("anna", 200), ("bert", 120)):
+        levels = [
+            str(chance.choice(list(LEVELS))) if chance.random() < 0.3 else level
+            for level in own.levels[:size]
+        ]
+        marks = [() if chance.random() < 0.2 else names for names in own.concepts[:size]]
+        sets.append(LabelSet(name, own.ids[:size], levels, marks, about={"annotator": name}))
+    folder = tmp_path_factory.mktemp("annotators") / "manifest"
+    manifest.with_parts(labels=sets).save(folder)
+    return folder, sets
+
+
+def with_annotators(run, annotators):
+    """The same run, of the manifest that has annotators."""
+    experiment = run.run.record.experiment | {"manifest": str(annotators[0])}
+    return with_record(run, experiment=experiment)
+
+
+@pytest.fixture(scope="session")
+def annotated(results, annotators):
+    """Every run, of the manifest that has annotators; by name."""
+    return {name: with_annotators(run, annotators) for name, run in results.items()}
+
+
+@pytest.fixture(scope="session")
+def whole_html(annotated, marked):
+    """The page of all runs."""
+    return render_report(list(annotated.values()), nearest=marked.store)
 
 
 @pytest.fixture(scope="session")
@@ -67,46 +124,145 @@ def tab():
 
 
 @pytest.fixture(scope="session")
-def page_of(tmp_path_factory: pytest.TempPathFactory):
+def page_of(tmp_path_factory):
     """Write some HTML where a browser can open it."""
     folder = tmp_path_factory.mktemp("pages")
 
-    def write(html: str, name: str = "page.html") -> Path:
-        path = folder / name
-        path.write_text(html, encoding="utf-8")
-        return path
+    def write(html, name="page.html"):
+        (folder / name).write_text(html, encoding="utf-8")
+        return folder / name
 
     return write
+
+
+class Page(HTMLParser):
+    """The text outside of scripts, the tags, and the cells of all tables, row by row."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.text, self.rows, self.cell, self.script = [], "", [], False, False
+        self.html = html
+        self.feed(html)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.script = tag in ("script", "style")
+        self.cell = tag in ("td", "th") or (self.cell and tag not in ("tr", "tbody"))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self.script = False
+        if tag in ("td", "th"):
+            self.cell = False
+
+    def handle_data(self, text):
+        if not self.script:
+            self.text += text
+            if self.cell:
+                self.rows[-1][-1] += text
+
+    def row(self, name):
+        rows = ([" ".join(cell.split()) for cell in row] for row in self.rows)
+        return next(row[1:] for row in rows if row and row[0] == name)
+
+
+def explorer_of(html):
+    """The explorer's data."""
+    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
+
+
+def plain(html):
+    """The text of a piece of HTML."""
+    return " ".join(unescape(Page(html).text).split())
 
 
 def with_record(results: Results, **changes: object) -> Results:
     """The same run with some of its run.json changed."""
     record = convert(to_builtins(results.run.record) | to_builtins(changes), RunRecord)
-    run = replace(results.run, record=record)
-    return replace(results, run=run)
+    return replace(results, run=replace(results.run, record=record))
 
 
-def as_obygaze12(results: Results) -> Results:
-    """The same run, as if it were of the paper's clips: its figures then stand beside."""
-    manifest = to_builtins(results.run.record.manifest) | {"name": "obygaze12"}
-    return with_record(results, manifest=manifest)
+def with_manifest(results: Results, **changes: object) -> Results:
+    """The same run, as if its manifest's name, levels or citation were others."""
+    return with_record(results, manifest=to_builtins(results.run.record.manifest) | changes)
 
 
-def with_annotators(results: Results, folder: Path) -> Results:
-    """The same run, its manifest copied with two annotators, who differ on some clips."""
-    chance = np.random.default_rng(7)
-    manifest = Manifest.load(results.run.record.experiment["manifest"])
-    own = manifest.labels(results.run.record.manifest.labels)
-    parts = []
-    for number in (1, 2):
-        differs = chance.random(len(own)) < 0.2
-        levels = [
-            str(chance.choice(list(LEVELS))) if other else level
-            for level, other in zip(own.levels, differs, strict=True)
+def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12) -> Results:
+    """The same models, had they been asked about a number of clips of some films, each once."""
+    chance = np.random.default_rng(3)
+    per_film = -(-clips // films)
+    by_id = {}
+    for row in range(clips):
+        film, scene = divmod(row, per_film)
+        level = str(chance.choice(["EN", "HN", "NS", "S"], p=[0.5, 0.2, 0.15, 0.15]))
+        clip = Clip(
+            id=f"tt{film:07}-{scene + 1:03}",
+            film=f"tt{film:07}",
+            title=f"Film number {film + 1} ({1990 + film})",
+            media="",
+            start=scene * 31.5 if timed else None,
+            end=scene * 31.5 + 30 if timed else None,
+            level=level,
+            concepts=tuple(name for name in CONCEPTS if chance.random() < 0.2),
+            fold=0,
+            used="not in the task" if level == "NS" else "",
+        )
+        by_id[clip.id] = clip
+    ids = [clip.id for clip in by_id.values() if not clip.used]
+    labels = np.array([int(by_id[clip].level == "S") for clip in ids])
+    predictions, explained = [], []
+    for model in results.run.record.models:
+        probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
+        predictions += [
+            FitPredictions(model, 0, test, ids, labels, probabilities)
+            for test in results.run.record.tests
         ]
-        marks = [() if chance.random() < 0.2 else names for names in own.concepts]
-        name = f"annotator{number}"
-        parts.append(LabelSet(name, own.ids, levels, marks, about={"annotator": name}))
-    manifest.with_parts(labels=parts).save(folder)
-    experiment = results.run.record.experiment | {"manifest": str(folder)}
-    return with_record(results, experiment=experiment)
+        values = chance.normal(size=(len(ids), len(CONCEPTS)))
+        kind, reasons = "sum", {"amounts": values * 0.4, "intercept": np.full(len(ids), -0.2)}
+        if "tree" in model:
+            steps = [[Step(name, float(row[0]), 0.5, True) for name in CONCEPTS] for row in values]
+            kind, reasons = "path", {"steps": steps}
+        labelled = (CONCEPTS, ids, ["S"] * len(ids), values)
+        explained.append(Explained(model, "HN vs S", 0, kind, *labelled, **reasons))
+    return replace(results, clips=by_id, said=predictions, explained=explained)
+
+
+def renamed(thing: Any, names: dict[str, str]) -> Any:
+    """The same with other texts, wherever they are."""
+    if isinstance(thing, str):
+        return names.get(thing, thing)
+    if isinstance(thing, dict):
+        return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return type(thing)(renamed(part, names) for part in thing)
+    if isinstance(thing, Struct):
+        changed = {name: renamed(getattr(thing, name), names) for name in thing.__struct_fields__}
+        return structs.replace(thing, **changed)
+    if is_dataclass(thing) and not isinstance(thing, type):
+        changed = {f.name: renamed(getattr(thing, f.name), names) for f in fields(thing) if f.init}
+        return replace(thing, **changed)
+    return thing
+
+
+@pytest.fixture(scope="session")
+def hostile_run(results):
+    """A run with code in every text field, and these texts."""
+    run = results["first"]
+    record = run.run.record
+    fields_ = {
+        "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
+        "concept": "Look", "model": "mlp", "run": "first", "reason": "not in the task",
+        "split": record.split, "labels": record.manifest.labels, "data": record.manifest.name,
+    }  # fmt: skip
+    texts = {
+        field: f"{field}'\"}}{{{{ 7 * 7 }}}}<script>hit()</script><img src=x onerror=hit()>"
+        for field in (*fields_, "title", "citation", "warning")
+    }
+    run = with_manifest(run, citation=texts["citation"], licence=texts["citation"])
+    run = with_record(run, warnings=[RunWarning("other", "", texts["warning"])])
+    names = {name: texts[field] for field, name in fields_.items()}
+    return renamed(run, names | FORMULAS | ODD), texts

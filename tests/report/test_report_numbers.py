@@ -1,313 +1,378 @@
-"""The scores, counts and figures of the page, computed again from the run folders."""
+"""The numbers of a page as data, before they are HTML, computed again from the predictions."""
 
-import json
 import re
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.metrics import cohen_kappa_score, f1_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    cohen_kappa_score,
+    f1_score,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.manifests import Manifest
-from obygaze_models.report.page import render_report
-from tests.report.conftest import as_obygaze12, with_annotators
-from tests.report.oracle import Folder, Numbers, Oracle
+from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
+from obygaze_models.report.concepts import concept_figures, concept_tables
+from obygaze_models.report.explorer import explorer_data, in_scene_order
+from obygaze_models.report.films import film_strips
+from obygaze_models.report.findings import findings, headline, score_figure
+from obygaze_models.report.html import number
+from obygaze_models.report.runs import default_run, prepare_runs
+from obygaze_models.report.score_tables import score_tables
+from tests.report.conftest import plain, renamed, with_manifest
+from tests.world import LEVELS
 
 
-def checked(runs, manifests=()):
-    html = render_report(runs)
-    numbers = Numbers(html)
-    oracle = Oracle([one.run.folder for one in runs], list(manifests))
-    wrong = [
-        (key, value, oracle(key))
-        for key, value, _ in numbers.found
-        if value != pytest.approx(oracle(key), abs=1e-6)
-    ]
-    assert wrong == []
-    for key, value, said in numbers.found:
-        if said.endswith("%"):
-            assert said == f"{value:.0%}"
-        elif said:
-            digits = len(said.partition(".")[2])
-            shown_value = float(said.replace("−", "-").replace(",", ""))
-            assert shown_value == pytest.approx(value, abs=0.51 * 10**-digits), key
-    return numbers, html
+def first_screen(*runs):
+    prepared = prepare_runs(runs)
+    return headline(score_tables(prepared), prepared, load_annotators(default_run(prepared)))
 
 
-@pytest.mark.gate
-def test_all_numbers_of_many_runs(results):
-    numbers, html = checked([as_obygaze12(one) for one in results.values()])
-    kinds = {key.split("/")[0] for key, _, _ in numbers.found}
-    assert kinds >= {"score", "guess", "test", "published", "difference", "film", "concept"}
-    # Nothing that looks like a score stands in a table without a key.
-    for table in re.findall(r"<table.*?</table>", html, re.S):
-        bare = re.sub(r"<data .*?</data>", "", table)
-        assert not re.findall(r">\s*[+−]?\d*\.\d+", bare)
+def values(html):
+    """The numbers of a piece of HTML, at full length."""
+    return [float(value) for value in re.findall(r'<data value="(.*?)"', html)]
 
 
-@pytest.mark.parametrize("name", ["first", "films"])
-def test_all_numbers_of_one_run(results, name):
-    numbers, _ = checked([results[name]])
-    assert len(numbers.found) > 20
-
-
-def test_all_numbers_beside_two_annotators(results, tmp_path):
-    run = with_annotators(results["films"], tmp_path / "manifest")
-    numbers, html = checked([run], [tmp_path / "manifest"])
-    kinds = {key.split("/")[0] for key, _, _ in numbers.found}
-    assert {"human", "agreement", "annotated", "errors", "film"} <= kinds
-    assert "may not be concluded" in html
-    oracle = Oracle([run.run.folder], [tmp_path / "manifest"])
-    shown = tips(html, "annotator against annotator")
-    assert float(shown["annotator against annotator"]) == pytest.approx(
-        oracle.human("0", next(iter(run.run.record.tests))), abs=0.0051
-    )
-    first, second = (
-        Manifest.load(tmp_path / "manifest").labels(name) for name in ("annotator1", "annotator2")
-    )
-    for concept in ("Look", "Body"):
-        marks = [[concept in names for names in of.concepts] for of in (first, second)]
-        kappa = float(tips(html, "Look, kappa")[f"{concept}, kappa"].replace("−", "-"))
-        assert kappa == pytest.approx(cohen_kappa_score(*marks), abs=0.0051)
-
-
-def tips(html, mark):
-    """Mark -> number, by the tooltips of the first figure with that mark."""
-    figures = (part.partition("</svg>")[0] for part in html.split("<svg")[1:])
-    svg = next(part for part in figures if f"<g><title>{mark}" in part)
+def tips(svg):
+    """Mark -> the number of its tooltip."""
     return dict(text.rsplit(": ", 1) for text in re.findall(r"<g><title>([^<]*)</title>", svg))
 
 
-def test_the_figures_show_the_runs_numbers(results):
-    run = results["films"]
-    html, oracle = render_report([run]), Oracle([run.run.folder])
-    marked = tips(html, "Look, Hard Negative")
-    assert marked["Look, Sure"] == f"{oracle.marked(0, 'Look', 'S'):.0%}"
-    best = max(run.run.record.scores, key=lambda entry: entry.mean["f1"])
-    scores = tips(html, f"{best.model}, model")
-    assert scores[f"{best.model}, model"].startswith(f"{best.mean['f1']:.2f} (")
-    errors = tips(html, "Look, interval ") | tips(html, "Body, interval ")
-    for factor in ("Look", "Body"):
-        (shown,) = (text for name, text in errors.items() if name.startswith(f"{factor}, interval"))
-        assert float(shown.split(" (")[0].replace("−", "-")) == pytest.approx(
-            oracle.errors(0, best.model, "all", factor), abs=0.0051
-        )
+def close(tip, value):
+    """Whether a tooltip says a value, to two digits."""
+    return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
 
 
-def test_the_concepts_figures_have_one_order_and_whole_names(results, tmp_path):
-    """By the share of Sure clips that have the concept, less that of the lowest level."""
-    run = with_annotators(results["films"], tmp_path / "manifest")
-    html, oracle = render_report([run]), Oracle([run.run.folder])
+def best_model(run):
+    return max(run.run.record.scores, key=lambda entry: entry.mean["f1"]).model
+
+
+def mean_probabilities(run, model):
+    """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
+    clips = {}
+    for fit in run.said:
+        if fit.model == model:
+            for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
+                clips.setdefault(clip, (int(label), {}))[1][fit.fit] = p
+    return {
+        clip: (label, np.mean(list(ps.values()), axis=0)) for clip, (label, ps) in clips.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [(2 / 3, "", "0.67"), (-0.25, "+", "−0.25"), (0.25, "+", "+0.25"), (-0.004, "+", "0.00"),
+     (2 / 3, "%", "67%"), (7637, ",", "7,637"), (None, "", "–")],
+)  # fmt: skip
+def test_a_number_is_shown_as_people_read_it(value, form, text):
+    assert plain(number(value, form=form)) == text
+
+
+def test_the_findings_say_the_best_models_scores(annotated, annotators):
+    run = annotated["films"]
+    head = first_screen(run)
+    assert head.best.model == best_model(run)
+    annotated_, model, beside = findings(head)
+    levels = [labels.level_of for labels in annotators[1]]
+    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips)
+    assert values(annotated_) == [50, 200, agreed]
+    entry = next(e for e in run.run.record.scores if e.model == head.best.model)
+    fits = [(fit.labels, fit.probabilities > 0.5) for fit in run.said if fit.model == entry.model]
+    measures = (recall_score, precision_score, f1_score)
+    expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
+    assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
+    pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
+    task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
+    human = f1_score(*zip(*task, strict=True))
+    assert values(beside) == pytest.approx([head.best.best_guess("f1")[1], human])
+    displayed = tips(score_figure(head))
+    assert close(displayed["annotator against annotator"], human)
+    assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['f1']:.2f} (")
+
+
+def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
+    run = annotated["films"]
+    head = first_screen(run)
+    ordered = in_scene_order(head.run.clips)
+    strips = film_strips(head, ordered)
+    means = mean_probabilities(run, head.best.model)
+    levels = {labels.name: labels.level_of for labels in annotators[1]}
+    assert strips.lanes == ("anna", "bert", head.best.model)
+    shares = [values(strip.share)[0] for strip in strips.films]
+    assert shares == sorted(shares, reverse=True)
+    for strip in strips.films:
+        clips = [clip for clip in ordered if clip.film == strip.film]
+        ids = [clip.id for clip in clips]
+        assert values(strip.share) == [pytest.approx(np.mean([c.level == "S" for c in clips]))]
+        tested = [clip for clip in ids if clip in means]
+        assert values(strip.tested) == [len(tested), len(ids)]
+        called = {clip: means[clip][1] > 0.5 for clip in tested}
+        truth = [means[clip][0] for clip in tested]
+        assert values(strip.score) == [pytest.approx(f1_score(truth, list(called.values())))]
+        common = [clip for clip in ids if clip in levels["bert"]]
+        equal = [levels["anna"][clip] == levels["bert"][clip] for clip in common]
+        assert values(strip.agreement) == ([pytest.approx(np.mean(equal))] if common else [])
+        colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
+        expected = [[colours.get(of.get(clip), "") for clip in ids] for of in levels.values()]
+        expected.append(["model" if called.get(clip) else "" for clip in ids])
+        wrong = {clip for clip in tested if called[clip] != means[clip][0]}
+        expected.append(["differs" if clip in wrong else "" for clip in ids])
+        assert lanes_of(strip.lanes, len(ids)) == expected
+
+
+def lanes_of(svg, clips):
+    """The colour of each clip in each lane, read from the drawn shapes."""
+    lanes = [[""] * clips for _ in range(4)]
+    for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
+        for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
+            for clip in range(int(low) * clips // 1000, int(high) * clips // 1000):
+                lanes[int(y) // 8][clip] = colour
+    return lanes
+
+
+def test_the_papers_numbers_stand_beside_ours(results):
+    table = score_tables(prepare_runs([with_manifest(results["first"], name="obygaze12")]))[0]
+    papers = {row.model: row.published for row in table.rows if row.entry.test == "EN vs S"}
+    published = reference_json("published.json")
+    for model, row, metric in (("mlp", "X-CLIP", "f1_weighted"), ("pcbm-tree", "PCBM-DT", "f1")):
+        paper = published["table2"]["rows"][row]["values"]["HN-S/EN-S"]
+        assert (papers[model][metric].mean, papers[model][metric].row) == (paper["mean"], row)
+    run = with_manifest(renamed(results["films"], {"tt0": "tt0108160"}), name="obygaze12")
+    run.run.record.scores.sort(key=lambda entry: entry.model != "mlp")
+    for entry in run.run.record.scores:
+        entry.mean["f1"] = float(entry.model == "mlp")
+    head = first_screen(run)
+    papers = {
+        strip.film: strip.paper for strip in film_strips(head, in_scene_order(run.clips)).films
+    }
+    film = published["table4"]["rows"]["tt0108160"]["mean"]
+    assert [values(papers["tt0108160"]), papers["tt1"]] == [[film], None]
+
+
+def test_two_annotators_are_counted_against_each_other(annotated, annotators):
+    run = default_run(prepare_runs([annotated["films"]]))
+    loaded = load_annotators(run)
+    anna, bert = (labels.level_of for labels in annotators[1])
+    pairs = Counter((anna[clip], bert[clip]) for clip in bert)
+    (table,) = confusions(loaded, LEVELS)
+    rows = {name: [values(cell)[0] for _, cell, _ in cells] for name, cells in table.rows}
+    assert rows == {LEVELS[a]: [pairs[a, b] for b in LEVELS] for a in LEVELS}
+    equal = sum(pairs[level, level] for level in LEVELS)
+    assert values(table.equal) == [pytest.approx(equal / 120), 120]
+    totals = [sum(pairs["S", b] for b in LEVELS), sum(pairs[a, "S"] for a in LEVELS)]
+    assert values(table.more) == sorted(totals, reverse=True)
+    displayed = tips(gamma_figure(loaded, {"tt1": "Another", "tt0": "Film"}))
+    distances = reference_json("scheme-obygaze.json")["distances"]
+    position = distances["levels"].index
+    pairs = [(anna[clip], bert[clip]) for clip in bert if clip.startswith("tt0")]
+    common = [(position(a), position(b)) for a, b in pairs]
+    observed = np.mean([distances["matrix"][a][b] for a, b in common])
+    by_chance = np.mean([distances["matrix"][a][b] for a, _ in common for _, b in common])
+    assert float(displayed["Film"]) == pytest.approx(1 - observed / by_chance, abs=0.05)
+
+
+def concept_rankings(run, model, concept):
+    """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
+    ranked, truth = [], {}
+    for entry in run.explained:
+        if entry.model == model:
+            column = entry.values[:, entry.concepts.index(concept)]
+            rows = [row for row, clip in enumerate(entry.ids) if run.clips[clip].level != "NS"]
+            shows = [
+                run.clips[entry.ids[row]].level in ("HN", "S")
+                and concept in run.clips[entry.ids[row]].concepts
+                for row in rows
+            ]
+            truth |= {entry.ids[row]: displayed for row, displayed in zip(rows, shows, strict=True)}
+            if len(set(shows)) == 2:
+                areas = roc_auc_score, average_precision_score
+                ranked.append([area(shows, column[rows]) for area in areas])
+    return np.array(ranked), truth
+
+
+def test_concept_tables_rank_by_what_models_measure(results):
+    first, second = results["first"], results["second"]
+    tables = concept_tables(prepare_runs([second, first]))
+    assert (tables.run, tables.models) == ("second", ("pcbm-hybrid",))
+    for concept, *cells in tables.rows:
+        ranked, truth = concept_rankings(second, "pcbm-hybrid", concept)
+        expected = [[sum(truth.values())], [len(truth) - sum(truth.values())]]
+        expected += [[column.mean(), column.std()] for column in ranked.T]
+        assert [values(cell) for cell in cells] == [pytest.approx(cell) for cell in expected]
+    for row, model in zip(tables.others, ("pcbm-tree", "pcbm-logistic"), strict=True):
+        assert plain(row[0]).startswith(f"first{model}, ")
+        for concept, cell in zip(tables.names, row[1:], strict=True):
+            column = concept_rankings(first, model, concept)[0][:, 0]
+            assert values(cell) == pytest.approx([column.mean(), column.std()])
+
+
+def test_the_concepts_figures_share_their_rows(annotated, annotators):
+    """In each the concept that Sure clips have most beyond the lowest level is the first."""
+    run = annotated["films"]
+    head = first_screen(run)
     marked = {
-        name: oracle.marked(0, name, "S") - oracle.marked(0, name, "HN")
+        name: {
+            level: np.mean([name in c.concepts for c in run.clips.values() if c.level == level])
+            for level in ("HN", "S")
+        }
         for name in ("Look", "Body", "Posture")
     }
-    order = sorted(marked, key=marked.get, reverse=True)
-    section = html.partition('id="concepts"')[2].partition("</section>")[0]
-    figures = re.findall(r"<svg.*?</svg>", section, re.S)
-    assert len(figures) == 4
+    order = sorted(marked, key=lambda name: marked[name]["HN"] - marked[name]["S"])
+    figures = [figure for figure, _ in concept_figures(head)]
     for svg in figures:
         rows = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if text in marked]
         assert rows == order
-    rows = re.findall(r"<text[^>]*>([^<]* clips)</text>", figures[-1])
-    assert rows == ["Easy Negative clips", "Hard Negative clips", "Sure clips"]
+    shares, detected, kappas, errors = map(tips, figures)
+    for name in marked:
+        assert close(shares[f"{name}, Sure"].replace("%", "e-2"), marked[name]["S"])
+        assert close(
+            detected[f"{name}, AUROC"], concept_rankings(run, "pcbm-logistic", name)[0][:, 0].mean()
+        )
+        a, b = ([name in labels.concepts_of[clip] for clip in annotators[1][1].ids]
+                for labels in annotators[1])  # fmt: skip
+        assert close(kappas[f"{name}, kappa"], cohen_kappa_score(a, b))
+    means = mean_probabilities(run, head.best.model)
+    wrong = [(p > 0.5) != label for label, p in means.values()]
+    names = [*order, *(level for level in LEVELS if level != "NS")]
+    clips = [run.clips[clip] for clip in means]
+    marks = [[n == clip.level or n in clip.concepts for n in names] for clip in clips]
+    fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(marks, wrong)
+    for name, coefficient in zip(order, fitted.coef_[0], strict=False):
+        (tip,) = (text for mark, text in errors.items() if mark.startswith(f"{name}, interval"))
+        assert close(tip, coefficient)
+    assert values(concept_figures(head)[3][1]) == [sum(wrong), len(wrong)]
 
 
-def test_gamma_of_each_film_is_drawn(results, tmp_path):
-    run = with_annotators(results["films"], tmp_path / "manifest")
-    shown = tips(render_report([run]), "tt0: ")
-    manifest = Manifest.load(tmp_path / "manifest")
-    first, second = (manifest.labels(f"annotator{number}").level_of for number in (1, 2))
-    for film in ("tt0", "tt1", "tt2", "tt3"):
-        pairs = [(first[clip], second[clip]) for clip in first if clip.startswith(film)]
-        observed = np.mean([reference_distance(a, b) for a, b in pairs])
-        expected = np.mean([reference_distance(a, b) for a, _ in pairs for _, b in pairs])
-        assert float(shown[film]) == pytest.approx(1 - observed / expected, abs=0.05)
-
-
-def reference_distance(a, b):
-    paper = reference_json("scheme-obygaze.json")["distances"]
-    return paper["matrix"][paper["levels"].index(a)][paper["levels"].index(b)]
-
-
-def test_the_strips_show_levels_and_where_the_model_differs(results, tmp_path):
-    """Each lane of a film, clip by clip, from the paths that are drawn."""
-    run = results["films"]
-    html = render_report([run])
-    data = explorer(html)
-    best = max(run.run.record.scores, key=lambda entry: entry.mean["f1"]).model
-    view, clips = next(v for v in data["views"] if v["model"] == best), data["clips"][0]
-    strips = re.search(r'<table class="strips".*?</table>', html, re.S)[0]
-    links = re.findall(r'href="#film=(.*?)"', strips)
-    assert sorted(links) == sorted(film["id"] for film in clips["films"])
-    row = {at: place for place, at in enumerate(view["at"])}
-    colours = {level["code"]: level["colour"] for level in clips["levels"]}
-    for film, svg in zip(links, re.findall(r"<svg.*?</svg>", strips), strict=True):
-        own = [
-            at for at, number in enumerate(clips["film"]) if clips["films"][number]["id"] == film
-        ]
-        lanes = {}
-        for name, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg):
-            spans = [tuple(map(int, span)) for span in re.findall(r"M(\d+) \d+H(\d+)", shape)]
-            lanes[name] = spans
-
-        def drawn(name, place, lanes=lanes):
-            return any(low <= (place + 0.5) * 20 < high for low, high in lanes.get(name, []))
-
-        for place, at in enumerate(own):  # fifty clips of 20 units
-            level = clips["levels"][clips["level"][at]]["code"]
-            assert drawn(colours[level], place)
-            if at in row:
-                wrong = view["label"][row[at]] != view["called"][row[at]]
-                assert drawn("differs", place) == wrong
-                assert drawn("model", place) == bool(view["called"][row[at]])
-            else:
-                assert not drawn("differs", place)
-
-
-def explorer(html):
-    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
+def opened(run, **more):
+    """The explorer's data of a run."""
+    prepared = prepare_runs([run])
+    return explorer_data((prepared[0], prepared[0].models[0]), prepared, {}, **more)
 
 
 def decoded(column):
-    return np.array([np.nan if one is None else one * column["unit"] for one in column["of"]])
+    return np.array([np.nan if value is None else value * column["unit"] for value in column["of"]])
 
 
 @pytest.mark.parametrize("name", ["first", "second", "films", "concepts", "classes"])
-def test_the_explorer_shows_the_predictions(results, name):
+def test_the_explorer_has_each_prediction_and_reason(results, name):
     run = results[name]
-    data = explorer(render_report([run]))
-    folder, clips = Folder(run.run.folder), data["clips"][0]
-    assert sorted(clips["ids"]) == sorted(folder.clips)
+    data = opened(run)
+    clips, kinds = data["clips"][0], {}
     for view in data["views"]:
-        tests = [view["task"]] if view["task"] else list(folder.record["tests"])
-        said, fits = {}, {}
-        for (model, test, number), (ids, labels, of) in folder.said.items():
-            if model == view["model"] and test in tests:
-                for one, label, p in zip(ids, labels.tolist(), of, strict=True):
-                    said.setdefault(one, (label, {}))[1][number] = p
+        tests = [view["task"]] if view["task"] else list(run.run.record.tests)
+        fits, labels = {}, {}
+        for fit in run.said:
+            if fit.model == view["model"] and fit.test in tests:
+                labels |= dict(zip(fit.ids, fit.labels.tolist(), strict=True))
+                for clip, p in zip(fit.ids, fit.probabilities, strict=True):
+                    fits.setdefault(clip, {})[fit.fit] = p
         ids = [clips["ids"][at] for at in view["at"]]
-        assert sorted(ids) == sorted(said)
-        assert view["label"] == [said[one][0] for one in ids]
-        fits = [list(said[one][1].values()) for one in ids]
-        assert view["fits"] == list(map(len, fits))
-        mean = np.array([np.mean(of, axis=0) for of in fits])
-        shown = np.array([decoded(one) for one in view["p"]]).T
-        np.testing.assert_allclose(shown, mean.reshape(shown.shape), atol=0.00051)
+        assert sorted(ids) == sorted(fits)
+        assert view["label"] == [labels[clip] for clip in ids]
+        assert view["fits"] == [len(fits[clip]) for clip in ids]
+        mean = np.array([np.mean(list(fits[clip].values()), axis=0) for clip in ids])
+        displayed = np.array([decoded(column) for column in view["p"]]).T
+        np.testing.assert_allclose(displayed, mean.reshape(displayed.shape), atol=0.00051)
         called = mean.argmax(axis=1) if mean.ndim == 2 else (mean > 0.5).astype(int)
         assert view["called"] == called.tolist()
-        if "low" in view:
-            last = [np.array(of)[..., -1] if np.ndim(of) == 2 else of for of in fits]
-            np.testing.assert_allclose(decoded(view["low"]), list(map(min, last)), atol=0.00051)
-            np.testing.assert_allclose(decoded(view["high"]), list(map(max, last)), atol=0.00051)
-    for at, one in enumerate(clips["ids"]):
-        row = folder.clips[one]
-        assert clips["levels"][clips["level"][at]]["code"] == row["level"]
-        marked = [clips["concepts"][place] for place in clips["shows"][at]]
-        assert sorted(marked) == sorted(filter(None, row["concepts"].split("|")))
-        unused = {why for why, of in data["runs"][0]["unused"].items() if at in of}
-        assert unused == set(filter(None, [row["used"]]))
-
-
-@pytest.mark.parametrize("name", ["first", "second", "films", "classes"])
-def test_the_explorer_shows_the_explanations(results, name):
-    run = results[name]
-    data = explorer(render_report([run]))
-    folder, clips = Folder(run.run.folder), data["clips"][0]
-    kinds = set()
-    for view in data["views"]:
-        lines = [one for one in folder.explained if one["model"] == view["model"]]
-        assert ("why" in view) == any(line["kind"] != "sensitivity" for line in lines)
-        if "why" not in view:
-            continue
-        why = view["why"]
-        kinds.add(why["kind"])
-        ids = [clips["ids"][at] for at in view["at"]]
-        if why["kind"] == "path":
-            check_paths(view, ids, lines, folder)
-            continue
-        amounts = np.array([decoded(one) for one in why["amounts"]]).T
-        values = np.array([decoded(one) for one in why["values"]]).T
-        for row, one in enumerate(ids):
-            mine = [(line, line["ids"].index(one)) for line in lines if one in line["ids"]]
-            if len({line["labels"][at] for line, at in mine}) > 1:
-                assert np.isnan(amounts[row]).all()  # parts of different classes have no mean
-                continue
-            for shown, what, unit in (
-                (amounts[row], "amounts", why["amounts"]),
-                (values[row], "values", why["values"]),
-            ):
-                mean = np.mean([line[what][at] for line, at in mine], axis=0)
-                assert mine[0][0]["concepts"] == why["concepts"]
-                np.testing.assert_allclose(shown, mean, atol=max(c["unit"] for c in unit) * 0.51)
-            for what in ("intercept", "residual"):
-                if what in why:
-                    mean = np.mean([line[what][at] for line, at in mine])
-                    assert decoded(why[what])[row] == pytest.approx(
-                        mean, abs=why[what]["unit"] * 0.51
-                    )
+        for end, extreme in (("low", min), ("high", max)):
+            expected = [extreme(np.atleast_1d(p)[-1] for p in fits[clip].values()) for clip in ids]
+            if max(view["fits"]) > 1:
+                np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
+        lines = [line for line in run.explained if line.model == view["model"]]
+        assert ("why" in view) == any(line.kind != "sensitivity" for line in lines)
+        if "why" in view:
+            kinds[view["model"]] = view["why"]["kind"]
+            check = check_path if view["why"]["kind"] == "path" else check_sum
+            for row, clip in enumerate(ids):
+                check(view["why"], row, clip, lines, fits[clip])
     assert (
         kinds
         == {
-            "first": {"path", "sum"},
-            "second": {"sum"},
-            "films": {"sum"},
-            "classes": {"sum"},
+            "first": {"pcbm-tree": "path", "pcbm-logistic": "sum"},
+            "second": {"pcbm-hybrid": "sum"},
+            "films": {"pcbm-logistic": "sum"},
+            "concepts": {},
+            "classes": {"pcbm-logistic": "sum"},
         }[name]
     )
-
-
-def check_paths(view, ids, lines, folder):
-    why = view["why"]
-    for row, one in enumerate(ids):
-        line = next(line for line in lines if line["fit"] == why["fit"][row])
-        at = line["ids"].index(one)
-        conditions = [(*why["conditions"][place], share) for place, share in why["paths"][row]]
-        steps = line["steps"][at]
-        assert [why["concepts"][concept] for concept, *_ in conditions] == list(
-            dict.fromkeys(line["concepts"][concept] for concept, _, _ in steps)
+    for at, clip in enumerate(map(run.clips.get, clips["ids"])):
+        assert clips["levels"][clips["level"][at]]["code"] == clip.level
+        assert {clips["concepts"][position] for position in clips["shows"][at]} == set(
+            clip.concepts
         )
-        for concept, low, high, percentile in conditions:
-            column = line["concepts"].index(why["concepts"][concept])
-            scores = [values[column] for values in line["values"]]
-            asked = [(t, above) for concept, t, above in steps if concept == column]
-            above, below = ([t for t, side in asked if side is s] for s in (True, False))
-            count = [
-                100 * np.mean(np.array(scores) <= t)
-                for t in (max(above, default=-9e9), min(below, default=9e9))
-            ]
-            assert (low is None, high is None) == (not above, not below)
-            assert low is None or low == pytest.approx(count[0], abs=1)
-            assert high is None or high == pytest.approx(count[1], abs=1)
-            own = 50 * (
-                np.mean(np.array(scores) < scores[at]) + np.mean(np.array(scores) <= scores[at])
-            )
-            assert percentile == pytest.approx(own, abs=0.51)
-            assert (low or 0) <= percentile <= (100 if high is None else high)
-        # No other fit's probability is nearer to the mean that is shown.
-        of = {
-            run: said[ids_.index(one)]
-            for (model, _, run), (ids_, _, said) in folder.said.items()
-            if model == view["model"] and one in ids_
-        }
-        mean = np.mean(list(of.values()))
-        nearest = min(abs(p - mean) for p in of.values())
-        assert abs(of[why["fit"][row]] - mean) == pytest.approx(nearest)
+        assert [reasons for reasons, of in data["runs"][0]["unused"].items() if at in of] == (
+            [clip.used] if clip.used else []
+        )
 
 
-def test_a_films_line_counts_what_the_explorer_counts(results):
-    # The page's F1 of a film is that of the mean probabilities the explorer draws.
-    run = results["first"]
-    html = render_report([run])
-    data = explorer(html)
-    view, clips = data["views"][0], data["clips"][0]
-    for key, value, _ in Numbers(html).found:
-        parts = key.split("/")
-        if parts[0] == "film" and parts[2:4] == [view["model"], "pooled"] and parts[-1] == "f1":
-            rows = [
-                row for row, at in enumerate(view["at"]) if clips["ids"][at].startswith(parts[4])
-            ]
-            labels = [view["label"][row] for row in rows]
-            assert value == pytest.approx(
-                f1_score(labels, [view["called"][row] for row in rows], zero_division=0), abs=1e-6
-            )
+def check_sum(reasons, row, clip, lines, _):
+    """A clip's parts are means over its fits; of fits that predict different classes, none."""
+    own = [(line, line.ids.index(clip)) for line in lines if clip in line.ids]
+    if len({line.labels[at] for line, at in own}) > 1:
+        assert all(column["of"][row] is None for column in reasons["amounts"])
+        return
+    for part in ("values", "amounts", "intercept", "residual"):
+        if part in reasons:
+            columns = reasons[part] if isinstance(reasons[part], list) else [reasons[part]]
+            mean = np.atleast_1d(np.mean([getattr(line, part)[at] for line, at in own], axis=0))
+            for column, value in zip(columns, mean, strict=True):
+                assert decoded(column)[row] == pytest.approx(value, abs=column["unit"] * 0.51)
+
+
+def check_path(reasons, row, clip, lines, fits):
+    """A clip's conditions are those of the fit whose probability is nearest to the mean."""
+    mean = np.mean(list(fits.values()))
+    chosen = abs(fits[reasons["fit"][row]] - mean)
+    assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
+    line = next(line for line in lines if line.fit == reasons["fit"][row])
+    steps, values_ = line.steps[line.ids.index(clip)], line.values
+    conditions = [
+        (*reasons["conditions"][position], share) for position, share in reasons["paths"][row]
+    ]
+    names = [reasons["concepts"][concept] for concept, *_ in conditions]
+    assert names == list(dict.fromkeys(step.concept for step in steps))
+    for name, (_, low, high, percentile) in zip(names, conditions, strict=True):
+        column = values_[:, line.concepts.index(name)]
+        own = column[line.ids.index(clip)]
+        for bound, above, nearest in ((low, True, max), (high, False, min)):
+            asked = [s.threshold for s in steps if (s.concept, s.above) == (name, above)]
+            assert (bound is None) == (not asked)
+            if asked:
+                assert bound == pytest.approx(100 * np.mean(column <= nearest(asked)), abs=1)
+        rank = 50 * (np.mean(column < own) + np.mean(column <= own))
+        assert percentile == pytest.approx(rank, abs=0.51)
+        assert (low or 0) <= percentile <= (100 if high is None else high)
+
+
+def test_the_nearest_clips_are_those_of_brute_force(results, marked):
+    from obygaze_features.store import open_store
+
+    clips = opened(results["first"], nearest=open_store(marked.store))["clips"][0]
+    vectors = marked.features / np.linalg.norm(marked.features, axis=1, keepdims=True)
+    cosines = vectors @ vectors.T - 2 * np.eye(len(vectors))
+    rows = [marked.ids.index(clip) for clip in clips["ids"]]
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :5]
+    assert [[rows[at] for at in of_clip] for of_clip in clips["near"]] == nearest[rows].tolist()
+    expected = np.sort(cosines[rows])[:, :-6:-1]
+    assert np.array(clips["cosine"]) == pytest.approx(1000 * expected, abs=0.51)
+
+
+def test_annotators_are_in_the_explorer_while_at_hand(annotated, annotators, results, tmp_path):
+    clips = opened(annotated["first"])["clips"][0]
+    codes = [level["code"] for level in clips["levels"]]
+    assert [displayed["name"] for displayed in clips["sets"]] == ["anna", "bert"]
+    for displayed, labels in zip(clips["sets"], annotators[1], strict=True):
+        for at, clip in enumerate(clips["ids"]):
+            level = displayed["level"][at]
+            assert (None if level is None else codes[level]) == labels.level_of.get(clip)
+            names = {clips["concepts"][position] for position in displayed["shows"][at]}
+            assert names == set(labels.concepts_of.get(clip, ()))
+    gone = renamed(results["first"], {str(results["first"].run.record.experiment["manifest"]): "x"})
+    assert opened(replace(gone))["clips"][0]["sets"] == []

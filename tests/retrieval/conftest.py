@@ -28,7 +28,7 @@ FAILED, PADDED, ZERO = 5, 2, 7
 
 
 @dataclass(frozen=True)
-class Made:
+class Source:
     """A store, and the vectors that it was made of."""
 
     path: Path
@@ -48,11 +48,11 @@ def make_search_store(
     arrays: tuple[ArraySpec, ...] = ARRAYS,
     partial: bool = True,
     block_rows: int = 8,
-) -> Made:
+) -> Source:
     """A store with the rows above; where `partial`, its last block is to do."""
-    chance = np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     values = {
-        spec.name: chance.standard_normal((n, *spec.shape)).astype(spec.dtype) for spec in arrays
+        spec.name: random.standard_normal((n, *spec.shape)).astype(spec.dtype) for spec in arrays
     }
     if "frame_time" in values:
         values["frame_time"] = np.tile(np.arange(FRAMES) * 1.5, (n, 1))
@@ -61,10 +61,7 @@ def make_search_store(
         values["native"][ZERO] = 0
     film_of = [films[row % len(films)] for row in range(n)]
     ids = [f"{film}-{row:03}" for row, film in enumerate(film_of)]
-    items = [
-        Item(item_id, film=film, media=f"{item_id}.mp4")
-        for item_id, film in zip(ids, film_of, strict=True)
-    ]
+    items = [Item(name, film=name[:3], media=f"{name}.mp4") for name in ids]
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
     manifest = Manifest("clips", Items.of(items))
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
@@ -79,16 +76,16 @@ def make_search_store(
         writer.write_block(block, rows)
         done[writer.rows_of(block)] = True
     done[FAILED] = False
-    return Made(path, ids, film_of, values, done)
+    return Source(path, ids, film_of, values, done)
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return make_search_store(tmp_path_factory.mktemp("search") / "toy.zarr")
 
 
 @pytest.fixture
-def store(made: Made) -> Store:
+def store(source: Source) -> Store:
     from obygaze_features import open_store
 
-    return open_store(made.path)
+    return open_store(source.path)

@@ -18,30 +18,29 @@ from tests.retrieval.conftest import FAILED, ZERO
 
 
 @pytest.fixture(scope="module")
-def manifest(made, tmp_path_factory):
+def manifest(source):
     """The first twenty clips are labelled; the odd ones of them show "Look"."""
-    ids = made.ids[:20]
+    ids = source.ids[:20]
     levels = ["EN" if row < 8 else "S" for row in range(20)]
     concepts = [("Look",) if row % 2 else () for row in range(20)]
     scheme = LabelScheme(
         "s", (Level("EN", "Easy Negative"), Level("S", "Sure")), (Concept("Look"),)
     )
-    labelled = of.Manifest("m", of.open_store(made.path).items, scheme=scheme).with_parts(
-        labels=[LabelSet("all", ids, levels, concepts)]
+    labels = [LabelSet("all", ids, levels, concepts)]
+    return of.Manifest("m", of.open_store(source.path).items, scheme=scheme).with_parts(
+        labels=labels
     )
-    labelled.save(tmp_path_factory.mktemp("map") / "m")
-    return labelled
 
 
 def group_of(clip_map):
     return {clip_map.ids[row]: name for name, rows in clip_map.groups.items() for row in rows}
 
 
-def test_axes_are_principal_components(made, store):
+def test_axes_are_principal_components(source, store):
     clip_map = map_clips(store)
-    rows = [row for row in np.flatnonzero(made.done) if row != ZERO]
-    assert clip_map.ids == [made.ids[row] for row in rows]
-    vectors = made.values["native"][rows].astype(np.float64)
+    rows = [row for row in np.flatnonzero(source.done) if row != ZERO]
+    assert clip_map.ids == [source.ids[row] for row in rows]
+    vectors = source.values["native"][rows].astype(np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors -= vectors.mean(0)
     left, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
@@ -50,21 +49,30 @@ def test_axes_are_principal_components(made, store):
     assert f"{share[0]:.0%} and {share[1]:.0%}" in clip_map.axes
 
 
-def test_colours_are_films_levels_or_a_concept(made, store, manifest):
+def test_colours_are_films_levels_or_a_concept(source, store, manifest):
     films = map_clips(store)
     assert all(item_id.startswith(film) for item_id, film in group_of(films).items())
     assert len({films.colours[film] for film in films.groups}) == 3
     groups = group_of(map_clips(store, color="level", manifest=manifest))
-    assert (groups[made.ids[0]], groups[made.ids[9]]) == ("Easy Negative", "Sure")
-    assert groups[made.ids[25]] == "no label"
+    assert (groups[source.ids[0]], groups[source.ids[9]]) == ("Easy Negative", "Sure")
+    assert groups[source.ids[25]] == "no label"
     groups = group_of(map_clips(store, color="look", manifest=manifest))
-    assert (groups[made.ids[1]], groups[made.ids[2]]) == ("Look", "without Look")
-    assert {made.ids[FAILED], made.ids[ZERO]}.isdisjoint(groups)
+    assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
+    assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
 
 
-def test_page_names_each_mark(store, tmp_path):
-    clip_map = write_map(store, tmp_path / "map.html")
-    page = (tmp_path / "map.html").read_text()
+def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifest, tmp_path):
+    clip_map = map_clips(store)
+    manifest.save(tmp_path / "m")
+    by_level = ["--manifest", tmp_path / "m", "--color", "level"]
+    for name, options in (("a.png", by_level), ("a.svg", by_level), ("a.html", [])):
+        result = obygaze("stores", "map", source.path, *options, "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / name).stat().st_size > 3000
+    assert "30 clips, two principal components" in result.stdout
+    assert obygaze("stores", "map", source.path, "-o", tmp_path / "a.png").exit_code == 1
+
+    page = (tmp_path / "a.html").read_text()
     texts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
     by_film = group_of(clip_map)
     assert texts == [f"{item_id} ({film})" for item_id, film in by_film.items()]
@@ -74,17 +82,6 @@ def test_page_names_each_mark(store, tmp_path):
     assert np.corrcoef(marks[: len(texts)], expected)[0, 1] > 0.9999
     assert "default-src 'none'" in page
     assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
-
-
-def test_command_writes_figures(obygaze, made, manifest, tmp_path):
-    manifest.save(tmp_path / "m")
-    arguments = [made.path, "--manifest", tmp_path / "m", "--color", "level"]
-    for name in ("a.png", "a.svg", "a.html"):
-        result = obygaze("stores", "map", *arguments, "-o", tmp_path / name)
-        assert result.exit_code == 0, result.output
-        assert (tmp_path / name).stat().st_size > 3000
-    assert "30 clips, two principal components" in result.stdout
-    assert obygaze("stores", "map", *arguments, "-o", tmp_path / "a.png").exit_code == 1
 
 
 def test_umap_where_it_is_installed(store, monkeypatch):

@@ -1,32 +1,41 @@
-"""`of.search`, against plain NumPy on the numbers that the stores were made of."""
+"""`of.search` and `obygaze stores search`, against NumPy and transformers."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import html
 import json
+import re
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ObygazeError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
+from obygaze_features.retrieval.page import matches_page
 from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
+from obygaze_features.store.nearest import Match
 from obygaze_features.store.pack import pack
+from tests.backbones.conftest import each
+from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
+from tests.tiny_models import Checkpoints, write_checkpoint
 
 
-def brute(made, query, array="native", keep=None):
+def brute(source, query, array="native", keep=None):
     """Ids in order of cosine, the cosines, and the nearest frame of each, in float64."""
-    values = made.values[array].astype(np.float64)
+    values = source.values[array].astype(np.float64)
     values = values[:, None] if values.ndim == 2 else values
     with np.errstate(invalid="ignore"):
         cosine = values @ query / np.linalg.norm(values, axis=-1) / np.linalg.norm(query)
     cosine = np.where(np.isnan(cosine), -np.inf, cosine)
     frame, best = cosine.argmax(1), cosine.max(1)
-    keep = made.done if keep is None else made.done & keep
+    keep = source.done if keep is None else source.done & keep
     rows = [r for r in np.argsort(-best, kind="stable") if keep[r] and np.isfinite(best[r])]
-    return [made.ids[row] for row in rows], best[rows], frame[rows]
+    return [source.ids[row] for row in rows], best[rows], frame[rows]
 
 
 @pytest.fixture
@@ -35,8 +44,8 @@ def query():
 
 
 @pytest.fixture(scope="module", params=["open", "final", "compressed", "zip"])
-def any_store(request, made, tmp_path_factory):
-    store = of.open_store(made.path)
+def any_store(request, source, tmp_path_factory):
+    store = of.open_store(source.path)
     if request.param == "open":
         return store
     folder = tmp_path_factory.mktemp(request.param)
@@ -45,50 +54,47 @@ def any_store(request, made, tmp_path_factory):
     return pack(copy.path, folder / "copy.zip")["path"] if request.param == "zip" else copy
 
 
-def test_vector_search_equals_brute_force(made, any_store, query):
+def test_vector_search_equals_brute_force(source, any_store, query):
     matches = of.search(any_store, vector=query, top=100)
-    ids, cosines, _ = brute(made, query)
+    ids, cosines, _ = brute(source, query)
     assert [match.id for match in matches] == ids
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert {match.film for match in matches} == {"tt1", "tt2", "tt3"}
     assert matches[0].frame is matches[0].time is None
+    # Rows that are not done, or without a direction, do not match.
+    assert len(ids) == 30
+    assert {*ids}.isdisjoint({source.ids[FAILED], source.ids[ZERO], *source.ids[32:]})
 
 
-def test_neighbours_equal_brute_force_in_any_blocks(made, store, monkeypatch):
+def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
     monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
-    ids = [made.ids[row] for row in range(len(made.ids)) if row % 3]
+    ids = [source.ids[row] for row in range(len(source.ids)) if row % 3]
     neighbours = nearest_module.find_neighbours(store, [*ids, "unknown"], top=4)
-    for row, item_id in enumerate(made.ids):
-        if item_id not in ids or not made.done[row]:
+    for row, item_id in enumerate(source.ids):
+        if item_id not in ids or not source.done[row]:
             assert item_id not in neighbours
             continue
-        others = np.isin(made.ids, ids) & (np.arange(len(made.ids)) != row)
+        others = np.isin(source.ids, ids) & (np.arange(len(source.ids)) != row)
         if row == ZERO:
             assert neighbours[item_id] == []
             continue
-        nearest, cosines, _ = brute(made, made.values["native"][row], keep=others)
+        nearest, cosines, _ = brute(source, source.values["native"][row], keep=others)
         assert [match.id for match in neighbours[item_id]] == nearest[:4]
-        given = [match.cosine for match in neighbours[item_id]]
-        np.testing.assert_allclose(given, cosines[:4], atol=1e-6)
+        values = [match.cosine for match in neighbours[item_id]]
+        np.testing.assert_allclose(values, cosines[:4], atol=1e-6)
 
 
-def test_rows_not_done_or_without_direction_do_not_match(made, store, query):
-    matches = {match.id for match in of.search(store, vector=query, top=100)}
-    assert matches.isdisjoint({made.ids[FAILED], made.ids[ZERO], *made.ids[32:]})
-    assert len(matches) == 30
-
-
-def test_search_by_frame_says_which_moment(made, any_store, query):
+def test_search_by_frame_says_which_moment(source, any_store, query):
     matches = of.search(any_store, vector=query, frames=True, top=100)
-    ids, cosines, frames = brute(made, query, "frames")
+    ids, cosines, frames = brute(source, query, "frames")
     assert [match.id for match in matches] == ids
     assert [match.frame for match in matches] == frames.tolist()
     assert [match.time for match in matches] == (frames * 1.5).tolist()
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
-    assert next(match.frame for match in matches if match.id == made.ids[PADDED]) < 2
+    assert next(match.frame for match in matches if match.id == source.ids[PADDED]) < 2
 
 
-def test_blocks_and_threads_change_nothing(made, store, query, monkeypatch):
+def test_blocks_and_threads_change_nothing(source, store, query, monkeypatch):
     expected = of.search(store, vector=query, top=7)
     monkeypatch.setattr(nearest_module, "BLOCK_BYTES", 1)
     monkeypatch.setattr(nearest_module, "FORGET_BYTES", 1)
@@ -97,71 +103,65 @@ def test_blocks_and_threads_change_nothing(made, store, query, monkeypatch):
     ]
 
 
-def test_like_leaves_the_clip_itself_out(made, store):
-    clip = made.ids[11]
+def test_like_leaves_the_clip_out_and_averages_frames(source, store):
+    clip, padded = source.ids[11], source.ids[PADDED]
     matches = of.search(store, like=clip, top=100)
-    ids, _, _ = brute(made, made.values["native"][11])
+    ids, _, _ = brute(source, source.values["native"][11])
     assert [clip, *(match.id for match in matches)] == ids
+    matches = of.search(store, like=padded, frames=True, top=3)
+    mean = source.values["frames"][PADDED, :2].astype(np.float64).mean(0)
+    ids, _, _ = brute(source, mean, "frames")
+    assert [match.id for match in matches] == [i for i in ids if i != padded][:3]
 
 
-def test_like_by_frames_takes_the_mean_of_the_frames(made, store):
-    matches = of.search(store, like=made.ids[PADDED], frames=True, top=3)
-    mean = made.values["frames"][PADDED, :2].astype(np.float64).mean(0)
-    ids, _, _ = brute(made, mean, "frames")
-    assert [match.id for match in matches] == [i for i in ids if i != made.ids[PADDED]][:3]
-
-
-def test_films_and_several_stores(made, store, query, tmp_path):
+def test_films_and_several_stores(source, store, query, tmp_path):
     other = make_search_store(tmp_path / "b.zarr", 16, seed=3, films=("tt3", "tt4"), partial=False)
-    matches = of.search([made.path, other.path], vector=query, films=["tt2", "tt4"], top=6)
+    matches = of.search([source.path, other.path], vector=query, films=["tt2", "tt4"], top=6)
     scores = {}
-    for part, film in ((made, "tt2"), (other, "tt4")):
+    for part, film in ((source, "tt2"), (other, "tt4")):
         ids, cosines, _ = brute(part, query, keep=np.array(part.films) == film)
         scores |= dict(zip(ids, cosines, strict=True))
     assert [match.id for match in matches] == sorted(scores, key=scores.get, reverse=True)[:6]
-    assert {match.store for match in matches} == {str(made.path), str(other.path)}
+    assert {match.store for match in matches} == {str(source.path), str(other.path)}
     assert of.search(store, vector=query, films="tt2", top=1)[0].film == "tt2"
 
 
-def test_equal_cosines_come_in_the_order_of_rows(tmp_path):
-    arrays = (ArraySpec("native", (2,), "float32", "two numbers"),)
-    made = make_search_store(tmp_path / "s.zarr", 16, arrays=arrays, partial=False)
-    store = of.open_store(made.path)
-    values = store.read("native", missing="drop")
-    values[:] = 1
-    store.read_rows = lambda array, rows: np.ones((len(rows), 2), np.float32)
-    matches = of.search(store, vector=[1, 1], top=4)
-    assert [match.id for match in matches] == made.ids[:4]
+def test_equal_cosines_come_in_the_order_of_rows(source, store):
+    store.read_rows = lambda array, rows: np.ones((len(rows), WIDTH), np.float32)
+    matches = of.search(store, vector=ONES, top=4)
+    assert [match.id for match in matches] == source.ids[:4]
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".json", ".csv"])
-def test_vector_from_a_file(made, store, query, tmp_path, suffix):
-    path = tmp_path / f"query{suffix}"
-    if suffix == ".npy":
-        np.save(path, query[None])
-    elif suffix == ".json":
-        path.write_text(json.dumps(query.tolist()))
-    else:
-        path.write_text("\n".join(map(repr, query.tolist())))
-    assert [match.id for match in of.search(store, vector=path)] == brute(made, query)[0][:10]
+def test_vector_from_a_file(source, store, query, tmp_path):
+    np.save(tmp_path / "q.npy", query[None])
+    (tmp_path / "q.json").write_text(json.dumps(query.tolist()))
+    (tmp_path / "q.csv").write_text("\n".join(map(repr, query.tolist())))
+    for path in tmp_path.iterdir():
+        assert [m.id for m in of.search(store, vector=path)] == brute(source, query)[0][:10]
+    for name, content in (("a.npy", "garbage"), ("a.json", "{"), ("a.json", '{"a": 1}'),
+                          ("a.csv", "x,y\n1,2\n")):  # fmt: skip
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UsageError, match=name):
+            of.search(store, vector=tmp_path / name)
 
 
+@pytest.mark.gate
 def test_memory_is_bounded(tmp_path):
     arrays = (ArraySpec("native", (8192,), "float32", "wide"),)
-    made = make_search_store(
+    source = make_search_store(
         tmp_path / "wide.zarr", 2048, arrays=arrays, partial=False, block_rows=256
     )
-    store = of.open_store(made.path)
+    store = of.open_store(source.path)
     store.items  # noqa: B018
     tracemalloc.start()
     of.search(store, vector=np.ones(8192), top=5)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 24 * 2**20 < made.values["native"].nbytes / 2
+    assert peak < 24 * 2**20 < source.values["native"].nbytes / 2
 
 
-def test_damage_is_named(made, tmp_path, query):
-    store = of.open_store(made.path).subset(tmp_path / "s.zarr", films=["tt1"])
+def test_damage_is_named(source, tmp_path, query):
+    store = of.open_store(source.path).subset(tmp_path / "s.zarr", films=["tt1"])
     file = store.path / "native/c/0/0"
     content = bytearray(file.read_bytes())
     content[10] ^= 1
@@ -171,55 +171,215 @@ def test_damage_is_named(made, tmp_path, query):
         of.search(of.open_store(store.path), vector=query)
 
 
-def test_other_backbones_are_refused(made, tmp_path, query):
+def test_other_backbones_are_refused(source, tmp_path, query):
     other = make_search_store(
         tmp_path / "b.zarr", 8, backbone={**TOY, "weights_sha256": "cd" * 32}, partial=False
     )
     with pytest.raises(UsageError, match=r"b\.zarr is of another backbone .*cdcdcdcd"):
-        of.search([made.path, other.path], vector=query)
+        of.search([source.path, other.path], vector=query)
     with pytest.raises(UsageError, match="given twice"):
-        of.search([made.path, made.path], vector=query)
+        of.search([source.path, source.path], vector=query)
 
 
-BAD = {
-    "no query": ({}, "one of the three"),
-    "two queries": ({"like": "a", "vector": [1]}, "one of the three"),
-    "unknown id": ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
-    "failed row": ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
-    "row to do": ({"like": "tt3-035"}, "tt3-035 is not done yet"),
-    "zero vector": ({"vector": [0] * WIDTH}, "no direction"),
-    "infinite vector": ({"vector": [np.inf] * WIDTH}, "no direction"),
-    "width": ({"vector": [1, 2]}, r"vectors of 32 numbers \(got a query of 2\)"),
-    "words": ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
-    "array": ({"vector": [1] * WIDTH, "array": "natve"}, r"'natve'; did you mean native\?"),
-    "tokens": ({"vector": [1] * WIDTH, "array": "tokens"}, "unknown array 'tokens'"),
-    "a frame array": ({"vector": [1] * WIDTH, "array": "frames"}, "with frames"),
-    "native by frame": (
-        {"vector": [1] * WIDTH, "array": "native", "frames": True},
-        "without frames",
-    ),
-    "film": ({"vector": [1] * WIDTH, "films": ["tt9"]}, "unknown film 'tt9'"),
-    "top": ({"vector": [1] * WIDTH, "top": 0}, "at least 1"),
-    "backbone": ({"vector": [1] * WIDTH, "backbone": "x"}, "only to search by text"),
-    "empty text": ({"text": " "}, "is empty"),
-    "no file": ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
-    "suffix": ({"vector": "query.txt"}, r"\.npy, \.json or \.csv"),
-}
+ONES = [1] * WIDTH
+SLIPS = [
+    ({}, "one of the three"),
+    ({"like": "a", "vector": [1]}, "one of the three"),
+    ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
+    ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
+    ({"like": "tt3-035"}, "tt3-035 is not done yet"),
+    ({"vector": [0] * WIDTH}, "no direction"),
+    ({"vector": [np.inf] * WIDTH}, "no direction"),
+    ({"vector": [1, 2]}, r"vectors of 32 numbers \(got a query of 2\)"),
+    ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
+    ({"vector": ONES, "array": "natve"}, r"'natve'; did you mean native\?"),
+    ({"vector": ONES, "array": "tokens"}, "unknown array 'tokens'"),
+    ({"vector": ONES, "array": "frames"}, "with frames"),
+    ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
+    ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
+    ({"vector": ONES, "top": 0}, "at least 1"),
+    ({"vector": ONES, "backbone": "x"}, "only to search by text"),
+    ({"text": " "}, "is empty"),
+    ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
+    ({"vector": "query.txt"}, r"\.npy, \.json or \.csv"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(case, store):
-    arguments, message = BAD[case]
-    with pytest.raises(ObygazeError, match=message) as caught:
+@pytest.mark.parametrize(("arguments", "facts"), SLIPS)
+def test_bad_input_is_one_line(arguments, facts, store):
+    with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
     assert "\n" not in str(caught.value)
 
 
+TEXT = "a photo of a happy woman"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+@each(list(MODELS))
+def test_text_search_equals_transformers(checkpoints, tmp_path, name):
+    checkpoint = checkpoints[name]
+    about = of.load_backbone(checkpoint, "cpu").about
+    store = make_search_store(tmp_path / "s.zarr", backbone=about).path
+    backbone = f"{name}={checkpoint}"
+    features = text_features(checkpoint, MODELS[name], [TEXT])[0].double().numpy()
+    for frames in (False, True):
+        matches = of.search(store, text=TEXT, backbone=backbone, frames=frames, top=100)
+        expected = of.search(store, vector=features, frames=frames, top=100)
+        assert [match.id for match in matches] == [match.id for match in expected]
+        cosines = [match.cosine for match in matches]
+        np.testing.assert_allclose(cosines, [match.cosine for match in expected], atol=1e-5)
+    other = write_checkpoint(name, tmp_path / name, seed=1)
+    with pytest.raises(BackboneError, match=r"made with other weights .*--backbone NAME=FOLDER"):
+        of.search(store, text=TEXT, backbone=str(other))
+    with pytest.raises(UsageError, match=r"tokens, and .* reads \d+; shorten it"):
+        of.search(store, text=TEXT * 40, backbone=backbone)
+
+
+def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    about = of.load_backbone("tiny-xclip", "cpu").about
+    source = make_search_store(tmp_path / "s.zarr", backbone=about)
+    assert len(of.search(source.path, text=TEXT, top=3)) == 3
+
+
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("a.npy", b"garbage"), ("a.json", b"{"), ("a.json", b'{"a": 1}'), ("a.csv", b"x,y\n1,2\n")],
+    ("about", "remedy"),
+    [
+        ({"name": "ours"}, "NAME=FOLDER"),
+        ({"family": "shutil:rmtree"}, "--backbone x=shutil:rmtree"),
+        ({"name": "x=shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree"}, "NAME=FOLDER"),
+        ({"name": "standard"}, "NAME=FOLDER"),  # a folder that is there
+        ({"name": "x=standard"}, "NAME=FOLDER"),
+        ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
+        ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "shutil:rmtree=shutil:rmtree"),
+        ({"name": "lab/model", "family": "lab/model"}, "NAME=FOLDER"),
+        ({"name": "standard", "family": "standard"}, "NAME=FOLDER"),
+    ],
 )
-def test_bad_vector_file_is_named(name, content, store, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UsageError, match=name):
-        of.search(store, vector=tmp_path / name)
+def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "standard").mkdir()
+    monkeypatch.setattr("obygaze_features.backbones.load_backbone", lambda *_: pytest.fail("loads"))
+    source = make_search_store(tmp_path / "s.zarr", backbone={**TOY, "name": "x", **about})
+    with pytest.raises(BackboneError, match=f"is known here; .*{remedy}"):
+        of.search(source.path, text=TEXT)
+    assert (tmp_path / "standard").is_dir()
+
+
+@pytest.mark.parametrize("family", ["vivit", "xclip-lsmdc", "videomae"])
+def test_backbone_without_texts_says_so(tmp_path, family):
+    about = {"name": family, "family": family, "revision": None, "weights_sha256": "0" * 64,
+             "config": {}}  # fmt: skip
+    source = make_search_store(tmp_path / "s.zarr", backbone=about)
+    with pytest.raises(UsageError, match=f"backbone {family} reads no texts; .*--like"):
+        of.search(source.path, text=TEXT)
+
+
+JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
+
+
+def text_of(page):
+    return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
+
+
+@pytest.fixture
+def thumbnails(source, tmp_path):
+    folder = tmp_path / "thumbs"
+    folder.mkdir()
+    for item_id in source.ids[:20]:
+        (folder / f"{item_id}.jpg").write_bytes(JPEG)
+    (folder / "NOT-TO-BE-SHARED.txt").write_text("Share <neither> of these.\n")
+    return folder
+
+
+def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
+    result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3)
+    assert result.exit_code == 0, result.output
+    matches = of.search(source.path, like="tt1-003", top=3)
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
+    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
+
+    np.save(tmp_path / "q.npy", np.ones(32))
+    matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
+    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--films",
+              "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
+    rows = json.loads(obygaze(*search, "--json").stdout)
+    assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
+    obygaze(*search, "-o", tmp_path / "m.csv")
+    with (tmp_path / "m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [match.id for match in matches]
+    assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
+    again = obygaze(*search, "-o", tmp_path / "m.csv")
+    assert (again.exit_code, "--overwrite" in again.output) == (1, True)
+
+
+def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_path):
+    output = tmp_path / "page.html"
+    result = obygaze(
+        "stores", "search", source.path, "--like", "tt1-003", "--top", 40, "-o", output,
+        "--thumbnails", thumbnails,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    page = output.read_text()
+    matches = of.search(source.path, like="tt1-003", top=40)
+    clips = {"tt1-003", *(match.id for match in matches)} & {*source.ids[:20]}
+    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
+    assert page.count(picture) == page.count("<img") == len(clips)
+    assert "Share <neither> of these." in text_of(page)
+    first, nearest = re.findall("<li>.*?</li>", page, re.S)[:2]
+    assert "tt1-003" in first
+    assert "<img" in first
+    assert f"cosine {matches[0].cosine:.4f}" in nearest
+    assert "default-src 'none'" in page
+    assert not re.findall(r"https?://|url\(", page)
+
+
+@pytest.mark.parametrize("command", ["search", "map"])
+def test_random_weights_give_one_warning(obygaze, tmp_path, command):
+    note = "random weights, trained on nothing"
+    backbone = {**TOY, "config": {"synthetic": note}}
+    path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
+    ask = {"search": ["--like", "tt1-003"], "map": ["-o", tmp_path / "map.html"]}[command]
+    result = obygaze("stores", command, path, *ask)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
+
+
+def test_page_escapes_its_texts():
+    nasty = "<script>alert('&')</script>"
+    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
+    assert "<script" not in page
+    assert text_of(page).count(nasty) == 3
+    assert "0:01:01.5" in page
+
+
+LIKE = ["--like", "tt1-000"]
+BAD_OPTIONS = [
+    ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+    ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
+    ([*LIKE, "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
+    ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+    ([], "one of the three"),
+    (["--text", "x", "--like", "y"], "one of the three"),
+]
+
+
+def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options, facts in BAD_OPTIONS:
+        result = obygaze("stores", "search", source.path, *options)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert facts in result.stderr
+    (tmp_path / "a.jpg").write_bytes(b"GIF89a")
+    for clip, facts in (("a", r"a\.jpg is not a JPEG"), ("b", "no picture of any match")):
+        with pytest.raises(of.ObygazeError, match=facts):
+            matches_page("t", [Match(clip, "", "s", 0.5)], tmp_path)

@@ -6,7 +6,6 @@ by file descriptor 3 and come out by 4.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -25,11 +24,10 @@ FLAGS = [
     "--disable-dev-shm-usage", "--remote-debugging-pipe", "about:blank",
 ]  # fmt: skip
 KEYS = {
-    "Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35,
-    "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "0": 48,
-    "+": 187, "-": 189,
+    "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39,
+    "0": 48, "+": 187,
 }  # fmt: skip
-PATIENCE = 30.0
+TIMEOUT_S = 900.0
 
 
 def find_chromium() -> str | None:
@@ -57,25 +55,22 @@ class Tab:
 
     def open(self, page: Path, *, width: int = 1200, height: int = 900, fragment: str = "") -> None:
         """Load a file, and wait until it is there."""
-        self.resize(width, height)
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
         self._loaded = False
         self.logged.clear()
         self.requested.clear()
         if fragment:  # of the same file, it would only move within what is loaded
             self._call("Page.navigate", {"url": "about:blank"})
             while not self._loaded:
-                self._receive(time.monotonic() + PATIENCE)
+                self._receive(time.monotonic() + TIMEOUT_S)
             self._loaded = False
         self._call("Page.navigate", {"url": page.as_uri() + fragment})
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_S
         while not self._loaded:
             self._receive(until)
-
-    def resize(self, width: int, height: int = 900) -> None:
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
 
     def prefer(self, media: str = "", **features: str) -> None:
         """Such as ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
@@ -95,10 +90,9 @@ class Tab:
     def press(self, *keys: str) -> None:
         """Press keys as a person would, on what has the focus."""
         for key in keys:
-            about = {"key": key, "code": "Space" if key == " " else key}
-            about |= {"windowsVirtualKeyCode": KEYS[key]}
-            typed = {"Enter": "\r", " ": " "}.get(key)
-            down = {"type": "keyDown", "text": typed} if typed else {"type": "rawKeyDown"}
+            about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+            enter = {"type": "keyDown", "text": "\r"}
+            down = enter if key == "Enter" else {"type": "rawKeyDown"}
             self._call("Input.dispatchKeyEvent", {**down, **about})
             self._call("Input.dispatchKeyEvent", {"type": "keyUp", **about})
 
@@ -111,8 +105,9 @@ class Tab:
     def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
         """Where an element is: a share of the way across it, half way down."""
         x, y = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);"
             "const b = e.getBoundingClientRect();"
             f"return [b.x + b.width * {share}, b.y + b.height / 2] }})()"
         )
@@ -132,35 +127,33 @@ class Tab:
             "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value })()"
         )
 
-    def choose_nth(self, select_id: str, place: int) -> None:
-        """Choose in a select, by place."""
-        self.run(
-            f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
-            f"s.selectedIndex = {place}; s.dispatchEvent(new Event('change')) }})()"
-        )
+    def text(self, selector: str) -> str:
+        """What the first such element shows."""
+        content: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
+        return content
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """A screenshot; of the whole page, if so asked."""
-        said = self._call(
-            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole}
+    def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
+        """What each such element shows; or another property of it."""
+        elements: list[Any] = self.run(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.{attribute})"
         )
-        path.write_bytes(base64.b64decode(said["data"]))
+        return elements
 
     def _call(self, method: str, parameters: Any = None, *, session: Any = ...) -> Any:
         self._last += 1
         number = self._last
-        message = {"id": number, "method": method, "params": parameters or {}}
+        command = {"id": number, "method": method, "params": parameters or {}}
         own = getattr(self, "_session", None) if session is ... else session
         if own:
-            message["sessionId"] = own
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + PATIENCE
+            command["sessionId"] = own
+        os.write(self._write, json.dumps(command).encode() + b"\0")
+        until = time.monotonic() + TIMEOUT_S
         while True:
-            said = self._receive(until)
-            if said.get("id") == number:
-                if "error" in said:
-                    raise AssertionError(f"{method}: {said['error']}")
-                return said["result"]
+            message = self._receive(until)
+            if message.get("id") == number:
+                if "error" in message:
+                    raise AssertionError(f"{method}: {message['error']}")
+                return message["result"]
 
     def _receive(self, until: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -172,9 +165,9 @@ class Tab:
                 raise AssertionError("the browser has ended")
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\0")
-        said: dict[str, Any] = json.loads(line)
-        self._note(said.get("method", ""), said.get("params", {}))
-        return said
+        message: dict[str, Any] = json.loads(line)
+        self._note(message.get("method", ""), message.get("params", {}))
+        return message
 
     def _note(self, event: str, about: dict[str, Any]) -> None:
         if event == "Page.loadEventFired":
@@ -192,11 +185,11 @@ class Tab:
 @contextmanager
 def open_tab(chromium: str) -> Iterator[Tab]:
     """A fresh browser without a past, and a tab of it."""
-    commands, theirs = os.pipe(), os.pipe()
+    commands, answers = os.pipe(), os.pipe()
 
     def lend() -> None:
         # Copies first: one of the four may be what the browser expects elsewhere.
-        reads, writes = os.dup(commands[0]), os.dup(theirs[1])
+        reads, writes = os.dup(commands[0]), os.dup(answers[1])
         os.dup2(reads, 3)
         os.dup2(writes, 4)
         for number in (3, 4):  # a copy that was there already is closed otherwise
@@ -212,9 +205,9 @@ def open_tab(chromium: str) -> Iterator[Tab]:
             preexec_fn=lend,
         )
         os.close(commands[0])
-        os.close(theirs[1])
+        os.close(answers[1])
         try:
-            yield Tab(commands[1], theirs[0])
+            yield Tab(commands[1], answers[0])
         finally:
             os.close(commands[1])  # ends it
             try:
@@ -222,4 +215,4 @@ def open_tab(chromium: str) -> Iterator[Tab]:
             except subprocess.TimeoutExpired:
                 browser.kill()
                 browser.wait()
-            os.close(theirs[0])
+            os.close(answers[0])

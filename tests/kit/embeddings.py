@@ -1,4 +1,4 @@
-"""Images of people at work and prompts about them, with embeddings that are drawn."""
+"""Images of people in their professions and prompts about them, with embeddings that are drawn."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Embedded:
 
     def rows(self, start: str) -> np.ndarray:
         """The embeddings of the ids that start so, in float64."""
-        found = [row for item, row in self.of.items() if item.startswith(start)]
-        return np.array(found, dtype=np.float64)
+        rows = [row for item, row in self.of.items() if item.startswith(start)]
+        return np.array(rows, dtype=np.float64)
 
 
 def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
@@ -90,3 +90,8 @@ def make_prompts(folder: Path) -> Embedded:
         "stimulus": [stimulus for _, _, stimulus in prompts],
     }
     return embed(folder, "prompts", Items.of(items, columns), np.random.default_rng(2))
+
+
+def sets(**groups: str) -> list[str]:
+    """Options of ``obygaze bias eat``: ``sets(x="a,b", y="c")``."""
+    return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]

@@ -27,11 +27,11 @@ SECOND = [
 
 def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[Segment]:
     """Segments of one annotator, concepts by any of their names."""
-    found = []
+    rows = []
     for start, end, level, *concepts in spans:
         names = SCHEME.in_order(map(SCHEME.concept, map(str, concepts)))
-        found.append(Segment(film, annotator, float(start), float(end), str(level), names))
-    return found
+        rows.append(Segment(film, annotator, float(start), float(end), str(level), names))
+    return rows
 
 
 def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Manifest:

@@ -1,0 +1,203 @@
+"""What every family does, on small checkpoints in the published layouts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import obygaze_features as of
+from obygaze_features.backbones import families, known_checkpoints
+from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.extraction.forward import embed_probe
+from tests.backbones.conftest import as_pickle, each, edit_weights, embed, in_shards, pictures
+from tests.tiny_models import CHECKPOINTS, TINY, write_checkpoint
+
+NAMES = {"native", "cls", "max", "mean", "frames", "frames_temporal", "tokens"}
+"""As stores/README.md has them."""
+FRAMES_ALONE = ("tiny-clip", "tiny-siglip", "tiny-dinov2", "tiny-dinov3", "tiny-xclip-lsmdc")
+TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip")
+SAFETENSORS = [name for name in TINY if name != "tiny-xclip-lsmdc"]
+
+
+def clips_for(name: str, count: int = 2) -> torch.Tensor:
+    return pictures(count, CHECKPOINTS[name].sampling.frames, 3, 32, 32)
+
+
+def test_every_family_has_a_tiny_checkpoint():
+    assert {name.removeprefix("tiny-") for name in TINY} == {family.name for family in families()}
+
+
+@each()
+def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
+    card = CHECKPOINTS[name]
+    arrays = [spec.name for spec in card.arrays]
+    assert set(arrays) <= NAMES
+    default = of.load_backbone(checkpoints[name], "cpu")
+    assert [spec.name for spec in default.arrays] == [name for name in arrays if name != "tokens"]
+    assert default.sampling == card.sampling
+    backbone = of.load_backbone(checkpoints[name], "cpu", arrays=arrays)
+    assert backbone.arrays == card.arrays
+    pixels = clips_for(name)
+    values = embed(backbone, pixels)
+    assert {key: tuple(value.shape) for key, value in values.items()} == {
+        spec.name: (2, *spec.shape) for spec in card.arrays
+    }
+    assert {value.dtype for value in values.values()} == {torch.float32}
+    for array in arrays:
+        alone = embed(of.load_backbone(checkpoints[name], "cpu", arrays=[array]), pixels)
+        assert list(alone) == [array]
+        torch.testing.assert_close(alone[array], values[array], atol=1e-6, rtol=0)
+    with pytest.raises(UsageError, match=rf"no array 'other'; it has {', '.join(arrays)}"):
+        of.load_backbone(checkpoints[name], "cpu", arrays=["native", "other"])
+
+
+@each()
+def test_neither_time_nor_batch_changes_features(checkpoints, name):
+    backbone, pixels = of.load_backbone(checkpoints[name], "cpu"), clips_for(name, 3)
+    together, again = embed(backbone, pixels), embed(backbone, pixels)
+    for array, values in embed(backbone, pixels[1:2]).items():
+        assert torch.equal(together[array], again[array])
+        torch.testing.assert_close(together[array][1:2], values, atol=1e-5, rtol=0)
+    for count in (pixels.shape[1] // 2, 2 * pixels.shape[1]):
+        with pytest.raises(AssertionError, match=f"{count} frames"):
+            embed(backbone, pictures(1, count, 3, 32, 32))
+
+
+@each()
+def test_each_frame_token_is_of_its_own_moment(checkpoints, name):
+    """Changing the frames of a moment changes its token most, or alone."""
+    backbone = of.load_backbone(checkpoints[name], "cpu", arrays=["frames"])
+    pixels = torch.zeros(1, backbone.sampling.frames, 3, 32, 32)
+    before = embed(backbone, pixels)["frames"][0]
+    depth = pixels.shape[1] // len(before)
+    for moment in (0, 2, len(before) - 1):
+        changed = pixels.clone()
+        changed[:, depth * moment : depth * (moment + 1)] = 2
+        moved = (embed(backbone, changed)["frames"][0] - before).norm(dim=-1)
+        assert moved.argmax() == moment
+        if name in FRAMES_ALONE:
+            assert (moved > 1e-4).nonzero().flatten().tolist() == [moment]
+
+
+@each()
+def test_half_precision_is_near_and_gives_float32(checkpoints, name):
+    pixels = clips_for(name)
+    exact = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
+    for precision in ("bfloat16", "float16"):
+        half = of.load_backbone(checkpoints[name], "cpu", precision=precision)
+        assert half.precision == precision
+        for array, values in embed(half, pixels).items():
+            assert values.dtype == torch.float32
+            assert not torch.equal(values, exact[array])
+            cosine = torch.cosine_similarity(values.flatten(1), exact[array].flatten(1))
+            assert cosine.min() > 0.999
+
+
+@each()
+def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_path):
+    folder = checkpoints[name]
+    backbone = of.load_backbone(folder, "cpu")
+    about = backbone.about
+    file = "model.safetensors" if name in SAFETENSORS else "pytorch_model.bin.0"
+    assert about["weights_sha256"] == hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    assert (about["name"], about["family"]) == (name, name.removeprefix("tiny-"))
+    assert about["config"]["synthetic"] == "random weights, trained on nothing"
+    if name in SAFETENSORS:
+        assert about["config"] == json.loads((folder / "config.json").read_text())
+    recorded = backbone.preprocessing.attributes()
+    assert (recorded["crop"], recorded["mode"], len(recorded["mean"])) == ((32, 32), "standard", 3)
+    author = of.load_backbone(folder, "cpu", mode="author").preprocessing.attributes()
+    # The published rule of the one without a config.json is also its authors' code.
+    assert author["squash"] == ((224, 224) if name in SAFETENSORS else None)
+    # The same seed gives the same weights.
+    for seed, same in ((0, True), (1, False)):
+        other = write_checkpoint(name, tmp_path / str(seed), seed=seed)
+        digest = of.load_backbone(f"x={other}", "cpu").about["weights_sha256"]
+        assert (digest == about["weights_sha256"]) is same
+    for array, values in embed_probe(backbone).items():
+        assert math.isfinite(float(values.sum())), array
+
+
+@each()
+def test_weights_that_do_not_fit_are_one_line(copy, name):
+    folder = copy(name)
+    file = folder / ("model.safetensors" if name in SAFETENSORS else "pytorch_model.bin.0")
+    content = file.read_bytes()
+    changed = []
+
+    def find(tensors):
+        changed.append(next(key for key in sorted(tensors) if re.search(r"norm|\.ln_", key)))
+        return changed[-1]
+
+    for change, reason in (
+        (lambda tensors: tensors.pop(find(tensors)), "lacks 1 weights"),
+        (lambda tensors: tensors.update({find(tensors): torch.zeros(3)}), r"shape"),
+    ):
+        file.write_bytes(content)
+        edit_weights(folder, change)
+        end = re.escape(".".join(changed[-1].split(".")[-2:]))
+        with pytest.raises(BackboneError, match=reason) as caught:
+            of.load_backbone(folder, "cpu")
+        assert re.search(end, str(caught.value))
+        assert "\n" not in str(caught.value)
+    for size in (0, 7, 1000, len(content) - 100):
+        file.write_bytes(content[:size])
+        with pytest.raises(BackboneError, match=r"cannot be loaded|not a checkpoint") as caught:
+            of.load_backbone(folder, "cpu")
+        assert "\n" not in str(caught.value)
+
+
+@each(SAFETENSORS)
+def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
+    pixels = clips_for(name, 1)
+    expected = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
+    folder = in_shards(copy(name))
+    parts = sorted(folder.glob("model-*.safetensors"))
+    # A tensor that the network has no use for is left alone.
+    save_file(load_file(parts[0]) | {"more": torch.ones(2)}, parts[0], metadata={"format": "pt"})
+    sharded = of.load_backbone(folder, "cpu")
+    content = b"".join(part.read_bytes() for part in parts)
+    assert sharded.about["weights_sha256"] == hashlib.sha256(content).hexdigest()
+    for array, values in embed(sharded, pixels).items():
+        assert torch.equal(values, expected[array])
+    parts[1].unlink()
+    with pytest.raises(BackboneError, match=f"lacks {parts[1].name}, which"):
+        of.load_backbone(folder, "cpu")
+
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / "model.safetensors").write_bytes(
+        (checkpoints[name] / "model.safetensors").read_bytes()
+    )
+    as_pickle(checkpoints[name], folder)
+    for array, values in embed(of.load_backbone(folder, "cpu"), pixels).items():
+        assert torch.equal(values, expected[array])
+
+
+@each([name for name in TINY if name not in TEXTS])
+def test_texts_are_refused_by_what_reads_none(checkpoints, name):
+    backbone = of.load_backbone(checkpoints[name], "cpu")
+    for read in (
+        lambda: backbone.embed_texts(["a photo"]),
+        lambda: backbone.for_images_and_texts(texts=True),
+    ):
+        with pytest.raises(UsageError, match=r"reads no texts.* obygaze features backbones"):
+            read()
+    if "dino" in name:
+        assert [spec.name for spec in backbone.for_images_and_texts().arrays] == ["native"]
+
+
+def test_every_known_checkpoint_has_a_source():
+    known = known_checkpoints()
+    assert len(known) == sum(len(family.checkpoints) for family in families())  # no name twice
+    for card in known.values():
+        assert sum(map(bool, (card.repository, card.write, card.how_to_get))) == 1
+        assert {spec.name for spec in card.arrays} <= NAMES
+        for spec in card.arrays:
+            is_large = spec.name in ("frames", "frames_temporal", "tokens")
+            assert spec.dtype == ("float16" if is_large else "float32")

@@ -1,0 +1,392 @@
+"""Each family against transformers' own processors, tokenizers and forwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
+
+import obygaze_features as of
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
+from obygaze_features.backbones.tiny import write_vivit, write_xclip
+from obygaze_features.errors import BackboneError
+from tests import tiny_models as tiny
+from tests.backbones.conftest import (  # fmt: skip
+    as_pickle,
+    each,
+    edit_json,
+    edit_weights,
+    embed,
+    pictures,
+    shuffle_norms,
+    tensor,
+)
+
+WIDTH = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
+MIT = {"mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 2}
+DECODER = {"decoder_hidden_size": 24, "decoder_num_attention_heads": 2,
+           "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 32}  # fmt: skip
+
+
+def vision(patch, side, **more):
+    return {**WIDTH, "intermediate_size": 96, "image_size": side, "patch_size": patch, **more}
+
+
+def max_and_mean(vectors):
+    return {"max": vectors.amax(1), "mean": vectors.mean(1)}
+
+
+def by_moment(tokens, moments):
+    """The mean token of each moment."""
+    return tokens.unflatten(1, (moments, -1)).mean(2)
+
+
+# Each gives the arrays of clips [B,T,3,h,w]. What a classifier is given is left to its logits.
+
+
+def xclip_arrays(model, pixels):
+    seen = model.vision_model(pixels.flatten(0, 1))
+    frames = model.visual_projection(seen.pooler_output).unflatten(0, pixels.shape[:2])
+    mixed = model.mit(frames)[0]
+    native = tensor(model.get_video_features(pixels))
+    # By X-CLIP's definition the clip embedding is the mean of the mixed frames.
+    torch.testing.assert_close(mixed.mean(1), native, atol=1e-4, rtol=0)
+    tokens = seen.last_hidden_state.unflatten(0, pixels.shape[:2]).flatten(1, 2)
+    return {"native": native, "frames": frames, "frames_temporal": mixed, "tokens": tokens,
+            **max_and_mean(frames)}  # fmt: skip
+
+
+def image_arrays(model, pixels, *, embeds=True):
+    """Of networks that see each frame alone."""
+    images = pixels.flatten(0, 1)
+    tokens = (model.vision_model if embeds else model)(images).last_hidden_state
+    frames = tensor(model.get_image_features(images)) if embeds else tokens[:, 0]
+    frames = frames.unflatten(0, pixels.shape[:2])
+    tokens = tokens.unflatten(0, pixels.shape[:2]).flatten(1, 2)
+    return {"native": frames.mean(1), "frames": frames, "tokens": tokens, **max_and_mean(frames)}
+
+
+def vivit_arrays(model, pixels):
+    tokens = model.vivit(pixels).last_hidden_state
+    moments = pixels.shape[1] // model.config.tubelet_size[0]
+    return {"cls": tokens[:, 0], "frames": by_moment(tokens[:, 1:], moments), "tokens": tokens,
+            "native": tokens[:, 0], **max_and_mean(tokens)}  # fmt: skip
+
+
+def timesformer_arrays(model, pixels):
+    """Its token 1 + frames * p + t is patch p of frame t; ours are frame by frame."""
+    tokens, frames = model.timesformer(pixels).last_hidden_state, pixels.shape[1]
+    patches = [tokens[:, 1 + frame :: frames] for frame in range(frames)]
+    return {"cls": tokens[:, 0], "frames": torch.stack([patch.mean(1) for patch in patches], 1),
+            "tokens": torch.cat([tokens[:, :1], *patches], 1), "native": tokens[:, 0],
+            **max_and_mean(tokens)}  # fmt: skip
+
+
+def tubelet_arrays(model, pixels, *, trunk, depth=2):
+    """VideoMAE and V-JEPA 2: without a classifier the clip embedding is the mean."""
+    network = getattr(model, trunk, model)
+    read = getattr(network, "get_vision_features", network)(pixels)
+    tokens = getattr(read, "last_hidden_state", read)
+    native = {} if hasattr(model, "classifier") else {"native": tokens.mean(1)}
+    frames = by_moment(tokens, pixels.shape[1] // depth)
+    return {"frames": frames, "tokens": tokens, **native, **max_and_mean(tokens)}
+
+
+def jepa(frames, side, depth=2):
+    sizes = {"hidden_size": 48, "num_attention_heads": 4, "crop_size": side}
+    return tiny.TINY_VJEPA2 | sizes | {"frames_per_clip": frames, "tubelet_size": depth}
+
+
+MAE = vision(16, 48, num_frames=16, **DECODER)
+DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
+of_mae = partial(tubelet_arrays, trunk="videomae")
+of_jepa = partial(tubelet_arrays, trunk="vjepa2")
+of_dino = partial(image_arrays, embeds=False)
+ALWAYS = {
+    # How it is written, with which sizes, transformers' class, the arrays by it.
+    "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
+    "vivit": (write_vivit, [vision(8, 24, num_frames=8, tubelet_size=[2, 8, 8])],
+              "VivitForVideoClassification", vivit_arrays),
+    "clip": (tiny.write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
+}  # fmt: skip
+GATE = {
+    **{f"xclip-{patch}-{frames}": (write_xclip,
+        [vision(patch, 4 * patch, num_frames=frames, **MIT), 32], "XCLIPModel", xclip_arrays)
+       for patch, frames in ((16, 32), (14, 8))},
+    **{f"vivit-{frames}": (write_vivit,
+        [vision(patch, 3 * patch, num_frames=frames, tubelet_size=[depth, patch, patch])],
+        "VivitForVideoClassification", vivit_arrays)
+       for frames, depth, patch in ((32, 2, 16), (16, 4, 8))},
+    **{f"clip-{patch}": (tiny.write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays)
+       for patch, side, dim in ((14, 70, 64), (32, 64, 24))},
+    # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
+    **{f"siglip-{patch}": (tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays)
+       for patch, side in ((16, 48), (14, 69), (8, 32))},
+    "videomae": (partial(tiny.write_videomae, finetuned=False), [MAE], "VideoMAEModel", of_mae),
+    "videomae-tuned": (tiny.write_videomae, [MAE], "VideoMAEForVideoClassification", of_mae),
+    "vjepa2": (tiny.write_vjepa2, [jepa(8, 32)], "VJEPA2Model", of_jepa),
+    "vjepa2-9": (tiny.write_vjepa2, [jepa(9, 32, 3)], "VJEPA2Model", partial(of_jepa, depth=3)),
+    **{f"vjepa2-{frames}-tuned": (partial(tiny.write_vjepa2, finetuned=True), [jepa(frames, side)],
+        "VJEPA2ForVideoClassification", of_jepa) for frames, side in ((8, 32), (6, 24))},
+    **{f"timesformer-{frames}-{attention}": (tiny.write_timesformer,
+        [vision(patch, 3 * patch, num_frames=frames, attention_type=f"{attention}_space_time")],
+        "TimesformerForVideoClassification", timesformer_arrays)
+       for frames, patch, attention in ((8, 16, "divided"), (5, 8, "divided"), (8, 16, "joint"))},
+    # Their input, of 32 pixels, is not what they were trained with: 48.
+    **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model", of_dino)
+       for kind, more in (("Dinov2", {}), ("Dinov2WithRegisters", {"num_register_tokens": 4}),
+                          ("DINOv3ViT", {"num_register_tokens": 4}))},
+}  # fmt: skip
+CASES = ALWAYS | GATE
+WITHOUT_PIL = ("VJEPA2", "DINOv3")
+"""Their processors need torchvision; see test_backbones_preprocess.py."""
+
+
+def close(ours, expected, atol=1e-4):
+    torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
+
+
+def processed(folder, frames):
+    """By the checkpoint's own processor: [T,3,h,w]."""
+    vivit = transformers.VivitImageProcessor
+    is_vivit = "Vivit" in (folder / "preprocessor_config.json").read_text()
+    processor = (vivit.from_pretrained(folder) if is_vivit
+                 else AutoImageProcessor.from_pretrained(folder, backend="pil"))  # fmt: skip
+    values = processor(list(frames), return_tensors="pt")["pixel_values"].float()
+    return values.view(len(frames), *values.shape[-3:])
+
+
+@pytest.mark.parametrize(
+    "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
+)
+def test_features_are_those_of_transformers(tmp_path, case):
+    write, sizes, model_name, arrays_of = CASES[case]
+    write(tmp_path, 5, *sizes)
+    shuffle_norms(tmp_path)
+    model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
+    arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
+    backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
+    how, frames = backbone.preprocessing, backbone.sampling.frames
+    if model_name.startswith(WITHOUT_PIL):
+        pixels = pictures(2, frames, 3, *how.crop)
+    else:
+        # Nothing is resized: that is held against the processors elsewhere. It is cropped.
+        edge = how.shortest_edge or how.crop[0]
+        size = (frames, edge, edge + 12 * (how.shortest_edge is not None), 3)
+        clip = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
+        pixels = processed(tmp_path, clip)[None]
+        close(normalise(resize_and_crop(torch.from_numpy(clip), how), how)[None], pixels, 1e-5)
+    ours = embed(backbone, pixels)
+    with torch.no_grad():
+        expected = arrays_of(model, pixels)
+        assert {*expected, "native"} == set(ours)
+        for name, values in expected.items():
+            close(ours[name], values)
+        if "native" not in expected:
+            assert not torch.allclose(ours["native"], ours["mean"], atol=0.01)
+        if hasattr(model, "classifier"):
+            close(model.classifier(ours["native"].clone()), model(pixels).logits)
+        if backbone.encode_images:
+            images = pixels[0, :3]
+            if model_name == "XCLIPModel":  # to which an image is a film that stands still
+                films = images[:, None].expand(-1, frames, -1, -1, -1)
+                embedded = tensor(model.get_video_features(films))
+            else:
+                embedded = expected["frames"][0, :3]
+            close(backbone.embed_images(images), embedded)
+            assert (embedded.norm(dim=1) - 1).abs().min() > 0.01  # not normalised
+            close(embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("name", ["videomae", "vjepa2", "dinov2"])
+def test_the_trunk_of_a_classifier_is_read(tmp_path, name):
+    """Alone it gives the mean, as does dinov2-base-imagenet1k-1-layer."""
+    whole, trunk = tmp_path / "whole", tmp_path / "trunk"
+    if name == "dinov2":
+        tiny.write_dino(trunk, 5, DINO)
+        transformers.Dinov2ForImageClassification.from_pretrained(trunk).save_pretrained(whole)
+    else:
+        write, sizes, model_name, _ = CASES[{"vjepa2": "vjepa2-8-tuned"}.get(name, f"{name}-tuned")]
+        write(whole, 5, *sizes)
+        model = getattr(transformers, model_name).from_pretrained(whole)
+        getattr(model, name).save_pretrained(trunk)
+    [processor] = (*whole.glob("*processor*"), *trunk.glob("*processor*"))
+    for folder in (whole, trunk):
+        if folder != processor.parent:
+            shutil.copy(processor, folder)
+    backbones = [of.load_backbone(f"x={folder}", "cpu") for folder in (trunk, whole)]
+    pixels = pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
+    trunk_arrays, whole_arrays = (embed(backbone, pixels) for backbone in backbones)
+    close(trunk_arrays["native"], whole_arrays["mean"], 0)
+
+
+@pytest.mark.gate
+def test_videomae_is_what_its_tensors_say(tmp_path):
+    """A configuration may say nothing of it, or something else."""
+    pixels = pictures(1, 16, 3, 48, 48)
+    for tuned in (True, False):
+        folder = tmp_path / str(tuned)
+        tiny.write_videomae(folder, 5, MAE, finetuned=tuned)
+        shuffle_norms(folder)
+        before = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
+        assert torch.equal(before["native"], before["mean"]) is not tuned
+        for architectures in (None, ["VideoMAEModel"], 5):
+            edit_json(folder / "config.json", use_mean_pooling=None, architectures=architectures)
+            after = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
+            close(after["native"], before["native"], 0)
+        as_pickle(folder, folder)
+        (folder / "model.safetensors").unlink()
+        close(embed(of.load_backbone(f"v={folder}", "cpu"), pixels)["native"], before["native"], 0)
+
+
+@pytest.mark.gate
+def test_older_forms_of_videomae_are_understood(tmp_path):
+    """Biases of query and value apart, as published; and a classifier of the last layer norm."""
+    tiny.write_videomae(tmp_path, 5, MAE)
+    pixels, config = pictures(1, 16, 3, 48, 48), tmp_path / "config.json"
+    before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
+
+    def rename(tensors):
+        for name in list(tensors):
+            new = name.replace("query.bias", "q_bias").replace("value.bias", "v_bias")
+            tensors[new] = tensors.pop(name)
+
+    edit_weights(tmp_path, rename)
+    assert any(name.endswith(".q_bias") for name in load_file(tmp_path / "model.safetensors"))
+    edit_json(config, qkv_bias=json.loads(config.read_text()).get("qv_bias", True), qv_bias=None)
+    close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
+
+    # As when somebody fine-tunes the pretrained one: its configuration keeps the old switch.
+    tiny.write_videomae(tmp_path, 5, MAE)
+    edit_json(config, use_mean_pooling=False)
+    edit_weights(tmp_path, lambda tensors: tensors.update({
+        f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
+        for kind in ("weight", "bias")
+    }))  # fmt: skip
+    backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
+    ours = embed(backbone, pixels)
+    close(ours["native"], ours["tokens"].mean(1), 1e-5)
+
+
+TEXTS = [
+    "a photo of a person",
+    "An ANGRY  person, 7 naïve cafés",
+    "engineer",
+    "a picture of a happy woman " * 40,
+]
+MODELS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
+
+
+def text_features(folder, model_class, texts=TEXTS):
+    """By transformers; SigLIP was trained on padded texts."""
+    options = {"padding": True, "max_length": 77}
+    if model_class is SiglipModel:
+        options = {"padding": "max_length", "max_length": 64}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(texts, truncation=True, return_tensors="pt", **options)
+    with torch.no_grad():
+        return tensor(model_class.from_pretrained(folder).eval().get_text_features(**tokens))
+
+
+@each(list(MODELS))
+def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
+    folder = checkpoints[name]
+    backbone = of.load_backbone(folder, "cpu")
+    ours = backbone.embed_texts(TEXTS)
+    assert (ours.shape, ours.dtype) == ((4, *backbone.embedding.shape), torch.float32)
+    torch.testing.assert_close(ours, text_features(folder, MODELS[name]), atol=1e-5, rtol=0)
+    # The other texts of a batch change nothing; different texts have different embeddings.
+    torch.testing.assert_close(backbone.embed_texts(TEXTS[2:3]), ours[2:3], atol=1e-5, rtol=0)
+    assert (torch.cdist(ours, ours) + torch.eye(4)).min() > 1e-3
+    half = of.load_backbone(folder, "cpu", precision="bfloat16").embed_texts(TEXTS)
+    assert half.dtype == torch.float32
+    assert 0 < (ours - half).abs().max() < 0.1
+
+    # Tokens are counted before they are cut.
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    counts = backbone.tokenizer.count(TEXTS)
+    assert counts == [len(tokenizer(text)["input_ids"]) for text in TEXTS]
+    assert counts[3] > backbone.tokenizer.max_tokens
+    cut, same = backbone.embed_texts([TEXTS[3], TEXTS[3] + " and so on"])
+    torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
+
+
+def test_a_text_of_unknown_words_is_read_by_its_bytes(checkpoints):
+    first, other = of.load_backbone(checkpoints["tiny-clip"], "cpu").embed_texts(["жінка", "女"])
+    assert (first - other).abs().max() > 1e-3
+
+
+def test_the_record_tells_two_tokenizers_apart(copy):
+    folder = copy("tiny-clip")
+    before = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    assert (before["longest"], before["padding"]) == (77, "longest")
+    path = folder / "vocab.json"
+    words = json.loads(path.read_text())
+    words["a</w>"], words["b</w>"] = words["b</w>"], words["a</w>"]
+    path.write_text(json.dumps(words))
+    after = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    assert before["vocabulary_sha256"] != after["vocabulary_sha256"]
+
+
+def too_many_words(folder):
+    words = json.loads((folder / "vocab.json").read_text())
+    words |= {f"more{number}</w>": len(words) + number for number in range(9)}
+    (folder / "vocab.json").write_text(json.dumps(words))
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
+        (too_many_words, "575 tokens, but the network knows 566"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
+    folder = copy("tiny-clip")
+    change(folder)
+    with pytest.raises(BackboneError, match=facts) as caught:
+        of.load_backbone(folder, "cpu").embed_texts(TEXTS)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gate
+def test_the_first_siglip_is_read_by_sentence_piece(copy, tmp_path):
+    import sentencepiece
+
+    words = "a photo of the person woman man happy angry sad engineer doctor picture image this is"
+    (tmp_path / "words.txt").write_text("\n".join([words, *words.split()] * 20))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "words.txt"), model_prefix=str(tmp_path / "spiece"), vocab_size=60,
+        unk_id=2, eos_id=1, pad_id=0, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    folder = copy("tiny-siglip")
+    (folder / "tokenizer.json").unlink()
+    shutil.copy(tmp_path / "spiece.model", folder)
+    marks = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+    config = {"tokenizer_class": "SiglipTokenizer", "model_input_names": ["input_ids"], **marks}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    ours = of.load_backbone(folder, "cpu").embed_texts
+    expected = text_features(folder, SiglipModel, TEXTS[:3])
+    torch.testing.assert_close(ours(TEXTS[:3]), expected, atol=1e-5, rtol=0)
+    # Capitals and punctuation are nothing to it.
+    first, same = ours(["a photo of a woman", "A photo, of a Woman!"])
+    torch.testing.assert_close(first, same, atol=1e-6, rtol=0)
+
+
+def test_siglip_squeezes_and_clip_crops(checkpoints):
+    """A wide picture, white but for black ends: SigLIP sees them, and CLIP does not."""
+    wide = torch.from_numpy(np.full((1, 40, 160, 3), 255, np.uint8))
+    wide[:, :, :40] = wide[:, :, 120:] = 0
+    for name, edges in (("tiny-clip", [255, 255, 255]), ("tiny-siglip", [0, 255, 0])):
+        how = of.load_backbone(checkpoints[name], "cpu").preprocessing
+        assert resize_and_crop(wide, how)[0, 0, 16, [0, 16, 31]].tolist() == edges

@@ -1,0 +1,352 @@
+"""``obygaze bias eat``: batteries, embeddings by id, and the command."""
+
+import csv
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyClassifier
+
+import obygaze_features as of
+from obygaze_features.errors import BiasError
+from obygaze_features.manifests import LabelSet
+from obygaze_models.bias.association import Settings, associate, associate_each
+from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, read_battery, select
+from obygaze_models.bias.vectors import open_vectors
+from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.persistence import save_model
+from tests.estimators.clips import tree_on
+from tests.figures.drawn import texts, tips
+from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
+from tests.kit.files import csv_rows, refused, write
+from tests.world import write_store
+
+
+def expected(images, prompts, job, settings=None):
+    """By hand, from the embeddings as they were made."""
+    sides = (images.rows(f"{job}-{gender}") for gender in ("woman", "man"))
+    words = prompts.rows("objectifying"), prompts.rows(job)
+    return associate(*sides, *words, settings or Settings())
+
+
+def only_row(result):
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["rows"]
+    return row
+
+
+def is_result(row, result):
+    assert (row["d"], row["p"]) == pytest.approx((result.d, result.p))
+
+
+@pytest.fixture
+def eat(obygaze, images, prompts):
+    """The command on the images and the prompts."""
+
+    def eat(*arguments, store=images.store, texts=prompts.store):
+        words = ("--texts", texts) if texts else ()
+        return obygaze("bias", "eat", "--store", store, *words, *arguments)
+
+    return eat
+
+
+def test_a_battery_with_a_test_that_cannot_be_run(eat, images, prompts):
+    result = eat("professions")
+    assert result.exit_code == 3
+    assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
+    header, _, *rows = result.stdout.splitlines()
+    assert " ".join(header.split()) == "professions X Y A B d 95% T p CLIP ViT-B/32"
+    for job, line in zip(("science", "business"), rows, strict=False):
+        correct = expected(images, prompts, job)
+        star = "*" if correct.p < 0.05 else ""
+        assert line.split()[:6] == [job, "6", "6", "12", "12", f"{correct.d:+.2f}{star}"]
+        assert f"{correct.low:+.2f} to {correct.high:+.2f}  {correct.statistic:+.4f}" in line
+        assert f"{correct.p:.4f}" in line
+    assert rows[1].endswith("+1.03*")
+    assert "p over all partitions (924)" in rows[2]
+    assert rows[-1] == "next: add -o eat.csv -o eat.svg to keep the table and its figure"
+
+
+def test_json_and_tables_and_a_figure(eat, images, prompts, tmp_path):
+    table, as_json, svg = (tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg"))
+    outputs = [word for path in (table, as_json, svg) for word in ("-o", path)]
+    result = eat("professions", *outputs, "--json", "--published", "CLIP ViT-L/14")
+    assert result.exit_code == 3
+    printed = json.loads(result.stdout)
+    assert printed == json.loads(as_json.read_text())
+    assert (printed["battery"], printed["model"]) == ("professions", "CLIP ViT-L/14")
+    assert list(printed["left_out"]) == ["medicine"]
+    words = texts(svg)
+    published = {"science": None, "business": 0.68}
+    rows = zip(published, printed["rows"], csv_rows(table), strict=True)
+    for job, row, line in rows:
+        correct = expected(images, prompts, job)
+        assert (row["test"], row["item"]) == (job, None)
+        assert (row["p_is"], row["partitions"]) == ("exact", 924)
+        assert row["significant"] == (correct.p < 0.05)
+        for key in ("d", "statistic", "p", "low", "high"):
+            assert row[key] == pytest.approx(getattr(correct, key), abs=1e-12)
+            assert float(line[key]) == row[key]
+        assert row["published_d"] == published[job]
+        assert line["published_d"] == str(published[job] or "")
+        star = "*" if row["p"] < 0.05 else ""
+        assert f"{row['d']:+.2f}{star}".replace("-", "−") in words
+        assert f"{row['p']:.4f}" in words
+    drawn = tips(svg)
+    assert drawn["business, here"].startswith(f"{row['d']:+.2f}".replace("-", "−"))
+    assert drawn["business, published"] == "+0.68"
+    assert "+0.68*" in words
+    assert "the interval from draws of items with replacement" in " ".join(words)
+    refused(eat("professions", *outputs), "eat.csv exists already", "--overwrite")
+    assert eat("professions", *outputs, "--overwrite").exit_code == 3
+
+
+def test_sets_by_columns_by_ids_and_from_a_file(eat, images, prompts, tmp_path):
+    men = write(tmp_path / "men.txt", *(f"science-man-{row}" for row in range(6)))
+    groups = sets(
+        x="gender:woman,profession:science",
+        y=f"@{men}",
+        a="stimulus:" + "|".join(STIMULI["objectifying"]),
+        b=",".join(item for item in prompts.of if item.startswith("science")),
+    )
+    options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
+    row = only_row(eat(*groups, *options))
+    settings = Settings(ddof=0, p="sampled", samples=999, seed=4)
+    is_result(row, expected(images, prompts, "science", settings))
+    assert (row["p_is"], row["partitions"]) == ("sampled", 999)
+
+
+def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
+    chance = np.random.default_rng(8)
+    names = ("rose", "lily", "ant", "wasp", "love", "war")
+    words = {name: chance.normal(size=20) for name in names}
+    lines = [" ".join([word, *map(repr, row.tolist())]) for word, row in words.items()]
+    store = write(tmp_path / "words.vec", *lines)
+    groups = {"x": ["rose", "lily"], "y": ["ant", "wasp"], "a": ["love"], "b": ["war"]}
+    test = {"name": "weat", **groups}
+    battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test]}
+    path = write(tmp_path / "weat.json", json.dumps(battery))
+    sides = ([words[item] for item in groups[name]] for name in "xyab")
+    command = ("bias", "eat", path, "--store", store, "--p", "normal")
+    row = only_row(obygaze(*command, "--json"))
+    assert (row["p_is"], row["partitions"]) == ("normal", None)
+    is_result(row, associate(*sides, Settings(p="normal")))
+    assert "p from a normal distribution" in obygaze(*command).stdout
+
+
+def test_each_concept_of_a_bank_against_prompts(eat, prompts, tmp_path):
+    chance, names = np.random.default_rng(0), ["Look", "Body"]
+    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
+    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
+    backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
+    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
+    a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
+    options = sets(x="kind:concept", a=a, b=b)
+    result = eat(*options, "--json", store=tmp_path / "bank")
+    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
+    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
+    rows = json.loads(result.stdout)["rows"]
+    each = associate_each(bank.cavs_, a, b)
+    for row, name, correct in zip(rows, bank.names_, each, strict=True):
+        assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
+        is_result(row, correct)
+    text = eat(*options, store=tmp_path / "bank").stdout
+    assert "given sets: Look  1  -  4  4" in text
+
+
+def write_table(path, vectors):
+    with path.open("w", newline="") as file:
+        rows = [[item, *row] for item, row in vectors.items()]
+        csv.writer(file).writerows([["id", *range(len(rows[0]) - 1)], *rows])
+    return path
+
+
+def test_columns_and_levels_of_a_manifest(eat, images, prompts, tmp_path):
+    """A table of embeddings has no columns; and a manifest may have more than its store."""
+    table = write_table(tmp_path / "images.csv", images.of)
+    manifest = of.Manifest.load(images.manifest)
+    levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
+    labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
+    replace(manifest, name="rated").with_parts(labels=[labels]).save(tmp_path / "rated")
+    options = sets(
+        x="level:S,profession:business",
+        y="level:EN,profession:business",
+        a="template:{},text:person to kiss",
+        b="text:ceo|manager",
+    )
+    row = only_row(eat("--manifest", tmp_path / "rated", *options, "--json", store=table))
+    sides = (images.rows(f"business-{gender}") for gender in ("woman", "man"))
+    words = [[prompts.of["objectifying-3-0"]], [prompts.of[f"business-{n}-0"] for n in (2, 4)]]
+    assert row["d"] == pytest.approx(associate(*sides, *words).d)
+
+
+def test_a_pooled_array_and_missing_items(eat, images):
+    options = sets(
+        x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
+    )
+    frames = ("--array", "frames", "--pooling", "mean")
+    row = only_row(eat(*options, *frames, "--json", texts=None))
+    vectors = {item: values.astype(np.float16) for item, values in images.of.items()}
+    x = [values for item, values in vectors.items() if "woman" in item]
+    y = [values for item, values in vectors.items() if item.startswith("science-man")]
+    correct = associate(x, y, [vectors["business-man-0"]], [vectors["business-man-1"]])
+    assert (row["x"], row["y"]) == (12, 6)
+    is_result(row, correct)
+    pair = "science-woman-0,science-woman-9"
+    options = sets(x=pair, y="science-woman-1", a="science-man-0", b="science-man-1")
+    result = eat(*options, "--skip-missing", "--json", texts=None)
+    assert only_row(result)["x"] == 1
+    assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
+
+
+def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
+    other = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
+    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.of, other)
+    refused(eat("professions", texts=tmp_path / "other.zarr"), "abababababab", "cccccccccccc")
+    narrow = {item: row[:5] for item, row in prompts.of.items()}
+    table = write_table(tmp_path / "narrow.csv", narrow)
+    groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
+    refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
+
+
+#: As the paper's tables have them, d and whether p < .05.
+ANGRY_HIGH = {
+    "CLIP ViT-B/32": Published(1.09, True),
+    "CLIP ViT-B/16": Published(1.26, True),
+    "CLIP ViT-L/14": Published(0.26, False),
+    "OpenCLIP ViT-B/32": Published(1.37, True),
+}
+BUSINESS = {
+    "CLIP ViT-B/32": Published(1.03, True),
+    "CLIP ViT-B/16": Published(0.76, True),
+    "CLIP ViT-L/14": Published(0.68, True),
+}
+
+
+def test_emotions_by_two_intensities():
+    battery = read_battery("emotion")
+    names = [f"{entry}, {how}" for entry in ("angry", "sad", "happy") for how in ("high", "low")]
+    assert [test.name for test in battery.tests] == names
+    people = ["person", "woman", "human", "human being", "individual", "adult"]
+    for test in battery.tests:
+        emotion, intensity = test.name.split(", ")
+        assert test.a == {"stimulus": tuple(f"{emotion} {entry}" for entry in people)}
+        assert test.b == {"stimulus": tuple(people)}
+        groups = {"emotion": (emotion,), "intensity": (intensity,)}
+        assert test.x == {**groups, "condition": ("non-objectified",)}
+        assert test.y == {**groups, "condition": ("objectified",)}
+    assert {test.name: test.published for test in battery.tests if test.published} == {
+        "angry, high": ANGRY_HIGH
+    }
+    assert set(battery.models) == set(ANGRY_HIGH)
+
+
+def test_three_professions():
+    battery = read_battery("professions")
+    assert [test.name for test in battery.tests] == ["science", "medicine", "business"]
+    for test in battery.tests:
+        assert test.x == {"profession": (test.name,), "gender": ("woman",)}
+        assert test.y == {"profession": (test.name,), "gender": ("man",)}
+        assert test.a == {"stimulus": STIMULI["objectifying"]}
+        if test.name in STIMULI:
+            assert test.b == {"stimulus": STIMULI[test.name]}
+    assert battery.tests[2].published == BUSINESS
+    for name in SHIPPED:  # thirty prompts a side
+        battery = read_battery(name)
+        assert len(battery.templates) == 5
+        sides = [side for test in battery.tests for side in (test.a, test.b)]
+        assert {len(side["stimulus"]) for side in sides} == {6}
+    battery = read_battery("professions")
+    assert battery.model_of("clip-vit-base-patch16") == "CLIP ViT-B/16"
+    assert battery.model_of("xclip-kinetics") is None
+
+
+def test_batteries_of_others(tmp_path):
+    groups = {"x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
+    content = {
+        "format": "obygaze-battery", "format_version": 1, "sets": {"flowers": ["rose", "lily"]},
+        "tests": [{"name": "flowers", **groups}],
+    }  # fmt: skip
+    battery = read_battery(write(tmp_path / "mine.json", json.dumps(content)))
+    test = AssociationTest("flowers", ("rose", "lily"), ("love",), ("hatred",), ("ant", "wasp"))
+    assert (battery.name, battery.tests) == ("mine", (test,))
+
+
+TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}
+
+
+def test_items_are_selected_by_columns():
+    assert select({"job": ("ceo",), "who": ("man",)}, [TABLE]) == ["2"]
+    assert select({"job": ("cook", "ceo")}, [{"id": ["9"], "who": ["man"]}, TABLE]) == [*"123"]
+    assert select(("b", "a"), []) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "tables", "facts"),
+    [
+        ({"job": ("ceo", "nurse")}, [TABLE], ["job", "'nurse'"]),
+        ({"job": ("cook",), "who": ("woman",)}, [TABLE], ["job", "'cook'", "where who is woman"]),
+        ({"age": ("9",)}, [TABLE], ["no column age", "id, job, who", "--manifest"]),
+        ({"age": ("9",)}, [], ["no column age", "--manifest"]),
+    ],
+)
+def test_a_set_that_lacks_a_part_is_refused(selector, tables, facts):
+    with pytest.raises(BiasError) as raised:
+        select(selector, tables)
+    assert all(fact in str(raised.value) for fact in facts), raised.value
+
+
+VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
+
+
+def test_files_of_embeddings(tmp_path):
+    expected = [[0, 1], [1, 0.5]]
+    for lines in (VEC, ("3 2", *VEC)):  # without and with word2vec's header
+        for encoding in ("utf-8", "utf-8-sig"):
+            path = write(tmp_path / "words.vec", *lines, encoding=encoding)
+            ids, rows = open_vectors(path).read(["ant", "tulip", "rose"])
+            assert (ids, rows.tolist()) == (["ant", "rose"], expected)
+    lines = ("text,0,1", '"a doctor, smiling",1,2', "nurse,3,-4")  # prompts for names
+    path = write(tmp_path / "prompts.csv", *lines, encoding="utf-8-sig")
+    ids, rows = open_vectors(path).read(["nurse", "a doctor, smiling"])
+    assert (ids, rows.tolist()) == (["nurse", "a doctor, smiling"], [[3, -4], [1, 2]])
+    frame = pd.DataFrame(np.eye(3), index=["one", "two", "three"])  # as pandas writes it
+    frame.to_csv(tmp_path / "frame.csv")
+    ids, rows = open_vectors(tmp_path / "frame.csv").read(["three", "one"])
+    np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
+
+
+def test_a_store_with_its_items_and_a_pooled_array(images):
+    native = open_vectors(images.store)
+    ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])
+    assert ids == ["science-man-1", "science-man-0"]
+    np.testing.assert_array_equal(rows, [images.of[item] for item in ids])
+    assert native.backbone == "clip-vit-base-patch32"
+    assert set(native.columns["gender"]) == {"woman", "man"}
+    _, pooled = open_vectors(images.store, "frames", "mean").read(ids)
+    np.testing.assert_allclose(pooled, rows.astype(np.float16), rtol=1e-6)
+
+
+def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
+    chance = np.random.default_rng(0)
+    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, size=(60, 2))
+    names = ["Look", "Facial expression"]
+    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
+    backbone = {"name": "tiny", "weights_sha256": "0" * 64}
+    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = tree_on(bank).fit(X, Y[:, 0])
+    save_model(model, tmp_path / "model", {})
+    for name, weights in (("bank", "0" * 64), ("model", "")):
+        opened = open_vectors(tmp_path / name)
+        ids, rows = opened.read(names[::-1])
+        assert ids == names[::-1]
+        np.testing.assert_allclose(rows, bank.cavs_[[1, 0]])
+        assert (list(opened.columns["id"]), opened.weights) == (names, weights)
+    save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
+    with pytest.raises(BiasError, match="guess is a model without concept directions"):
+        open_vectors(tmp_path / "guess")

@@ -1,0 +1,227 @@
+"""The authors' files in miniature: the same layout, spellings and oddities; every row is drawn.
+
+`released_runs.json` is written by a plain loop, not by the tested code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from tests.kit.files import write
+
+#: The films of ObyGaze12, in the order of the authors' table.
+FILMS = (
+    *("tt0108160", "tt0110912", "tt0119822", "tt0212338", "tt0467406", "tt0822832"),
+    *("tt1045658", "tt1142988", "tt1193138", "tt1454029", "tt1570728", "tt2267998"),
+)
+NO_SURE = FILMS[3]  # a film without a Sure clip, as the authors' movieset has one
+LABELS = {"Easy Neg": 50, "Hard Neg": 70, "Not Sure": 36, "Sure": 36}
+VISUAL = (
+    *("Type of plan", "Look", "Body", "Posture", "Clothes", "Appearance", "Exp of  emotion"),
+    "Activities",
+)
+HEARD = ("Speech", "Voice", "Soundtrack", "Narratology")
+C_OPT = dict(zip(VISUAL, (0.01, 0.05, 0.05, 0.01, 0.01, 0.01, 0.01, 0.05), strict=True))
+COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "movie")
+COLUMNS += ("srt_name", "video_name", "graph_number")
+SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label")
+SPLIT_COLUMNS += ("reason", "fold")
+#: Of each split file: the classes of the table's labels.
+SPLITS = {
+    "02_EN_HN_S": {"Easy Neg": "Easy Neg", "Hard Neg": "Hard Neg", "Sure": "Sure"},
+    "02_ENHN_S": {"Easy Neg": "EN_HN", "Hard Neg": "EN_HN", "Sure": "S"},
+    "02_EN_S": {"Easy Neg": "Easy Neg", "Sure": "Sure"},
+    "02_HN_S": {"Hard Neg": "Hard Neg", "Sure": "Sure"},
+}
+MOVIESET = {"ENHN_S": "02_ENHN_S", "HN_S": "02_HN_S"}
+#: Of MObyGaze: key, title, frames a second, and seconds that each annotator marked.
+MOBYGAZE = (
+    ("tt0097576", "A Film; with a semicolon", "23.976", (4000, 1500)),  # one stopped early
+    ("tt0467406", "Second", "24.0", (3600, 3600)),
+    ("tt1045658", "Third", "23.9759", (1800, 1790)),
+)
+MOBYGAZE_HEADER = (
+    ";clip_index;movie_id;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;"
+    "movie_title;framerate;subtitle;start_clip;end_clip"
+)
+Row = dict[str, str]
+
+
+def make_authors(folder: Path) -> Path:
+    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`."""
+    chance = np.random.default_rng(12)
+    rows = annotated_clips(chance)
+    home = folder / "obygaze12"
+    home.mkdir(parents=True, exist_ok=True)
+    table = clip_table(*(";".join(row[name] for name in COLUMNS) for row in rows))
+    (home / "ObyGaze12_thresh_02.csv").write_bytes(table)
+    splits = {name: split_rows(rows, classes, chance) for name, classes in SPLITS.items()}
+    for name, split in splits.items():
+        write_split(home / f"balanced_level/{name}.csv", split)
+    for name, source in MOVIESET.items():
+        write_split(home / f"movieset/{name}.csv", by_film(splits[source]))
+    (home / "C_opt.json").write_text(json.dumps(C_OPT, indent=4))
+    golden = {
+        "note": "made by tests/kit/authors.py",
+        "runs": {name: released_runs(splits[name]) for name in ("02_EN_S", "02_HN_S")},
+        "tests": {name: ids_of(splits[name], {"9"}) for name in ("02_EN_S", "02_ENHN_S")},
+    }
+    (home / "released_runs.json").write_text(json.dumps(golden))
+    write_mobygaze(folder / "mobygaze", chance)
+    return folder
+
+
+def annotated_clips(chance: np.random.Generator) -> list[Row]:
+    """16 clips of each film; every sixth Hard Negative and so on has only concepts one hears."""
+    labels = [label for label, count in LABELS.items() for _ in range(count)]
+    labels = chance.permutation(labels).tolist()
+    first = 16 * FILMS.index(NO_SURE)
+    for row in range(first, first + 16):
+        if labels[row] == "Sure":
+            swap = next(
+                at for at, label in enumerate(labels)
+                if label != "Sure" and not first <= at < first + 16
+            )  # fmt: skip
+            labels[row], labels[swap] = labels[swap], labels[row]
+    rows: list[Row] = []
+    for idx, label in enumerate(labels):
+        film, scene = FILMS[idx // 16], idx % 16 + 1
+        video = idx % 24 != 1  # eight clips name no file
+        clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
+        suffix = ("avi", "mkv", "mp4")[idx // 64]
+        ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"
+        cells = (idx, int(video), clip, label, ratio, concept_list(label, chance))
+        cells += (f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt")
+        cells += (f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1)
+        rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
+    return rows
+
+
+def concept_list(label: str, chance: np.random.Generator) -> str:
+    """As they write it: a space before all but the first, and two within one name."""
+    if label == "Easy Neg":
+        return "['']"
+    visual = {"Hard Neg": (0, 3), "Not Sure": (0, 4), "Sure": (0, 6)}[label]
+    names = chance.choice(VISUAL, size=int(chance.integers(*visual)), replace=False).tolist()
+    if not names or chance.random() < 0.4:
+        names.append(HEARD[int(chance.choice(4, p=[0.7, 0.2, 0.05, 0.05]))])
+    return repr([name if at == 0 else f" {name}" for at, name in enumerate(names)])
+
+
+def visual_names(concepts: str) -> list[str]:
+    return [name.strip() for name in json.loads(concepts.replace("'", '"'))
+            if name.strip() in VISUAL]  # fmt: skip
+
+
+def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
+    """Clips of some labels in ten folds of equal classes; one clip of each label is left out."""
+    split = []
+    for label in classes:
+        usable = [row for row in rows if row["label"] == label]
+        usable = [row for row in usable if label == "Easy Neg" or visual_names(row["concepts"])][1:]
+        folds = chance.permutation(np.arange(len(usable)) % 10).tolist()
+        for row, fold in zip(usable, folds, strict=True):
+            reason = str(visual_names(row["concepts"]))
+            split.append(row | {"": row["idx"], "label": classes[label], "reason": reason,
+                                "fold": str(fold)})  # fmt: skip
+    return sorted(split, key=lambda row: int(row["idx"]))
+
+
+def by_film(split: list[Row]) -> list[Row]:
+    """A fold a film, classes as 0 and 1, and no clip without a file."""
+    return [
+        row | {"fold": str(FILMS.index(row["movie"])), "label": str(int(row["label"][0] == "S"))}
+        for row in split
+        if row["video_name"]
+    ]
+
+
+def write_split(path: Path, split: list[Row]) -> None:
+    lines = [";".join(row[name] for name in SPLIT_COLUMNS) for row in split]
+    write(path, ";".join(SPLIT_COLUMNS), *lines)
+
+
+def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[str]:
+    return sorted(
+        row["id"] for row in split
+        if row["video_name"] and row["fold"] in folds and label in (None, row["label"])
+    )  # fmt: skip
+
+
+def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
+    """The eight runs of their code, of clips with a file; fold 9 is for tests."""
+    runs = {}
+    for validation in range(8):
+        held = {str(validation), "9"}
+        counts = Counter(r["label"] for r in split if r["video_name"] and r["fold"] not in held)
+        least = min(count // 10 for count in counts.values())
+        circle = [fold for fold in range(1, 10) if fold != validation + 1]
+        train: list[str] = []
+        for label, count in counts.items():
+            slots = round(8 * least / (count // 10))
+            start = validation * slots
+            folds = {str(circle[at % 8]) for at in range(start, start + slots)}
+            train += ids_of(split, folds - held, label)
+        runs[str(validation)] = {
+            "train": sorted(train), "val": ids_of(split, {str(validation)}),
+        }  # fmt: skip
+    return runs
+
+
+def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
+    """Two annotators' segments of each film, end to end, cut where each of them liked."""
+    lines, names = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
+    spelled = [" ".join(names.get(name, name).split()) for name in (*VISUAL, *HEARD)]
+    for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
+        for annotator, length in zip(("annotator1", "annotator2"), seconds, strict=True):
+            frame, last = 0, int(length * float(rate))
+            while frame < last:
+                level = int(chance.choice(4, p=[0.4, 0.3, 0.1, 0.2]))
+                label = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")[level]
+                end = min(frame + int(chance.integers(200, 4000)), last)
+                chosen = chance.choice(spelled, size=int(chance.integers(1, 4)), replace=False)
+                cells = (
+                    len(lines) - 1, f"id_{len(lines) - 1}", 40 + number, annotator, label,
+                    chosen.tolist() if level else [], ["why"] if len(lines) % 9 == 0 else [],
+                    frame, end, film, f'"{title}"', rate,
+                    '" ""Quoted""; words."' if len(lines) % 2 else "", frame // 16, end // 16,
+                )  # fmt: skip
+                lines.append(";".join(map(str, cells)))
+                # The next begins after the end, or one frame too early.
+                frame = end if len(lines) % 10 == 0 else end + 1
+    write(folder / "mobygaze_dataframe.csv", *lines)
+    films = [f'"{title}";{film};20{number}0;Drama, Comedy'
+             for number, (film, title, *_) in enumerate(MOBYGAZE)]  # fmt: skip
+    header = "movie_title;imdb_key;release_date;genre"
+    write(folder / "mobygaze_movielist.csv", header, *films)
+
+
+def clip_row(
+    number: int, label: str, concepts: str, film: str = "tt0108160", video: str = "avi"
+) -> str:
+    """A row of the annotations as the authors write it; without `video` it names no file."""
+    name = f"{film}_scene_{number}.{video}" if video else ""
+    return (
+        f"{number};1;{film}scene-{number:03d}.ss-0001.es-0001;{label};1.00;{concepts};"
+        f"{film}-{number:03d};{film};scene-{number:03d}.srt;{name};{number}"
+    )
+
+
+SIX_CLIPS = [
+    clip_row(1, "Easy Neg", "['']"),
+    clip_row(2, "Hard Neg", "['Speech']"),
+    clip_row(3, "Not Sure", "['Activities', ' Exp of  emotion']"),
+    clip_row(4, "Sure", "['Type of plan', ' Clothes', ' Speech']", video="mkv"),
+    clip_row(5, "Hard Neg", "['Look']", video=""),
+    clip_row(1, "Sure", "['Body']", film="tt0110912", video="mp4"),
+]
+
+
+def clip_table(*rows: str) -> bytes:
+    """The rows with the authors' header, blank second line and line ends."""
+    lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1), *rows]
+    return "".join(f"{line}\r\n" for line in lines).encode()

@@ -1,0 +1,395 @@
+"""Language models and sentence encoders against transformers' own forward, and caption scores."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2LMHeadModel
+
+from obygaze_features.errors import BackboneError
+from obygaze_features.language import load_language_model, load_sentence_encoder
+from obygaze_features.language.caption_scores import make_variants
+from obygaze_models.bias.gender_score import gender_score
+from tests.tiny_models import write_gpt2, write_sentence_encoder
+
+
+@pytest.fixture(scope="session")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "gpt2"
+    folder.mkdir()
+    write_gpt2(folder, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "encoder"
+    folder.mkdir()
+    write_sentence_encoder(folder, seed=3)
+    return folder
+
+
+TEXTS = [
+    "a man riding a motorcycle on a road",
+    "a woman",
+    "two women sitting on a sofa, one of them with a small dog",
+    "Señora Ünal isst gern \u00bfqu\u00e9?",
+    "a",
+]
+
+
+def token_probabilities(folder: Path, text: str) -> list[float]:
+    """The probability of each token of a text and of its end, one step after the other."""
+    model = GPT2LMHeadModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids, probabilities = [tokenizer.bos_token_id], []
+    for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1]
+        probabilities.append(torch.softmax(logits, 0)[token].item())
+        ids.append(token)
+    return probabilities
+
+
+def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> np.ndarray:
+    """The mean of the tokens, or the first, of length one; nothing is padded."""
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            tokens = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        vector = tokens.mean(0) if pool == "mean" else tokens[0]
+        rows.append((vector / vector.norm()).numpy())
+    return np.stack(rows)
+
+
+class NoFloat64(TorchFunctionMode):
+    """As on Apple's GPUs: float64 is only for tensors that were moved to the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_cpu: list[torch.Tensor] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.double and not any(args[0] is tensor for tensor in self.on_cpu):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.cpu:
+            result = result.clone()
+            self.on_cpu.append(result)
+        return result
+
+
+def test_mean_probabilities_are_transformers_own(gpt2, monkeypatch):
+    model = load_language_model(gpt2, "cpu")
+    means = model.mean_probabilities(TEXTS)
+    expected = [np.mean(token_probabilities(gpt2, text)) for text in TEXTS]
+    assert len(set(expected)) == len(TEXTS)
+    np.testing.assert_allclose(means, expected, rtol=1e-5)
+    with NoFloat64():
+        assert model.mean_probabilities(TEXTS) == means
+    # Texts do not change each other: in batches of many, of few, and alone.
+    texts = [" ".join(["a man on a road"] * n) for n in (1, 5, 2, 1, 9, 3)]
+    together = model.mean_probabilities(texts)
+    monkeypatch.setattr("obygaze_features.language.models.TOKENS_PER_BATCH", 40)
+    np.testing.assert_allclose(model.mean_probabilities(texts), together, rtol=1e-5)
+    alone = [model.mean_probabilities([text])[0] for text in texts]
+    np.testing.assert_allclose(alone, together, rtol=1e-5)
+    # Of 64 positions one is the start's; what is longer has no probability.
+    longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
+    first, second, _ = model.mean_probabilities([longer, longest, "a"])
+    assert first is None
+    np.testing.assert_allclose(second, np.mean(token_probabilities(gpt2, longest)), rtol=1e-5)
+
+
+def test_weights_as_gpt2_is_published(gpt2, tmp_path):
+    """Without the word "transformer" before the names, without a head, with buffers."""
+    old = Path(shutil.copytree(gpt2, tmp_path / "old"))
+    published = {
+        name.removeprefix("transformer."): tensor
+        for name, tensor in load_file(old / "model.safetensors").items()
+        if not name.startswith("lm_head")
+    }
+    published["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
+    save_file(published, old / "model.safetensors", metadata={"format": "pt"})
+    expected = load_language_model(gpt2, "cpu").mean_probabilities(TEXTS)
+    assert load_language_model(old, "cpu").mean_probabilities(TEXTS) == expected
+    torch.save(published, old / "pytorch_model.bin")
+    (old / "model.safetensors").unlink()
+    assert load_language_model(old, "cpu").mean_probabilities(TEXTS) == expected
+
+
+def test_embeddings_are_of_transformers_own_tokens(encoder, copy):
+    texts = TEXTS + [f"{'a road ' * (n % 7)}{n}" for n in range(0, 150, 2)]  # more than a batch
+    vectors = load_sentence_encoder(encoder, "cpu").embed(texts)
+    np.testing.assert_allclose(vectors, embeddings_by_transformers(encoder, texts), atol=1e-6)
+    # It may pool in another way.
+    path = copy / "1_Pooling/config.json"
+    modes = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+    path.write_text(json.dumps(json.loads(path.read_text()) | modes))
+    first = load_sentence_encoder(copy, "cpu").embed(["a man"])
+    expected = embeddings_by_transformers(copy, ["a man"], "first")
+    np.testing.assert_allclose(first, expected, atol=1e-6)
+    # RoBERTa's 66 positions read 64 tokens: those of padding are none.
+    (copy / "sentence_bert_config.json").write_text("{}")
+    model = load_sentence_encoder(copy, "cpu")
+    assert (model.max_tokens, model.embed(["man " * 300]).shape) == (64, (1, 32))
+
+
+def test_an_encoder_in_berts_layout(tmp_path):
+    """Words of a list, in lower case, the first tokens alone, a module to norm."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "woman", "##s", "road"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    positions = {"intermediate_size": 32, "max_position_embeddings": 20}
+    torch.manual_seed(0)
+    network = BertModel(BertConfig(vocab_size=len(words), **positions, **sizes),
+                        add_pooling_layer=False)  # fmt: skip
+    network.save_pretrained(tmp_path)
+    # Without modules it reads as many tokens as it has positions.
+    plain = load_sentence_encoder(tmp_path, "cpu")
+    assert (plain.max_tokens, plain.embed(["a man " * 30]).shape) == (20, (1, 16))
+
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": n, "name": str(n), "type": f"sentence_transformers.models.{kind}", "path": path}
+        for n, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True,
+               "pooling_mode_cls_token": False, "include_prompt": True}  # fmt: skip
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    settings = tmp_path / "sentence_bert_config.json"
+    settings.write_text('{"max_seq_length": 4}')
+    encoder = load_sentence_encoder(tmp_path, "cpu")
+    vectors = encoder.embed(["a woman", "A womans road a road", "a man"])
+    expected = embeddings_by_transformers(tmp_path, ["a woman", "a man"])
+    np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+    # [CLS] a woman [SEP]: what is beyond the fourth token is cut off, as SBERT does it.
+    np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-6)
+    assert encoder.count_tokens(["A womans road a road"]) == [8]
+    settings.write_text('{"max_seq_length": 4, "do_lower_case": true}')
+    lower = load_sentence_encoder(tmp_path, "cpu")
+    np.testing.assert_allclose(lower.embed(["A MAN"]), lower.embed(["a man"]), atol=1e-6)
+
+
+@pytest.fixture
+def copy(encoder, tmp_path) -> Path:
+    """A copy of the encoder, to be damaged."""
+    return Path(shutil.copytree(encoder, tmp_path / "copy"))
+
+
+def without_words(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    [name] = [name for name in tensors if name.endswith("word_embeddings.weight")]
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+DENSE = '[{"type": "x.Dense", "path": "d"}, {"type": "Transformer", "path": ""}]'
+BAD_ENCODERS = [
+    ("1_Pooling/config.json", "{", "cannot be loaded"),
+    ("modules.json", DENSE, "cannot be loaded"),
+    ("modules.json", "{}", "cannot be loaded"),
+    ("config.json", '{"model_type": "gpt9"}', "cannot be loaded"),
+    ("model.safetensors", "", "cannot be loaded"),
+    # sentence-transformers alone would take random numbers in their place.
+    ("model.safetensors", None, r"lacks 1 weights of .*word_embeddings"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "facts"), BAD_ENCODERS)
+def test_an_encoder_that_does_not_fit_is_one_line(copy, file, content, facts):
+    if content is None:
+        without_words(copy)
+    else:
+        (copy / file).write_text(content)
+    with pytest.raises(BackboneError, match=facts) as caught:
+        load_sentence_encoder(copy, "cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_language_model_that_does_not_fit_is_one_line(gpt2, encoder, tmp_path):
+    bare = Path(shutil.copytree(gpt2, tmp_path / "bare"))
+    (bare / "vocab.json").unlink()
+    for spec, facts in (
+        (encoder, r"must be of the type 'gpt2' \(got 'roberta'"),
+        (tmp_path, "has no config.json"),
+        ("distil-gpt2", r"neither a path .*; did you mean distilgpt2\?"),
+        (bare, "has no tokenizer"),
+    ):
+        with pytest.raises(BackboneError, match=facts):
+            load_language_model(spec, "cpu")
+
+
+def test_a_model_is_recorded_under_the_name_of_the_user(gpt2, encoder):
+    models = load_language_model(f"mine={gpt2}", "cpu"), load_language_model(gpt2, "cpu")
+    assert [model.about["name"] for model in models] == ["mine", "gpt2"]
+    assert load_sentence_encoder(f"other={encoder}", "cpu").about["name"] == "other"
+
+
+HEAD = "id,caption,object,confidence,group,note\n"
+CAPTIONS = """\
+a,a man riding a motorcycle on a road,motor scooter,.2183,man,first
+b,"two women sitting on a sofa, smiling",couch,.9,woman,
+c,a man and a woman,couch,1,woman,
+"""
+LONG = "a road " * 40
+
+
+@pytest.fixture
+def score(obygaze, gpt2, encoder, tmp_path):
+    """Scores a table of this content; gives the result, and the file."""
+
+    def score(content, *options, output="out.csv", table="captions.csv"):
+        if content is not None:
+            (tmp_path / table).write_text(content)
+        models = ["--language-model", gpt2, "--sentence-encoder", encoder, "--device", "cpu"]
+        files = [tmp_path / table, "-o", tmp_path / output]
+        return obygaze("features", "caption-scores", *files, *models, *options), files[-1]
+
+    return score
+
+
+def rows_of(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def check_scores(row, text, suffix, gpt2, encoder):
+    mean = np.mean(token_probabilities(gpt2, text))
+    np.testing.assert_allclose(float(row[f"probability{suffix}"]), mean, rtol=1e-5)
+    first, other = embeddings_by_transformers(encoder, [text, row["object"]])
+    np.testing.assert_allclose(float(row[f"similarity{suffix}"]), first @ other, atol=1e-6)
+
+
+def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_path):
+    result, out = score(HEAD + CAPTIONS)
+    assert (result.exit_code, result.stdout) == (0, f"3 captions scored -> {out}\n")
+    rows = rows_of(out)
+    assert list(rows["a"]) == [*HEAD.strip().split(","), "probability", "similarity"]
+    assert rows["a"]["note"] == "first"
+    for row in rows.values():
+        check_scores(row, row["caption"], "", gpt2, encoder)
+    record = json.loads(out.with_suffix(".json").read_text())
+    weights = {record[kind]["weights_sha256"] for kind in ("language_model", "sentence_encoder")}
+    assert len(weights) == 2
+    # Nothing is replaced without --overwrite.
+    again, _ = score(None)
+    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    assert score(None, "--overwrite")[0].exit_code == 0
+    out.unlink()
+    again, _ = score(None)
+    assert (again.exit_code, "out.json exists already" in again.stderr) == (1, True)
+    assert score(None, output="scores.json")[0].exit_code == 2
+
+
+def test_variants_have_scores_and_a_gender_score(score, obygaze, gpt2, encoder):
+    result, out = score(HEAD + CAPTIONS, "--variants")
+    assert result.exit_code == 0
+    assert "1 caption left out: no noun for a person, or other words of gender" in result.stderr
+    rows = rows_of(out)
+    assert list(rows) == ["a", "b"]
+    assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
+    assert rows["b"]["caption_woman"] == rows["b"]["caption"]
+    for row in rows.values():
+        for suffix in ("_man", "_woman"):
+            check_scores(row, row[f"caption{suffix}"], suffix, gpt2, encoder)
+    row = rows["a"]
+    assert row["probability"] == row["probability_man"] != row["probability_woman"]
+
+    result = obygaze("bias", "gender-score", out, "--json")
+    assert result.exit_code == 0, result.output
+    values = [float(row[name]) for name in ("probability_man", "similarity_man", "confidence")]
+    by_hand = values[0] ** (((1 - values[1]) / (1 + values[1])) ** (1 - values[2]))
+    value = float(gender_score(*map(np.array, values)))
+    assert value == pytest.approx(by_hand)
+    assert repr(value)[:12] in result.stdout
+
+
+def test_a_mask_is_filled_and_is_no_caption_itself(score):
+    content = f"{HEAD}m,a [MASK] with his dog,dog,.5,man,\n{CAPTIONS}"
+    result, out = score(content, "--variants", "--json")
+    summary = json.loads(result.stdout)
+    assert (summary["scored"], summary["without_variants"]) == (3, ["c"])
+    row = rows_of(out)["m"]
+    assert row["caption_man"] == "a man with his dog"
+    assert row["caption_woman"] == "a woman with his dog"
+    assert "probability" not in row
+
+
+@pytest.mark.parametrize(
+    ("caption", "variants"),
+    [
+        ("A boy on a road", ("A man on a road", "A woman on a road")),
+        ("A MAN on a road", ("A MAN on a road", "A WOMAN on a road")),
+        ("the lady's hat", ("the man's hat", "the woman's hat")),
+        ("female surfers and girls", ("male surfers and men", "female surfers and women")),
+        ("a human at a womans' shop", None),
+        ("a man and his dog", None),
+        ("a girl and her mother", None),
+        ("a man and a woman", None),
+        ("a dog", None),
+    ],
+)
+def test_only_words_that_can_be_exchanged_are(caption, variants):
+    pair = make_variants(caption)
+    assert (pair and (pair.man, pair.woman)) == variants
+
+
+SLIPS = [
+    ("id,caption\na,x\n", "line 1: no column 'object'"),
+    (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
+    (HEAD, "no captions"),
+    (f"{HEAD} ,x,y,.5,man,\n", "line 2: an empty id"),
+    (f"{HEAD}a,,y,.5,man,\n", "line 2: a has no caption"),
+    (f"{HEAD}a,x, ,.5,man,\n", "line 2: a has no object"),
+    (f"{HEAD}a,x,y,1.2,man,\n", "line 2: the confidence of a must be a number from 0"),
+    (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
+    (f"{HEAD}a,x,y,,man,\n", "from 0 to 1 (got '')"),
+    (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it in with --variants"),
+    ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
+    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than gpt2 reads "
+     "(64 tokens)"),
+    ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "facts"), SLIPS)
+def test_a_table_not_understood_is_refused_in_one_line(score, content, facts):
+    result, out = score(content, *(["--variants"] if "a dog" in content else []))
+    assert result.exit_code == 1
+    assert facts in result.stderr
+    assert result.stderr.count("Error: ") == 1
+    assert not out.exists()
+
+
+def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    result, out = score(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
+    assert result.exit_code == 3
+    assert "1 caption left out: longer than gpt2 reads: long" in result.stderr
+    assert "Token indices" not in caplog.text  # transformers has nothing to add
+    assert result.stderr.count("long") == 2
+    assert list(rows_of(out)) == ["a", "b", "c"]
+
+
+def test_the_captions_themselves_are_never_replaced(score, tmp_path):
+    for name in ("mine.csv", "mine.json"):
+        options = {"output": "mine.csv", "table": name}
+        result, _ = score(HEAD + CAPTIONS, "--overwrite", "--variants", **options)
+        assert result.exit_code == 2
+        assert f"{name} is the table of captions; choose another output" in result.stderr
+        assert (tmp_path / name).read_text() == HEAD + CAPTIONS

@@ -1,0 +1,301 @@
+"""Grad-CAM against finite differences in transformers' own models, and folders of its maps."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
+
+from obygaze_features.backbones.preprocess import normalise, resize_and_crop
+from obygaze_features.errors import UsageError
+from obygaze_features.saliency import grad_cam, load_grad_cam_model
+from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
+from tests.backbones.conftest import each, tensor
+from tests.tiny_models import Checkpoints
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    """The tiny checkpoints, by name. Nobody writes into them."""
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+TEXTS = ["a photo of a woman", "an angry person"]
+KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
+
+
+class Oracle:
+    """The published model in double precision, whose activations can be pushed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.model = KINDS[name].from_pretrained(folder).double().eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        padding = "max_length" if name == "tiny-siglip" else True
+        tokens = tokenizer(TEXTS, padding=padding, return_tensors="pt", truncation=True)
+        with torch.no_grad():
+            self.texts = tensor(self.model.get_text_features(**tokens))
+        self.push = self.activations = torch.zeros(())
+        self.first = 0 if name == "tiny-siglip" else 1
+
+        def add_push(layer: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            self.activations = output
+            pushed = output.clone()
+            pushed[:, self.first : self.first + 16] += self.push
+            return pushed
+
+        self.model.vision_model.encoder.layers[-1].layer_norm1.register_forward_hook(add_push)
+
+    def cosines(self, pixels: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
+        """With a push on each channel of every patch; X-CLIP sees a film of one picture."""
+        self.push = push
+        with torch.no_grad():
+            if self.name == "tiny-xclip":
+                films = pixels[:, None].expand(-1, 8, -1, -1, -1)
+                embedded = tensor(self.model.get_video_features(pixel_values=films))
+            else:
+                embedded = tensor(self.model.get_image_features(pixel_values=pixels))
+        return torch.cosine_similarity(embedded, self.texts)
+
+    def maps(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Weights by central differences: of all patches at once, so divided by their number."""
+        weights = []
+        for channel in range(32):
+            push = torch.zeros(32, dtype=torch.double)
+            push[channel] = 1e-5
+            more, less = self.cosines(pixels, push), self.cosines(pixels, -push)
+            weights.append((more - less) / 2e-5 / 16)
+        self.cosines(pixels, torch.zeros(()))
+        step = 8 if self.name == "tiny-xclip" else 1
+        patches = self.activations[::step, self.first : self.first + 16]
+        return torch.einsum("bpc,cb->bp", patches, torch.stack(weights)).relu().view(-1, 4, 4)
+
+
+@each(list(KINDS))
+def test_maps_are_those_of_finite_differences(checkpoints, name):
+    model = load_grad_cam_model(checkpoints[name], "cpu")
+    random = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
+    texts = model.embed_texts(TEXTS)
+    cosines, maps = grad_cam(model, images, texts)
+    oracle = Oracle(name, checkpoints[name])
+    pixels = normalise(images, model.backbone.preprocessing).double()
+    expected = oracle.maps(pixels)
+    assert expected.amax((1, 2)).min() > 0
+    np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
+    np.testing.assert_allclose(cosines, oracle.cosines(pixels, torch.zeros(())), atol=1e-6)
+    # The images of a batch do not change each other, and nothing stays on the network.
+    for row in range(2):
+        cosine, alone = grad_cam(model, images[row : row + 1], texts[row : row + 1])
+        np.testing.assert_allclose(alone[0], maps[row], atol=1e-6)
+        np.testing.assert_allclose(cosine[0], cosines[row], atol=1e-6)
+    assert not model.layer._forward_hooks
+
+
+def test_a_backbone_that_reads_no_texts_is_refused(checkpoints):
+    with pytest.raises(UsageError, match="the family vivit reads no texts"):
+        load_grad_cam_model(checkpoints["tiny-vivit"], "cpu")
+
+
+TITLE, BELOW = 22, 34
+"""Pixels above and below a picture."""
+
+
+@pytest.fixture
+def library(tmp_path, obygaze) -> Path:
+    """Twenty images, more than a batch, in a folder; with a manifest."""
+    random = np.random.default_rng(5)
+    (tmp_path / "images").mkdir()
+    rows = ["id,kind,media,emotion,condition"]
+    for n in range(20):
+        pixels = random.integers(0, 256, (48 + n, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"p{n:02}.png")
+        rows.append(f"p{n:02},image,p{n:02}.png,{('sad', 'angry')[n % 2]},{('NO', 'O')[n > 12]}")
+    (tmp_path / "images.csv").write_text("\n".join(rows) + "\n")
+    import_table(obygaze, tmp_path)
+    return tmp_path
+
+
+def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) -> None:
+    """Import the table of images, with other cells."""
+    path = library / "images.csv"
+    for old, new, count in replacements:
+        path.write_text(path.read_text().replace(old, new, count))
+    result = obygaze("manifests", "import", "csv", path, "-o", library / "women", "--overwrite")
+    assert result.exit_code == 0, result.output
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def draw(obygaze, library, checkpoints):
+    """Draws the maps of the images."""
+
+    def draw(*options, text="a woman", backbone="tiny-clip"):
+        command = ["features", "saliency", library / "women", "--images", library / "images"]
+        network = ["--backbone", checkpoints[backbone], "--device", "cpu"]
+        return obygaze(*command, *network, "-o", library / "out", "--text", text, *options)
+
+    return draw
+
+
+def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
+    result = draw("--by", "condition", text="a photo of a {emotion} person")
+    assert (result.exit_code, result.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
+    rows, maps = rows_of(library / "out/images.csv"), np.load(library / "out/maps.npy")
+    assert maps.shape == (20, 4, 4)
+    texts = ["a photo of a sad person", "a photo of an angry person"]
+    assert [row["text"] for row in rows[:2]] == texts
+    model = load_grad_cam_model(checkpoints["tiny-clip"], "cpu")
+    for row, values in zip(rows, maps, strict=True):
+        with Image.open(library / f"images/{row['id']}.png") as file:
+            picture = torch.from_numpy(np.array(file))[None]
+        image = resize_and_crop(picture, model.backbone.preprocessing)
+        cosines, expected = grad_cam(model, image, model.embed_texts([row["text"]]))
+        np.testing.assert_allclose(values, expected[0], atol=1e-6)
+        assert float(row["similarity"]) == pytest.approx(float(cosines[0]), abs=1e-6)
+        assert float(row["peak"]) == values.max()
+    means = {}
+    for cell in rows_of(library / "out/groups.csv"):
+        mean = means.setdefault(cell["group"], np.zeros((4, 4)))
+        mean[int(cell["row"]), int(cell["column"])] = float(cell["value"])
+    for group, mean in means.items():
+        members = [row["group"] == group for row in rows]
+        scaled = [values / values.max() for values in maps[members]]
+        np.testing.assert_allclose(mean, np.mean(scaled, axis=0), atol=1e-6)
+    record = json.loads((library / "out/saliency.json").read_text())
+    counts = {name: group["images"] for name, group in record["groups"].items()}
+    assert counts == {"NO": 13, "O": 7}
+    assert record["brightest_at"] == max(mean.max() for mean in means.values())
+    assert len(list((library / "out/images").iterdir())) == 20
+
+    # Read back from the PNG files: a title, a bar of the picture's colours and numbers below it.
+    titles = []
+    for name in ("NO", "NO-overlay", "O-overlay"):
+        with Image.open(library / f"out/groups/{name}.png") as file:
+            assert file.size == (224, 224 + TITLE + BELOW)
+            drawn = np.asarray(file).astype(int)
+        titles.append(drawn[:TITLE])
+        paper, bar = drawn[-1, 0], drawn[-BELOW + 10]
+        scale = np.linspace(0, 1, 224, dtype=np.float32)[None]
+        over = "overlay" in name
+        colours = overlay(np.full((1, 224, 3), paper), scale) if over else heat_map(scale)
+        assert np.array_equal(bar, colours[0])
+        for part in (drawn[:TITLE], drawn[-BELOW + 16 :, :100], drawn[-BELOW + 16 :, 124:]):
+            assert (np.abs(part - paper).max(2) > 100).any()
+    assert not np.array_equal(*titles[1:])
+    # The hotter a patch, the lighter its middle.
+    with Image.open(library / "out/groups/NO.png") as file:
+        light = np.asarray(file.convert("L"), dtype=float)[TITLE:-BELOW]
+    middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
+    assert middles.argmax() == means["NO"].argmax()
+    assert np.corrcoef(middles.ravel(), means["NO"].ravel())[0, 1] > 0.95
+
+
+def test_colours_grow_lighter_and_only_heat_has_colour():
+    light = heat_map(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
+    assert np.all(np.diff(light) > -0.5)
+    assert light[-1] > light[0] + 200
+    picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    picture[0, 0], picture[7, 7] = (255, 250, 190), (240, 112, 32)  # as heat is drawn
+    values = np.zeros((8, 8), np.float32)
+    values[2, 3] = 1
+    drawn = overlay(picture, values).astype(int)
+    assert np.argwhere(drawn.max(axis=2) > drawn.min(axis=2)).tolist() == [[2, 3]]
+    # Light parts of the picture stay lighter than dark ones, and darker than the heat.
+    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
+    assert np.corrcoef(grey[values == 0], drawn[values == 0][:, 0])[0, 1] > 0.999
+    assert drawn[values == 0].max() < drawn[2, 3, 0]
+    assert np.array_equal(upscale(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
+    # Heat is warm also over blue and white, and hides them most where it is highest.
+    heat = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
+    for under in ((0, 0, 255), (255, 255, 255)):
+        drawn = overlay(np.full((1, 32, 3), under, np.uint8), heat)[0].astype(int)
+        assert np.all(drawn[:, 0] >= drawn[:, 1])
+        assert np.all(drawn[:, 0] - drawn[:, 2] > 35)
+        assert np.abs(drawn[-1] - (255, 226, 74)).max() < 25
+
+
+def test_a_title_that_is_too_long_is_cut():
+    picture = np.zeros((8, 8, 3), np.uint8)
+    with Image.open(io.BytesIO(encode_png(picture, "name " * 90, 0.5, is_overlay=True))) as file:
+        drawn = np.asarray(file).astype(int)
+    assert drawn.shape == (224 + TITLE + BELOW, 224, 3)
+    assert np.abs(drawn[:TITLE, -3:] - drawn[-1, 0]).max() == 0
+
+
+def test_images_that_cannot_be_read_are_named(draw, library):
+    (library / "images/p03.png").write_bytes(b"no image")
+    (library / "images/p17.png").unlink()
+    result = draw("--groups-only", backbone="tiny-xclip")
+    assert result.exit_code == 3
+    assert "p03: p03.png cannot be read as an image" in result.stderr
+    assert "p17: no " in result.stderr
+    assert result.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
+    ids = {row["id"] for row in rows_of(library / "out/images.csv")}
+    assert (len(ids), ids & {"p03", "p17"}) == (18, set())
+    assert not (library / "out/images").exists()
+    assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
+    for path in (library / "images").iterdir():
+        path.unlink()
+    result = draw("--overwrite", backbone="tiny-xclip")
+    assert result.exit_code == 1
+    assert "Error: none of 20 images has a map: no " in result.stderr
+    assert len(rows_of(library / "out/images.csv")) == 18  # the old folder is still there
+
+
+SLIPS = [
+    ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
+    ("a person", ["--by", "group"], "--by: unknown column 'group'"),
+    ("a {emotion", [], "a brace without its partner"),
+    ("a {emotion} person}", [], "a brace without its partner"),
+    ("a person", ["--by", "film"], "--by film: the column is empty"),
+    (" ", [], "--text is empty"),
+    ("a {film} person", [], "the column 'film' has empty cells"),
+]
+
+
+def test_slips_are_one_line_and_nothing_is_replaced(draw, library):
+    for text, options, facts in SLIPS:
+        result = draw(*options, text=text)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert facts in result.stderr
+        assert not (library / "out").exists()
+    (library / "out").mkdir()
+    (library / "out/film.mkv").write_text("precious")
+    for options in ([], ["--overwrite"]):
+        assert draw("--groups-only", *options).exit_code == 1
+    assert (library / "out/film.mkv").read_text() == "precious"
+
+
+def test_groups_whose_names_make_no_file_names(draw, library, obygaze):
+    import_table(obygaze, library, (",NO\n", ",a/b\n", 4), (",NO\n", ",A_b\n", 4),
+                 (",NO\n", ",O-Overlay\n", 2), (",NO\n", ",\n", -1))  # fmt: skip
+    text = "a happy woman " * 30
+    result = draw("--by", "condition", "--json", "--groups-only", text=text)
+    summary = json.loads(result.stdout)
+    assert summary["groups"] == {"a/b": 4, "A_b": 4, "O-Overlay": 2, "O": 7}
+    assert summary["ungrouped"] == ["p10", "p11", "p12"]
+    assert "3 images without a group, because condition is empty: p10, p11, p12" in result.stderr
+    assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
+    names = {path.name for path in (library / "out/groups").iterdir()}
+    assert {"a_b.png", "A_b-other.png", "O-Overlay.png"} <= names
+    # No picture of a group takes the place of another.
+    assert len({name.lower() for name in names}) == 8
+    record = json.loads((library / "out/saliency.json").read_text())
+    stems = [group["pictures"] for group in record["groups"].values()]
+    assert names == {f"{stem}{end}.png" for stem in stems for end in ("", "-overlay")}
+    # A text that is too long is cut, and named.
+    assert "1 text longer than" in result.stderr
+    assert record["cut"] == [text]

@@ -1,0 +1,90 @@
+"""The authors' own files against the counts that they published; the only tests that need them."""
+
+import json
+
+import pytest
+
+import obygaze_features as of
+from obygaze_features.manifests.audit import audit
+from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+from obygaze_features.manifests.statistics import statistics
+
+LEVELS = ("EN", "HN", "NS", "S")
+
+
+@pytest.fixture(scope="module")
+def obygaze12(authors):
+    """The authors' annotations with their splits and runs."""
+    manifest = of.Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
+    splits, runs = read_released_splits(authors / "obygaze12", manifest)
+    return manifest.with_parts(splits=splits, runs=runs)
+
+
+def test_levels_and_concepts_are_the_papers(obygaze12):
+    for rule, counts in {
+        "paper": [1003, 309, 292, 310],
+        "released": [453, 309, 292, 310],
+        "raw": [453, 711, 397, 353],
+    }.items():
+        result = statistics(obygaze12, rule).all
+        assert [result.levels[code] for code in LEVELS] == counts
+    result = statistics(obygaze12).all
+    assert [f"{result.share(code):.1%}" for code in LEVELS] == ["52.4%", "16.1%", "15.3%", "16.2%"]
+    means = [f"{result.concepts_per_item(code):.4f}" for code in ("HN", "NS", "S")]
+    assert means == ["1.2557", "1.7089", "2.6032"]
+    fewer = statistics(obygaze12, "released", split="02_EN_HN_S").all
+    assert [fewer.levels[code] for code in LEVELS] == [436, 304, 0, 308]
+    assert sum(not name for name in obygaze12.items.media) == 75
+    assert "EN 1,003, HN 309, NS 292, S 310" in obygaze12._repr_html_()
+
+
+def test_runs_are_the_released_ones_id_by_id(obygaze12, authors):
+    golden = json.loads((authors / "obygaze12/released_runs.json").read_text())
+    assert sum(map(len, golden["runs"].values())) == 16
+    for name, runs in golden["runs"].items():
+        for run in obygaze12.runs(name).runs:
+            assert run.train == sorted(runs[run.name]["train"])
+            assert run.validation == sorted(runs[run.name]["val"])
+            classes = obygaze12.split(name).class_of
+            assert 151 <= sum(classes[i] == "S" for i in run.train) <= 214
+    with_media = {item.id for item in obygaze12 if item.media}
+    for name, ids in golden["tests"].items():
+        assert sorted(with_media & set(obygaze12.split(name).fold(9))) == sorted(ids)
+
+
+def test_splits_leak_as_published(obygaze12):
+    sizes = {name: len(obygaze12.split(name)) for name in obygaze12.split_names}
+    assert sizes == {
+        "02_EN_S": 744, "02_HN_S": 612, "02_ENHN_S": 1048, "02_EN_HN_S": 1048,
+        "movieset_ENHN_S": 997, "movieset_HN_S": 589,
+    }  # fmt: skip
+    assert obygaze12.split("movieset_ENHN_S").classes.count("S") == 302
+    for train, test, *counts in [
+        ("02_HN_S", "02_ENHN_S", 105, 54, (26, 31)),
+        ("02_EN_S", "02_ENHN_S", 105, 67, (29, 31)),
+        ("02_HN_S", "02_EN_S", 75, 26, (26, 31)),
+        ("02_EN_S", "02_EN_S", 75, 0, (0, 31)),
+    ]:
+        pool = audit(obygaze12, train=[train], test=[test])[0]
+        assert [len(pool.tested), len(pool.ids), pool.by_class["S"]] == counts
+    for train, smallest, largest in [("02_HN_S", 13, 17), ("02_EN_S", 17, 24)]:
+        _, *runs = audit(obygaze12, train=[train], test=["02_ENHN_S"])
+        sure = [run.by_class["S"][0] for run in runs]
+        assert (len(sure), min(sure), max(sure)) == (8, smallest, largest)
+
+
+def test_mobygazes_long_stretch_is_named(authors):
+    timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
+    assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
+    [issue] = [i for i in timelines.issues if "minutes" in i.problem]
+    assert (issue.film, issue.annotator) == ("tt0467406", "annotator2")
+    assert "Easy Negative for 47.7 minutes" in issue.problem
+
+
+def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
+    source = authors / "obygaze12/ObyGaze12_thresh_02.csv"
+    result = obygaze("manifests", "import", "obygaze12", source, "-o", tmp_path / "m")
+    assert "1,914 clips of 12 films" in result.output
+    assert (
+        "EN     Easy Negative   1003  52.4%" in obygaze("manifests", "stats", tmp_path / "m").output
+    )
