@@ -433,10 +433,10 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
         return  # it predicts from annotations
     features = about.get("features")
-    widths = list(features.get("shape") or ())[-1:] if isinstance(features, Mapping) else []
-    widths += [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
+    trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
+    widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
     frames = (model.n_frames_in_,) if hasattr(model, "n_frames_in_") else ()
-    size = (1, *frames, *widths[:1]) if widths else (1, *frames, 1)
+    size = (1, *frames, (trained or widths[:1])[-1] if widths else 1)
     if math.prod(size) > MAX_CLIP_NUMBERS:
         raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers a clip")
     output = method(np.full(size, 0.5, dtype=np.float32))
