@@ -14,6 +14,7 @@ import copy
 import hashlib
 import importlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from obygaze_models.model_header import (
     read_header,
 )
 from obygaze_models.safe_classes import (
+    MAX_CLIP_NUMBERS,
     SAFE,
     check_fitted,
     class_path,
@@ -97,7 +99,7 @@ def save_model(
     except NotFittedError:
         kind = type(model).__name__
         raise ExperimentError(f"the {kind} is not fitted; call its fit first") from None
-    _read_back(model, tree, parts)
+    _read_back(model, tree, parts, about or {})
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
         "format": FORMAT,
@@ -135,7 +137,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         tree = header["model"]
         model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
         check_fitted(model, trusted_classes() if files else ())
-        _try_out(model)
+        _try_out(model, header["about"])
         if "classes" in header["about"]:
             _check_classes(model, header["about"]["classes"])
         return model, header["about"]
@@ -346,7 +348,7 @@ def _loadable(types: Iterable[str]) -> set[str]:
     return {name for name, form in forms.items() if name in known or (form and not form.is_own)}
 
 
-def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
+def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
     """Refuse to save what `load_model` would not read."""
     from obygaze_models.estimators.classes import reads_frames
 
@@ -355,13 +357,13 @@ def _read_back(model: Any, tree: Any, parts: _Parts) -> None:
             decoded = _decode(tree, parts)
             check_fitted(decoded, trusted_classes() if parts.files else ())
             if parts.files:
-                _try_out(decoded)
-    except ExperimentError as problem:
-        names = ["classes_", "n_features_in_"]
+                _try_out(decoded, about)
+    except (ExperimentError, ValueError) as problem:
+        names = ["classes_"] * hasattr(model, "predict") + ["n_features_in_"]
         if hasattr(model, "__sklearn_tags__") and reads_frames(model):
             names.append("n_frames_in_")
         missing = [name for name in names if not hasattr(model, name)]
-        reason = f"its fit does not set {' and '.join(missing)}" if missing else str(problem)
+        reason = f"its fit does not set {' and '.join(missing)}" if missing else first_line(problem)
         raise ExperimentError(
             f"the {type(model).__name__} could not be read back: {reason}"
         ) from None
@@ -415,26 +417,29 @@ def _upgrade(tree: Any, classes: Any = None) -> Any:
     return {"class": f"obygaze_models.estimators.{path}", **groups}
 
 
-def _try_out(model: Any) -> None:
+def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     """Let a model that was read predict one clip, so that its parts are known to fit."""
     from sklearn.pipeline import Pipeline
 
     from obygaze_models.estimators.classes import keywords
 
-    shape: tuple[int, ...] = (1,)
+    columns = None
     if hasattr(model, "predict_proba"):
-        method, shape = model.predict_proba, (1, len(model.classes_))
-    elif hasattr(model, "transform"):
-        method, shape = model.transform, (1, len(model.get_feature_names_out()))
+        method, columns = model.predict_proba, len(model.classes_)
     else:
-        method = model.predict
+        method = model.transform if hasattr(model, "transform") else model.predict
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
         return  # it predicts from annotations
+    features = about.get("features")
+    trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
     widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
-    width = widths[0] if widths else 1
     frames = (model.n_frames_in_,) if hasattr(model, "n_frames_in_") else ()
-    output = method(np.full((1, *frames, width), 0.5, dtype=np.float32))
+    size = (1, *frames, (trained or widths[:1])[-1] if widths else 1)
+    if math.prod(size) > MAX_CLIP_NUMBERS:
+        raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers a clip")
+    output = method(np.full(size, 0.5, dtype=np.float32))
+    shape = (1,) if method.__name__ == "predict" else (1, columns or output.shape[-1])
     if output.shape != shape or (shape != (1,) and not np.isfinite(output).all()):
         raise ExperimentError("its parts do not fit each other")
 

@@ -8,7 +8,8 @@ numpy's, or whose arrays are checked first. Trees, forests and kernel machines a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,131 +18,105 @@ from obygaze_features.errors import ExperimentError
 
 MAX_CLIP_NUMBERS = 2**24
 """How many numbers a clip may have: 64 MB in single precision."""
+MAX_DEPTH, MAX_VALUES = 15, 2**20
+"""How deep a part may be in objects and lists (a step of five pipelines); how many values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
+
+
+Attributes = Mapping[str, str | tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a class's fitted attributes must be; one that is missing is left to its prediction.
+    """What a class's fitted attributes must be; all of them, as soon as it has one of the arrays.
 
     Parameters
     ----------
-    arrays
+    attributes
         The shape of each array: a name for each size, which is the same wherever the name is.
         ``H*D`` is a product. ``#`` counts from 0 through a list or numbered names; ``#+`` is the
-        next number. ``<C`` after the sizes: whole numbers from 0 to below C.
-    numbers
-        The name of the size that each number is.
-    values
-        The values that an attribute may have.
+        next number. ``<C`` after the sizes: whole numbers from 0 to below C. ``=D``: a number, or
+        the length of a list; ``<D``: a number from 1 to D. A tuple: the values that it may have.
+        With ``?`` an attribute may be None, missing or a float, and a size may be missing.
     is_own
         Saved as JSON and arrays; others in a skops file.
     """
 
-    arrays: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    attributes: Attributes
     is_own: bool = False
 
 
-def _own(name: str, arrays: Mapping[str, str], numbers: Mapping[str, str], **values: Any) -> None:
-    SAFE[name] = Fitted({"classes_": "C", **arrays}, numbers, values, is_own=True)
-
-
-def _sklearn(names: str, **arrays: str) -> None:
-    numbers = {"n_features_in_": "D"} if arrays else {}
-    SAFE.update({f"sklearn{name}": Fitted(arrays, numbers) for name in names.split()})
-
-
 _ESTIMATORS = "obygaze_models.estimators"
-_D = {"n_features_in_": "D"}
-_DIRECTIONS = {"cavs_": "K D", "intercepts_": "K", "scales_": "K"}
-_LINEAR = {"coef_": "R D", "intercept_": "R"}
-_LAYERS = {"coefs_.#": "L# L#+", "intercepts_.#": "L#+"}
-_METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
-
-SAFE: dict[str, Fitted] = {}
-"""Class, without the private modules in its path -> what its fitted attributes must be."""
-
-_own(f"{_ESTIMATORS}.mlp:MLPProbe", _LAYERS, {"n_features_in_": "L0"})
-_own(f"{_ESTIMATORS}.svm:LinearSVMProbe", _LINEAR, _D)
-_own(f"{_ESTIMATORS}.logistic:LogisticProbe", _LINEAR, _D)
-_own(
-    f"{_ESTIMATORS}.attention:AttentionProbe",
-    {"mean_": "D", "weights_.value": "D G", "weights_.gate": "D G", "weights_.query": "Q H",
-     "weights_.layer": "H*D O", "weights_.offset": "O", "weights_.position": "H T"},
-    {**_D, "n_frames_in_": "T", "heads": "H"},
-)  # fmt: skip
-_own(
-    f"{_ESTIMATORS}.attention:FrameMIL",
-    {"mean_": "L0", "weights_.layer#": "L# L#+", "weights_.offset#": "L#+"},
-    {"n_features_in_": "L0"},
-)
-_own(
-    f"{_ESTIMATORS}.baselines:FilmPrior", {"shares_": "C", "films_": "F", "film_shares_": "F C"}, {}
-)
-_own(f"{_ESTIMATORS}.concepts:ConceptBank", _DIRECTIONS, _D)
-_own(f"{_ESTIMATORS}.concepts:RandomDirections", _DIRECTIONS, _D)
-_BOTTLENECK = {"bank_.cavs_": "K D"}, {**_D, "head_.n_features_in_": "K"}
+_C, _D = {"classes_": "C"}, {"n_features_in_": "=D"}
+_DIRECTIONS = {"cavs_": "K D", "intercepts_": "K", "scales_": "K", **_D}
+_LINEAR = {"coef_": "R D", "intercept_": "R", **_D}
+_BOTTLENECK = {**_C, "bank_.cavs_?": "K D", **_D, "head_.n_features_in_?": "=K"}
 _RESIDUAL = {"mean_logits_": "C", "residual_coef_": "C D", "residual_intercept_": "C"}
-_own(f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck", *_BOTTLENECK)
-_own(f"{_ESTIMATORS}.bottlenecks:HybridBottleneck", _BOTTLENECK[0] | _RESIDUAL, _BOTTLENECK[1])
-_own(f"{_ESTIMATORS}.bottlenecks:OracleBottleneck", {}, {})
-_own(f"{_ESTIMATORS}.trees:TreeArrays", {"threshold": "N", "value": "N C"}, {})
-_own("sklearn.tree:DecisionTreeClassifier", {}, {})  # unfitted; fitted it is `TreeArrays`
-_own("sklearn.dummy:DummyClassifier", {"class_prior_": "C"}, {"n_classes_": "C"}, n_outputs_=(1,))
-_own(
-    "sklearn.neighbors:KNeighborsClassifier",
-    {"_fit_X": "N D", "_y": "N <C"},
-    {**_D, "n_samples_fit_": "N"},
-    _fit_method=("brute",), _tree=(None,), metric=_METRICS, effective_metric_=_METRICS[:3],
-    effective_metric_params_=({},), metric_params=(None,), weights=("uniform", "distance"),
-    outputs_2d_=(False,), n_jobs=(None, *range(-1, 65)),
-)  # fmt: skip
-_sklearn(".decomposition:FastICA", components_="K D", mean_="D")
-_sklearn(
-    ".decomposition:PCA .decomposition:IncrementalPCA",
-    components_="K D", mean_="D", explained_variance_="K",
-)  # fmt: skip
-_sklearn(".decomposition:TruncatedSVD", components_="K D")
-_sklearn(".discriminant_analysis:LinearDiscriminantAnalysis", **_LINEAR, xbar_="D", scalings_="D S")
-_sklearn(
-    ".discriminant_analysis:QuadraticDiscriminantAnalysis",
-    **{"means_": "C D", "priors_": "C", "rotations_.#": "D S#", "scalings_.#": "S#"},
-)
-_sklearn(".feature_selection:VarianceThreshold", variances_="D")
-_sklearn(
-    ".gaussian_process:_BinaryGaussianProcessClassifierLaplace",
-    X_train_="N D", y_train_="N", pi_="N", W_sr_="N", L_="N N",
-)  # fmt: skip
-_sklearn(
+_METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
+_OWN: dict[str, Attributes] = {
+    f"{_ESTIMATORS}.mlp:MLPProbe": {
+        **_C, "coefs_.#": "L# L#+", "intercepts_.#": "L#+", "n_features_in_": "=L0",
+    },
+    f"{_ESTIMATORS}.svm:LinearSVMProbe": _C | _LINEAR,
+    f"{_ESTIMATORS}.logistic:LogisticProbe": _C | _LINEAR,
+    f"{_ESTIMATORS}.attention:AttentionProbe": {
+        **_C, "mean_": "D", "weights_.value?": "D G", "weights_.gate?": "D G",
+        "weights_.query": "Q H", "weights_.layer": "H*D O", "weights_.offset": "O",
+        "weights_.position?": "H T", **_D, "n_frames_in_": "=T", "heads": "=H",
+    },
+    f"{_ESTIMATORS}.attention:FrameMIL": {
+        **_C, "mean_": "L0", "weights_.layer#": "L# L#+", "weights_.offset#": "L#+",
+        "n_features_in_": "=L0",
+    },
+    f"{_ESTIMATORS}.baselines:FilmPrior": {
+        **_C, "shares_": "C", "films_": "F", "film_shares_": "F C",
+    },
+    f"{_ESTIMATORS}.concepts:ConceptBank": {**_DIRECTIONS, "names_": "=K"},
+    f"{_ESTIMATORS}.concepts:RandomDirections": _DIRECTIONS,
+    f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck": _BOTTLENECK,
+    f"{_ESTIMATORS}.bottlenecks:HybridBottleneck": _RESIDUAL | _BOTTLENECK,
+    f"{_ESTIMATORS}.bottlenecks:OracleBottleneck": _C,
+    f"{_ESTIMATORS}.trees:TreeArrays": {"threshold": "N", "value": "N C"},
+    "sklearn.tree:DecisionTreeClassifier": {},  # unfitted; fitted it is `TreeArrays`
+    "sklearn.dummy:DummyClassifier": {
+        **_C, "class_prior_": "C", "n_classes_": "=C", "n_outputs_": (1,),
+    },
+    "sklearn.neighbors:KNeighborsClassifier": {
+        **_C, "_fit_X": "N D", "_y": "N <C", **_D, "n_samples_fit_": "=N", "n_neighbors": "<N",
+        "_fit_method": ("brute",), "_tree": (None,), "metric": _METRICS,
+        "effective_metric_": _METRICS[:3], "effective_metric_params_": ({},),
+        "metric_params": (None,), "weights": ("uniform", "distance"), "outputs_2d_": (False,),
+    },
+}  # fmt: skip
+_SKLEARN: dict[str, Attributes] = {
+    ".decomposition:PCA": {"components_": "K D", "mean_": "D", "explained_variance_": "K", **_D},
+    ".discriminant_analysis:LinearDiscriminantAnalysis": {
+        **_LINEAR, "xbar_?": "D", "scalings_?": "D S", "_max_components": "<D",
+        "_n_features_out": "<D",
+    },
     ".linear_model:LogisticRegression .linear_model:LogisticRegressionCV .linear_model:Perceptron "
     ".linear_model:RidgeClassifier .linear_model:RidgeClassifierCV .linear_model:SGDClassifier "
-    ".svm:LinearSVC",
-    **_LINEAR,
-)
-_sklearn(
-    ".naive_bayes:BernoulliNB .naive_bayes:ComplementNB .naive_bayes:MultinomialNB",
-    feature_log_prob_="C D", class_log_prior_="C",
-)  # fmt: skip
-_sklearn(".naive_bayes:GaussianNB", theta_="C D", var_="C D", class_prior_="C")
-SAFE["sklearn.neural_network:MLPClassifier"] = Fitted(_LAYERS, {"n_features_in_": "L0"})
-_sklearn(".preprocessing:MaxAbsScaler", scale_="D")
-_sklearn(".preprocessing:MinMaxScaler", scale_="D", min_="D")
-_sklearn(".preprocessing:PowerTransformer", lambdas_="D")
-_sklearn(".preprocessing:QuantileTransformer", references_="Q", quantiles_="Q D")
-_sklearn(".preprocessing:RobustScaler", center_="D", scale_="D")
-_sklearn(".preprocessing:StandardScaler", mean_="D", scale_="D")
-# Without arrays of their own, or parts of those above, such as the loss of an `SGDClassifier`.
-_sklearn(
-    ".frozen:FrozenEstimator .gaussian_process:GaussianProcessClassifier "
-    ".gaussian_process.kernels:ConstantKernel .gaussian_process.kernels:Product "
-    ".gaussian_process.kernels:RBF .linear_model:Hinge .linear_model:ModifiedHuber "
-    ".linear_model:SquaredHinge :CyHalfBinomialLoss .multiclass:OneVsOneClassifier "
-    ".multiclass:OneVsRestClassifier .neural_network:AdamOptimizer .neural_network:SGDOptimizer "
-    ".pipeline:FeatureUnion .pipeline:Pipeline .preprocessing:Binarizer "
-    ".preprocessing:LabelBinarizer .preprocessing:Normalizer"
-)
+    ".svm:LinearSVC": {"coef_": "R? D", "intercept_?": "R", **_D},
+    ".naive_bayes:BernoulliNB .naive_bayes:ComplementNB .naive_bayes:MultinomialNB": {
+        "feature_log_prob_": "C D", "class_log_prior_": "C", **_D,
+    },
+    ".naive_bayes:GaussianNB": {"theta_": "C D", "var_": "C D", "class_prior_": "C", **_D},
+    ".preprocessing:MaxAbsScaler": {"scale_": "D", **_D},
+    ".preprocessing:MinMaxScaler": {"scale_": "D", "min_": "D", **_D},
+    ".preprocessing:RobustScaler": {"center_?": "D", "scale_?": "D", **_D},
+    ".preprocessing:StandardScaler": {"mean_": "D", "scale_?": "D", **_D},
+    # Without arrays of their own, or parts of those above, such as the loss of an `SGDClassifier`.
+    ".frozen:FrozenEstimator .linear_model:Hinge .linear_model:ModifiedHuber "
+    ".linear_model:SquaredHinge :CyHalfBinomialLoss .pipeline:Pipeline "
+    ".preprocessing:LabelBinarizer .preprocessing:Normalizer": {},
+}  # fmt: skip
+
+SAFE = {name: Fitted(attributes, is_own=True) for name, attributes in _OWN.items()} | {
+    f"sklearn{name}": Fitted(attributes)
+    for names, attributes in _SKLEARN.items()
+    for name in names.split()
+}
+"""Class, without the private modules in its path -> what its fitted attributes must be."""
 
 
 def class_path(name: str) -> str:
@@ -158,72 +133,87 @@ def class_name(value: Any) -> str:
 
 def unsafe_classes(model: Any, trusted: Collection[str] = ()) -> list[str]:
     """The classes within a model that are neither in `SAFE` nor named in `trusted`."""
-    names = {class_name(part) for _, part in _parts(model, "model", set())}
+    names = {class_name(part) for _, part in _parts(model)}
     return sorted(name for name in names if class_path(name) not in SAFE and name not in trusted)
 
 
 def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
-    """Raise where a model could make compiled code read memory, or take more than a file holds."""
+    """Raise where a model could make compiled code read memory, or take more than a file holds.
+
+    Its parts are set to predict in this process alone.
+    """
     if unsafe := unsafe_classes(model, trusted):
         raise ExperimentError(f"it holds {', '.join(unsafe)}, which cannot be checked")
-    for name, part in _parts(model, "model", set()):
-        _check_part(part, name, SAFE.get(class_path(class_name(part)), Fitted()))
+    for name, part in _parts(model):
+        if getattr(part, "__dict__", {}).get("n_jobs") is not None:
+            part.n_jobs = 1
+        _check_part(part, name, SAFE.get(class_path(class_name(part)), Fitted({})).attributes)
 
 
-def _parts(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Every object within a value but plain ones, and where it is."""
-    if isinstance(value, _PLAIN) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if type(value) is np.ndarray:
-        items = value.tolist() if value.dtype.kind == "O" else ()
-    elif type(value) in (list, tuple, set):
-        items = value
-    elif type(value) is dict:
-        items = (*value, *value.values())
-    else:
-        yield name, value
-        for key, item in getattr(value, "__dict__", {}).items():
-            if key != "_metadata_request":  # which is not saved
-                yield from _parts(item, f"{name}.{key}", seen)
-        return
-    for item in items:
-        yield from _parts(item, name, seen)
-
-
-def _check_part(part: Any, name: str, fitted: Fitted) -> None:
-    for key, allowed in fitted.values.items():
-        if hasattr(part, key) and getattr(part, key) not in allowed:
-            raise ExperimentError(
-                f"{name}.{key} is {str(getattr(part, key))[:60]!r}, and can only be checked as "
-                f"{' or '.join(map(repr, list(allowed)[:4]))}"
-            )
-    sizes: dict[str, int] = {}
-    for path, form in fitted.arrays.items():
-        for number in range(1000) if "#" in path else (0,):
-            array = _find(part, path.replace("#", str(number)))
-            if array is None:
+def _parts(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every object within a model but plain ones, and where it is."""
+    waiting = [("model", model, 0)]
+    for _ in range(MAX_VALUES):
+        if not waiting:
+            return
+        name, value, depth = waiting.pop()
+        items: Collection[Any] = ()
+        if type(value) is np.ndarray:
+            items = value.tolist() if value.dtype.kind == "O" else ()
+        elif type(value) in (list, tuple, set):
+            items = value
+        elif type(value) is dict:
+            items = (*value, *value.values())
+        elif not isinstance(value, _PLAIN):
+            if depth > MAX_DEPTH:
                 break
-            if not isinstance(array, int | float):
-                names = form.replace("#+", str(number + 1)).replace("#", str(number)).split()
-                _check_array(array, f"{name}.{path.replace('#', str(number))}", names, sizes)
-    for path, size in fitted.numbers.items():
-        value = _find(part, path)
-        if value is not None and size in sizes and value != sizes[size]:
-            raise ExperimentError(f"{name}.{path} is {value!r}, and its arrays have {sizes[size]}")
+            yield name, value
+            for key, item in getattr(value, "__dict__", {}).items():
+                if key != "_metadata_request":  # which is not saved
+                    waiting.append((f"{name}.{key}", item, depth + 1))
+        waiting += [(name, item, depth + 1) for item in items]
+    raise ExperimentError("it has too many parts, or parts in one another")
+
+
+def _check_part(part: Any, name: str, attributes: Attributes) -> None:
+    shapes = {path: form for path, form in attributes.items() if str(form)[:1] not in "(=<"}
+    sizes: dict[str, int] = {}
+    if any(_find(part, path.replace("#", "0")) is not None for path in (*shapes, *_D) if shapes):
+        for path, form in shapes.items():
+            for number in count() if "#" in path else (0,):
+                key = path.replace("#", str(number))
+                value = _find(part, key)
+                if (value is None and number) or ("?" in path and isinstance(value, float | None)):
+                    break
+                names = str(form).replace("#+", str(number + 1)).replace("#", str(number)).split()
+                _check_array(value, f"{name}.{key}", names, sizes)
+        for path in (path for path in attributes if path not in shapes):
+            _check_value(_find(part, path), f"{name}.{path}", attributes[path], sizes)
     width, frames = getattr(part, "n_features_in_", 1), getattr(part, "n_frames_in_", 1)
     if not all(isinstance(number, int | np.integer) for number in (width, frames)):
         raise ExperimentError(f"{name} has a size that is not a whole number")
-    if width * frames > MAX_CLIP_NUMBERS:
-        raise ExperimentError(
-            f"{name} reads {width * frames} numbers a clip; {MAX_CLIP_NUMBERS} are the most"
-        )
+    if (total := max(width, *sizes.values(), 1) * frames) > MAX_CLIP_NUMBERS:
+        raise ExperimentError(f"{name} needs {total} numbers a clip, more than {MAX_CLIP_NUMBERS}")
+
+
+def _check_value(value: Any, name: str, form: str | tuple[Any, ...], sizes: dict[str, int]) -> None:
+    allowed: Collection[Any] = form
+    if isinstance(form, str):
+        limit = sizes.get(form[1:])
+        if limit is None or (value is None and "?" in name):
+            return
+        value = len(value) if isinstance(value, list) else value
+        allowed = range(limit if form[0] == "=" else 1, limit + 1)
+    if value not in allowed:
+        texts = " or ".join(map(repr, allowed)) if isinstance(form, tuple) else f"at most {limit}"
+        raise ExperimentError(f"{name} is {repr(value)[:60]}, and must be {texts}")
 
 
 def _check_array(value: Any, name: str, names: list[str], sizes: dict[str, int]) -> None:
     if type(value) is not np.ndarray or not (value.ndim > 0 and value.size):
         raise ExperimentError(f"{name} is not an array with numbers")
     bound = names.pop()[1:] if names[-1].startswith("<") else None
+    names = [size.strip("?") for size in names if "?" not in size or value.ndim == len(names)]
     expected = []
     for size, label in zip(value.shape, names, strict=False):
         if "*" in label:
@@ -244,7 +234,7 @@ def _check_array(value: Any, name: str, names: list[str], sizes: dict[str, int])
 
 def _find(value: Any, path: str) -> Any:
     """The attribute, item or value at a path; None where there is none."""
-    for key in path.split("."):
+    for key in path.strip("?").split("."):
         if isinstance(value, dict):
             value = value.get(key)
         elif isinstance(value, list | tuple):
