@@ -155,6 +155,8 @@ def check_savable(model: Any) -> None:
 
 
 def _read_file(path: Path, digest: str | None) -> bytes:
+    if not path.exists():
+        raise damaged(path.parent, f"it has no file {path.name!r}")
     require_readable(path, ExperimentError)
     try:
         data = path.read_bytes()
@@ -447,7 +449,7 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
 def _check_classes(model: Any, names: Sequence[str]) -> None:
     """Raise unless the classes of a model that was read are some of those that it names."""
     codes = np.asarray(model.classes_)
-    if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
+    if codes.dtype.kind not in "biu" or not np.array_equal(codes, np.unique(codes)):
         raise ExperimentError("its classes are not whole numbers in order")
     if codes.min() < 0 or codes.max() >= len(names):
         raise ExperimentError(f"it has other classes than {', '.join(names)}")

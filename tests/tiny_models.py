@@ -163,10 +163,10 @@ def write_gpt2(folder: Path, seed: int) -> None:
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     _write_tokenizer_config(folder, {"tokenizer_class": "GPT2Tokenizer", **special})
     sizes = {"n_positions": MAX_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    special = {"bos_token_id": size - 1, "eos_token_id": size - 1}
+    ends = {"bos_token_id": size - 1, "eos_token_id": size - 1}
     # A larger range than for training, so that tokens differ in probability.
     config = GPT2Config(vocab_size=size, initializer_range=0.2, synthetic=RANDOM_WEIGHTS_NOTE,
-                        **sizes, **special)  # fmt: skip
+                        **sizes, **ends)  # fmt: skip
     write_model(folder, lambda: GPT2LMHeadModel(config), None, seed)
 
 
@@ -233,9 +233,10 @@ def _write_sentence_tokenizer(folder: Path, max_tokens: int) -> None:
     """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    words = {"vocab": _sentence_vocabulary(), "merges": _sentence_merges()}
-    options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
-    tokenizer = Tokenizer(models.BPE(**words, **options))
+    vocabulary, merges = _sentence_vocabulary(), _sentence_merges()
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.post_processor = processors.TemplateProcessing(
