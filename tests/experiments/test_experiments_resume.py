@@ -229,6 +229,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.gate
 def test_a_forged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
     """Its digests are right, and what it says cannot be of this run."""
     stop_after(len(FORGERIES) + 1)
