@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.registry import ESTIMATORS
 
 MAX_CLIP_NUMBERS = 2**24
 """How many numbers a clip may have: 64 MB in single precision."""
@@ -117,6 +118,10 @@ SAFE = {name: Fitted(attributes, is_own=True) for name, attributes in _OWN.items
     for name in names.split()
 }
 """Class, without the private modules in its path -> what its fitted attributes must be."""
+
+for _entry in ESTIMATORS.values():
+    if _entry.path.startswith(f"{_ESTIMATORS}."):  # a new one of ours, whose arrays are NumPy's
+        SAFE.setdefault(_entry.path, Fitted({}, is_own=True))
 
 
 def class_path(name: str) -> str:

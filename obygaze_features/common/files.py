@@ -24,8 +24,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import click
-
 from obygaze_features.common.text import find_closest, is_folder_of
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 
@@ -156,6 +154,8 @@ def describe_other_kind(path: Path, wish: str) -> str:
     if not kind:
         return ""
     text = f"{path} is {kind}, not {wish}"
+    import click
+
     context = click.get_current_context(silent=True)
     if not context:
         return text
