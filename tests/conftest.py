@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
 BUDGETS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 SECONDS: dict[str, int] = BUDGETS["tool"]["budget"]["seconds"]
 REFERENCE_S = 0.1
-for tier, examples in {"test": 25, "gate": 100, "night": 500}.items():
+for tier, examples in {"test": 25, "night": 500}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
