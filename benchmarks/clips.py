@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
 
 __all__ = ["CONCEPTS", "known_clips"]
 

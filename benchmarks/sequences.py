@@ -27,13 +27,13 @@ from benchmarks.result import Result
 from benchmarks.store import FRAMES, make_store
 from benchmarks.zoo import TABLE_2, paper_folds
 from benchmarks.zoo_peers import batches_of_files, save_clips
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.stores import open_stores, read_frames
+from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.attention import AttentionProbe
 from obygaze_models.experiments.evaluate import Evaluation, evaluate
 from obygaze_models.experiments.fit import EstimatorSpec
-from obygaze_models.protocols import Fold
-from obygaze_models.stores import open_stores, read_frames
-from obygaze_models.tasks import Task
 
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
 BATCH = AttentionProbe().batch_size

@@ -26,15 +26,15 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import Fold, LeaveFilmOut, PaperSplit
+from obygaze_models.data.stores import read_features
+from obygaze_models.data.tasks import LevelTask, concept_targets
 from obygaze_models.estimators.svm import DEFAULT_CS
 from obygaze_models.estimators.svm_solver import LinearSVM
 from obygaze_models.experiments.evaluate import Evaluation, evaluate
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec
-from obygaze_models.protocols import Fold, LeaveFilmOut, PaperSplit
-from obygaze_models.stores import read_features
-from obygaze_models.tasks import LevelTask, concept_targets
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
 HARD = LevelTask(("S",), ("HN",))
@@ -180,7 +180,7 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
 _POOL = """
 import sys
 from obygaze_features.store import open_store
-from obygaze_models.stores import read_features
+from obygaze_models.data.stores import read_features
 store = open_store(sys.argv[1])
 ids, features = read_features(store, store.ids, "tokens", "max")
 assert features.shape == (len(store), 768)

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """The zoo: from features to models, their evaluation, and reports.
 
 Every everyday name is here, imported when it is first used, and each command calls one of them::
@@ -20,9 +21,15 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from obygaze_models.api import compare as compare
-    from obygaze_models.api import report as report
-    from obygaze_models.dataset import ClipDataset, load_dataset
+    from obygaze_models.data.dataset import ClipDataset, load_dataset
+    from obygaze_models.data.protocols import (
+        LeakFree,
+        LeaveFilmOut,
+        ManifestSplit,
+        OfficialSplit,
+        PaperSplit,
+        Released,
+    )
     from obygaze_models.estimators.attention import AttentionProbe, FrameMIL
     from obygaze_models.estimators.baselines import FilmPrior
     from obygaze_models.estimators.bottlenecks import (
@@ -35,110 +42,65 @@ if TYPE_CHECKING:
     from obygaze_models.estimators.mlp import MLPProbe
     from obygaze_models.estimators.registry import make_estimator
     from obygaze_models.estimators.svm import LinearSVMProbe
+    from obygaze_models.experiments.compare import compare as compare
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.run_folder import Run, load_run
     from obygaze_models.explain.moment_scores import evaluate_moments
     from obygaze_models.explain.moments import Moments, find_moments
-    from obygaze_models.inference import (
+    from obygaze_models.report.page import report as report
+    from obygaze_models.reproduce.reproduce import reproduce as reproduce
+    from obygaze_models.saved.inference import (
         FramePredictions,
         Predictions,
         evaluate,
         predict,
         predict_frames,
     )
-    from obygaze_models.persistence import load_model, save_model
-    from obygaze_models.protocols import (
-        LeakFree,
-        LeaveFilmOut,
-        ManifestSplit,
-        OfficialSplit,
-        PaperSplit,
-        Released,
-    )
-    from obygaze_models.reproduce.reproduce import reproduce as reproduce
+    from obygaze_models.saved.persistence import load_model, save_model
 
 _ROOMS = {
     "AttentionProbe": "estimators.attention",
-    "ClipDataset": "dataset",
+    "ClipDataset": "data.dataset",
     "ConceptBank": "estimators.concepts",
     "ConceptBottleneck": "estimators.bottlenecks",
     "Experiment": "experiments.experiment",
     "FilmPrior": "estimators.baselines",
     "FrameMIL": "estimators.attention",
-    "FramePredictions": "inference",
+    "FramePredictions": "saved.inference",
     "HybridBottleneck": "estimators.bottlenecks",
-    "LeakFree": "protocols",
-    "LeaveFilmOut": "protocols",
+    "LeakFree": "data.protocols",
+    "LeaveFilmOut": "data.protocols",
     "LinearSVMProbe": "estimators.svm",
     "LogisticProbe": "estimators.logistic",
     "MLPProbe": "estimators.mlp",
-    "ManifestSplit": "protocols",
+    "ManifestSplit": "data.protocols",
     "Moments": "explain.moments",
-    "OfficialSplit": "protocols",
+    "OfficialSplit": "data.protocols",
     "OracleBottleneck": "estimators.bottlenecks",
-    "PaperSplit": "protocols",
-    "Predictions": "inference",
+    "PaperSplit": "data.protocols",
+    "Predictions": "saved.inference",
     "RandomDirections": "estimators.concepts",
-    "Released": "protocols",
+    "Released": "data.protocols",
     "Run": "experiments.run_folder",
-    "compare": "api",
-    "evaluate": "inference",
+    "compare": "experiments.compare",
+    "evaluate": "saved.inference",
     "evaluate_moments": "explain.moment_scores",
     "find_moments": "explain.moments",
-    "load_dataset": "dataset",
+    "load_dataset": "data.dataset",
     "load_experiment": "experiments.experiment",
-    "load_model": "persistence",
+    "load_model": "saved.persistence",
     "load_run": "experiments.run_folder",
     "make_estimator": "estimators.registry",
-    "predict": "inference",
-    "predict_frames": "inference",
-    "report": "api",
+    "predict": "saved.inference",
+    "predict_frames": "saved.inference",
+    "report": "report.page",
     "reproduce": "reproduce.reproduce",
     "run_experiment": "experiments.run",
-    "save_model": "persistence",
+    "save_model": "saved.persistence",
 }
 
-__all__ = [
-    "AttentionProbe",
-    "ClipDataset",
-    "ConceptBank",
-    "ConceptBottleneck",
-    "Experiment",
-    "FilmPrior",
-    "FrameMIL",
-    "FramePredictions",
-    "HybridBottleneck",
-    "LeakFree",
-    "LeaveFilmOut",
-    "LinearSVMProbe",
-    "LogisticProbe",
-    "MLPProbe",
-    "ManifestSplit",
-    "Moments",
-    "OfficialSplit",
-    "OracleBottleneck",
-    "PaperSplit",
-    "Predictions",
-    "RandomDirections",
-    "Released",
-    "Run",
-    "compare",
-    "evaluate",
-    "evaluate_moments",
-    "find_moments",
-    "load_dataset",
-    "load_experiment",
-    "load_model",
-    "load_run",
-    "make_estimator",
-    "predict",
-    "predict_frames",
-    "report",
-    "reproduce",
-    "run_experiment",
-    "save_model",
-]
+__all__ = list(_ROOMS)
 
 __getattr__ = lazy_names(__name__, _ROOMS)
 

@@ -58,7 +58,7 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
         The store, folder or file. A file is ``NAME.vec`` (the name, then numbers, separated by
         spaces) or ``NAME.csv`` (a header; the id, then numbers).
     array, pooling
-        For a store; see `obygaze_models.stores.read_features`.
+        For a store; see `obygaze_models.data.stores.read_features`.
     """
     suffix = "" if "://" in str(source) else Path(source).suffix
     if suffix in (".vec", ".csv"):
@@ -97,7 +97,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 
 
 def _of_store(source: str | Path, array: str, pooling: str | None) -> Vectors:
-    from obygaze_models.stores import read_features
+    from obygaze_models.data.stores import read_features
 
     store = open_store(source)
     return Vectors(
@@ -109,7 +109,7 @@ def _of_store(source: str | Path, array: str, pooling: str | None) -> Vectors:
 
 
 def _of_concepts(path: Path) -> Vectors:
-    from obygaze_models.persistence import load_model
+    from obygaze_models.saved.persistence import load_model
 
     model, about = load_model(path)
     bank = getattr(model, "bank_", model)

@@ -13,7 +13,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_models.warnings import RunWarning
+    from obygaze_models.data.warnings import RunWarning
 
 __all__ = ["echo_warnings", "run_folders", "stores_argument"]
 
@@ -49,7 +49,7 @@ def echo_warnings(
     verbose
         Print all; else a line for each kind, and at most `MAX_WARNINGS_SHOWN`.
     """
-    from obygaze_models.warnings import group_warnings
+    from obygaze_models.data.warnings import group_warnings
 
     warnings = list(warnings)
     lines = list(dict.fromkeys(map(str, warnings))) if verbose else group_warnings(warnings)

@@ -10,7 +10,7 @@ import click
 
 from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_models.commands._shared import echo_warnings, run_folders, verbose_option
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.warnings import RunWarning
 
 __all__ = ["compare"]
 
@@ -60,13 +60,13 @@ def compare(
       obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
     from obygaze_features.common.figures import check_figure_path
-    from obygaze_models.experiments.compare import compare_runs
-    from obygaze_models.experiments.run_folder import read_results
+    from obygaze_models.experiments.compare import compare as compare_runs
+    from obygaze_models.experiments.run_folder import load_run
 
     if output:
         check_figure_path(output, overwrite=overwrite)
-    results = [read_results(run) for run in run_folders(runs)]
-    compared = compare_runs(results, models=models)
+    opened = [load_run(folder) for folder in run_folders(runs)]
+    compared = compare_runs(*opened, models=models)
     table = compared.table(metric)
     notes = [
         f"left out: {comparison.test}, which has other classes and so no {metric}"
@@ -75,7 +75,7 @@ def compare(
     ]
     notes += [note for comparison in compared.comparisons for note in comparison.notes]
     notes += compared.left_out
-    warnings = [warning for run in results for warning in run.run.record.warnings]
+    warnings = [warning for run in opened for warning in run.warnings]
     alarms = [warning for warning in warnings if warning.voids_scores]
     if as_json:
         echo_json(asdict(compared))

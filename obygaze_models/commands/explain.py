@@ -10,7 +10,7 @@ import click
 from obygaze_features.common.cli import echo_json, folder_argument, json_option, store_argument
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import ExplainedClip
@@ -100,7 +100,7 @@ def explain(
     from dataclasses import asdict
 
     from obygaze_models.explain.clips import explain_clips
-    from obygaze_models.model_header import read_about
+    from obygaze_models.saved.model_header import read_about
 
     if analysis is None:
         if not ids:
@@ -141,7 +141,7 @@ def _analyse(
     from obygaze_features.common.tables import align
     from obygaze_models.explain import analyses
     from obygaze_models.explain.analysis_tables import Analysis, describe_analysis
-    from obygaze_models.model_header import read_about
+    from obygaze_models.saved.model_header import read_about
 
     results: Any
     if analysis == "intervene":

@@ -129,8 +129,8 @@ def run(
 
 def _echo_run(done: Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
+    from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
-    from obygaze_models.warnings import group_warnings
 
     voids = [warning for warning in done.record.warnings if warning.voids_scores]
     warnings = [warning for warning in done.record.warnings if not warning.voids_scores]
@@ -156,7 +156,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     """
     from obygaze_features.common.tables import align
     from obygaze_models.estimators.registry import describe_estimators
-    from obygaze_models.model_header import read_about
+    from obygaze_models.saved.model_header import read_about
 
     if folder is None:
         estimators = describe_estimators()

@@ -108,11 +108,11 @@ def moments(
         require_folder_name,
         write_files,
     )
+    from obygaze_models.experiments.exports import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.experiments.run_folder import load_run
     from obygaze_models.explain.moments import find_moments
-    from obygaze_models.exports import moment_files
-    from obygaze_models.inference import predict_frames
+    from obygaze_models.saved.inference import predict_frames
 
     drawings = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     csv_files = [path for path in outputs if path not in drawings]

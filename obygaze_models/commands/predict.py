@@ -21,7 +21,7 @@ from obygaze_models.commands._shared import echo_warnings, stores_argument
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
-    from obygaze_models.inference import PartScore, Predictions
+    from obygaze_models.saved.inference import PartScore, Predictions
 
 __all__ = ["evaluate", "export", "predict", "train"]
 
@@ -155,10 +155,10 @@ def predict(
       obygaze models predict runs/first --elan both --annotations for-elan
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
+    from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.inference import SEEN_RENAMED
-    from obygaze_models.inference import predict as predict_clips
-    from obygaze_models.stores import open_stores
+    from obygaze_models.saved.inference import SEEN_RENAMED
+    from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -216,9 +216,9 @@ def _write_held_out(
     """Write a run's held-out predictions, or print the first."""
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
+    from obygaze_models.experiments.held_out import describe_held_out as describe
+    from obygaze_models.experiments.held_out import held_out, held_out_files
     from obygaze_models.experiments.run_folder import load_run
-    from obygaze_models.held_out import describe_held_out as describe
-    from obygaze_models.held_out import held_out, held_out_files
 
     run = load_run(folder)
     rows = held_out(run, model=estimator, ids=ids)
@@ -281,7 +281,7 @@ def _write_films(
         return []
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_models.exports import elan_files, film_tables
+    from obygaze_models.experiments.exports import elan_files, film_tables
 
     items = store.items
     files: dict[Path, str] = {}
@@ -328,7 +328,7 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_models.inference import evaluate as evaluate_model
+    from obygaze_models.saved.inference import evaluate as evaluate_model
 
     scored = evaluate_model(model, stores, manifest, labels=labels)
     if as_json:
@@ -355,7 +355,7 @@ def evaluate(
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
     """The scores on some clips, and what guessing scores at their share of positives."""
     from obygaze_features.common.tables import align
-    from obygaze_models.metrics import column_titles
+    from obygaze_models.scoring.metrics import column_titles
 
     titles = column_titles(part.scores, measure)
     clips = counted(part.clips, "clip")
@@ -385,7 +385,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
     Example:
       obygaze models export models/sure -o sure.onnx
     """
-    from obygaze_models.onnx_export import export_onnx
+    from obygaze_models.saved.onnx_export import export_onnx
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")

@@ -80,8 +80,7 @@ def report(
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
     from obygaze_features.errors import UsageError
-    from obygaze_models.experiments.run_folder import read_results
-    from obygaze_models.report.page import write_report
+    from obygaze_models.report.page import report as write_report
 
     folders = run_folders(runs)
     if output is None:
@@ -94,7 +93,7 @@ def report(
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
     page = write_report(
-        [read_results(folder) for folder in folders],
+        folders,
         output,
         title=title,
         thumbnails=thumbnails,

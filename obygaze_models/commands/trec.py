@@ -63,8 +63,8 @@ def write_run(
       obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_models.trec import SPLIT
-    from obygaze_models.trec import write_run as write_run_file
+    from obygaze_models.experiments.trec import SPLIT
+    from obygaze_models.experiments.trec import write_run as write_run_file
 
     refuse_to_overwrite(output, overwrite=overwrite)
     run = write_run_file(
@@ -106,7 +106,7 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
       obygaze models score-run violence.run manifests/accede --labels violence
       obygaze models score-run said.csv manifests/accede --labels valence --json
     """
-    from obygaze_models.trec import score_run as score_run_file
+    from obygaze_models.experiments.trec import score_run as score_run_file
 
     scored = score_run_file(run, manifest, labels=labels, split=split)
     if as_json:

@@ -27,11 +27,11 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, as_cv, choose_svm
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
-from obygaze_models.metrics import weighted_scores
-from obygaze_models.warnings import RunWarning
+from obygaze_models.scoring.metrics import weighted_scores
 
 Array = NDArray[Any]
 Output = Literal["distance", "decision"]

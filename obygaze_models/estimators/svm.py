@@ -26,7 +26,7 @@ from obygaze_models.estimators.classes import (
     softmax,
 )
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
-from obygaze_models.metrics import auroc
+from obygaze_models.scoring.metrics import auroc
 
 Array = NDArray[Any]
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)

@@ -17,15 +17,14 @@ from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.protocols import BALANCED_PROTOCOLS
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
-from obygaze_models.experiments.run_folder import FitPredictions, Results, average_over_fits
-from obygaze_models.intervals import REPLICATES, paired_differences
-from obygaze_models.protocols import BALANCED_PROTOCOLS
+from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
+from obygaze_models.scoring.intervals import REPLICATES, paired_differences
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
-
-__all__ = ["compare_runs"]
 
 Array = NDArray[Any]
 
@@ -36,35 +35,32 @@ class _Candidate:
 
     ref: ModelRef
     run_index: int
-    results: Results
+    run: Run
     tests: Mapping[str, FitPredictions]
     fits: Mapping[str, int]
 
 
-def compare_runs(
-    runs: Sequence[Results],
-    *,
-    models: Sequence[str] = (),
-    seed: int = 0,
-    replicates: int = REPLICATES,
+def compare(
+    *runs: AnyRun, models: Sequence[str] = (), seed: int = 0, replicates: int = REPLICATES
 ) -> Comparisons:
-    """Compare models on the test sets that they share.
+    """Compare models on the clips that both were tested on.
 
     Parameters
     ----------
     runs
-        Of several, each model is compared with that of the same name in the others; of one, its
-        models with one another.
+        Runs or their folders. Of several, each model is compared with that of the same name in
+        the others; of one, its models with one another.
     models
         Only these, of all runs, each with each.
     seed, replicates
         Of the draws of films.
     """
-    _check_items(runs)
-    candidates = _candidates(runs)
+    opened = [as_run(run) for run in runs]
+    _check_items(opened)
+    candidates = _candidates(opened)
     names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
     for name in models:
-        if name not in names and any(name in results.run.record.unscored for results in runs):
+        if name not in names and any(name in run.record.unscored for run in opened):
             raise ExperimentError(
                 f"{name} has no predictions: all its fits were skipped; run.json says why"
             )
@@ -72,7 +68,7 @@ def compare_runs(
             raise ExperimentError(unknown_name("model", name, names))
     if len(candidates) == 1:
         raise ExperimentError(
-            f"{runs[0].run.folder} has one model, {names[0]}; give a second run to compare it with"
+            f"{opened[0].folder} has one model, {names[0]}; give a second run to compare it with"
         )
     pairs = [
         (first, second)
@@ -106,35 +102,35 @@ def compare_runs(
     return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
 
 
-def _check_items(runs: Sequence[Results]) -> None:
-    first = runs[0].run
+def _check_items(runs: Sequence[Run]) -> None:
+    first = runs[0]
     manifest = first.record.manifest
-    for results in runs[1:]:
-        second = results.run.record.manifest
+    for run in runs[1:]:
+        second = run.record.manifest
         if manifest.digest != second.digest:
             raise ExperimentError(
-                f"{first.folder} and {results.run.folder} are over different items: those of "
+                f"{first.folder} and {run.folder} are over different items: those of "
                 f"{manifest.name} ({manifest.digest[:12]}) and of {second.name} "
                 f"({second.digest[:12]}); run both on one manifest"
             )
 
 
-def _candidates(runs: Sequence[Results]) -> list[_Candidate]:
+def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
     """Every model of every run, under a unique name."""
-    folders = [results.run.folder for results in runs]
+    folders = [run.folder for run in runs]
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
         names = [folder.as_posix() for folder in folders]
     candidates = []
-    for index, (results, run) in enumerate(zip(runs, names, strict=True)):
+    for index, (run, name) in enumerate(zip(runs, names, strict=True)):
         fits: dict[str, dict[str, list[FitPredictions]]] = {}
-        for fit in results.said:
+        for fit in run.predictions():
             fits.setdefault(fit.model, {}).setdefault(fit.test, []).append(fit)
         for model, by_test in fits.items():
-            ref = ModelRef(run, model, f"{run}: {model}" if len(runs) > 1 else model)
+            ref = ModelRef(name, model, f"{name}: {model}" if len(runs) > 1 else model)
             means = {test: average_over_fits(predictions) for test, predictions in by_test.items()}
             counts = {test: len(predictions) for test, predictions in by_test.items()}
-            candidates.append(_Candidate(ref, index, results, means, counts))
+            candidates.append(_Candidate(ref, index, run, means, counts))
     return candidates
 
 
@@ -167,7 +163,8 @@ def _compare(
     second_wrong = second_mean.wrong[np.searchsorted(second_mean.ids, ids)]
     only_first = int((second_wrong & ~first_wrong).sum())
     only_second = int((first_wrong & ~second_wrong).sum())
-    films = [first.results.clips[clip].film for clip in ids.tolist()]
+    clips, classes = first.run.clips(), first.run.record.tests[test].classes
+    films = [clips[clip].film for clip in ids.tolist()]
     disagreements = only_first + only_second
     first_means, second_means = _run_means(first, test), _run_means(second, test)
     return Comparison(
@@ -176,7 +173,7 @@ def _compare(
         second=second.ref,
         clips=len(ids),
         films=len(set(films)),
-        smallest=int(np.bincount(labels, minlength=len(first.results.classes(test))).min()),
+        smallest=int(np.bincount(labels, minlength=len(classes)).min()),
         scores=paired_differences(
             labels,
             first_mean.probabilities[np.searchsorted(first_mean.ids, ids)],
@@ -202,7 +199,7 @@ def _run_means(candidate: _Candidate, test: str) -> dict[str, float | None]:
     return next(
         (
             scores.mean
-            for scores in candidate.results.run.record.scores
+            for scores in candidate.run.record.scores
             if (scores.model, scores.test) == (candidate.ref.model, test)
         ),
         {},
@@ -213,7 +210,7 @@ def _notes(
     first: _Candidate, second: _Candidate, test: str, common: int, scored: set[str]
 ) -> Iterator[str]:
     """How two models' data and protocols differ, and which clips had to be left out."""
-    a, b = first.results.run.record, second.results.run.record
+    a, b = first.run.record, second.run.record
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
@@ -239,7 +236,7 @@ def _notes(
             f"{second.fits[test]}; a mean of more fits scores better"
         )
     for side in (first, second):
-        if leaked := len(scored & set(side.results.run.record.leaked)):
+        if leaked := len(scored & set(side.run.record.leaked)):
             yield (
                 f"LEAKAGE: {leaked} of these {counted(len(scored), 'clip')} of {test} are in a "
                 f"training or validation set of {side.ref.run}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_signed, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_models.intervals import Difference, too_few
-from obygaze_models.metrics import METRICS
+from obygaze_models.scoring.intervals import Difference, too_few
+from obygaze_models.scoring.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

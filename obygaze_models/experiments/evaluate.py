@@ -14,18 +14,19 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.tasks import Task
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.attention import check_frames
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec, Fit, FitMemo, fit_estimator
 from obygaze_models.experiments.outside import OutsideModel
+from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import Skipped
-from obygaze_models.protocols import Fold
-from obygaze_models.tasks import Task
-from obygaze_models.warnings import RunWarning, unique_warnings
 
-__all__ = ["Evaluation", "FitResult", "Prediction", "evaluate", "usable_folds"]
+__all__ = ["Evaluation", "FitResult", "evaluate", "usable_folds"]
 
 Array = NDArray[Any]
 
@@ -53,19 +54,6 @@ class FitResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
-    """The probabilities [n, classes] that one fit of a model gives the rows of one test set."""
-
-    model: str
-    task: str
-    fold: Fold
-    test: Task
-    rows: Array
-    labels: Array
-    probabilities: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """All that came of training and testing.
 
@@ -76,7 +64,7 @@ class Evaluation:
     data: ClipDataset
     folds: dict[str, list[Fold]]
     skipped: list[Skipped]
-    predictions: list[Prediction]
+    predictions: list[FitPredictions]
     history: list[dict[str, Any]]
     seen: dict[tuple[str, int], Array]
     warnings: list[RunWarning]
@@ -168,7 +156,7 @@ def evaluate(
             "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
             "--overwrite), or see which clips the store lacks"
         )
-    predictions: list[Prediction] = []
+    predictions: list[FitPredictions] = []
     history: list[dict[str, Any]] = []
     seen: dict[tuple[str, int], Array] = {}
     warnings: list[RunWarning] = []
@@ -246,21 +234,25 @@ def _fit(
 
 def _predictions(
     data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
-) -> list[Prediction]:
-    rows = test_rows(fold)
-    return [
-        Prediction(
-            model,
-            problem.train.name,
-            fold,
-            test,
-            fold.tests[test.name],
-            test.labels(data)[fold.tests[test.name]],
-            table[np.searchsorted(rows, fold.tests[test.name])],
-        )
-        for test in problem.tests
-        if test.name in fold.tests
-    ]
+) -> list[FitPredictions]:
+    """What a table of the fold's test rows says of each test set."""
+    all_rows, result = test_rows(fold), []
+    for test in problem.tests:
+        rows = fold.tests.get(test.name)
+        if rows is not None:
+            given = table[np.searchsorted(all_rows, rows)]
+            result.append(
+                FitPredictions(
+                    model,
+                    fold.index,
+                    test.name,
+                    [data.ids[row] for row in rows.tolist()],
+                    test.labels(data)[rows],
+                    given[:, 1] if len(test.classes) == 2 else given,
+                    fold.group,
+                )
+            )
+    return result
 
 
 def _missing_classes(name: str, task: Task, labels: Array, classes: int) -> str:

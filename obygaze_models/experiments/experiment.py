@@ -18,10 +18,10 @@ from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
+from obygaze_models.data.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
+from obygaze_models.data.stores import POOLINGS
+from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
-from obygaze_models.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
-from obygaze_models.stores import POOLINGS
-from obygaze_models.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
 
 __all__ = ["ALL", "Experiment", "Problem", "folder_name", "load_experiment"]
 

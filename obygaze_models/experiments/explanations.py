@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import ClipDataset
-from obygaze_models.decoding import read_lines
+from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import FitResult, test_rows
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
+from obygaze_models.saved.decoding import read_lines
 
 __all__ = ["Explained", "explain_models", "read_explanations"]
 

@@ -33,15 +33,15 @@ from obygaze_features.common.files import (
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.store.location import Folder, sha256_at
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.tasks import Task
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.evaluate import FitResult, test_rows
 from obygaze_models.experiments.experiment import folder_name
 from obygaze_models.experiments.fit import Fit, check_probabilities
 from obygaze_models.experiments.run_folder import Facts
-from obygaze_models.model_header import digest_of
-from obygaze_models.protocols import Fold
-from obygaze_models.tasks import Task
-from obygaze_models.warnings import RunWarning
+from obygaze_models.saved.model_header import digest_of
 
 __all__ = ["FinishedFits", "digest_of_clips"]
 
@@ -183,7 +183,7 @@ class FinishedFits:
             ) from None
 
     def _write(self, folder: Path, result: FitResult, about: Mapping[str, Any]) -> str:
-        from obygaze_models.persistence import save_model
+        from obygaze_models.saved.persistence import save_model
 
         fit, not_saved = result.fit, ""
         assert fit is not None
@@ -214,7 +214,7 @@ class FinishedFits:
 def _read(
     folder: Path, record: _FitRecord, task: Task, fold: Fold, data: ClipDataset
 ) -> tuple[Fit, Any]:
-    from obygaze_models.persistence import load_model
+    from obygaze_models.saved.persistence import load_model
 
     rows, classes, clips = test_rows(fold), len(task.classes), len(data.ids)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:

@@ -19,13 +19,13 @@ from sklearn.base import BaseEstimator
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.tasks import NEGATIVES, concept_targets
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
-from obygaze_models.tasks import NEGATIVES, concept_targets
-from obygaze_models.warnings import RunWarning, unique_warnings
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3

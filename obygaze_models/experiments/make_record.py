@@ -21,7 +21,12 @@ from obygaze_features.manifests.splits import overlapping
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.dataset import ClipDataset, Join
+from obygaze_models.data.dataset import ClipDataset, Join
+from obygaze_models.data.leaks import find_leaks, footage_of
+from obygaze_models.data.protocols import BALANCED_PROTOCOLS, FILM_CLIPS, Fold
+from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.tasks import Task, official_measure, uses_external_data
+from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.estimators.plugins import PluginError, plugin_versions
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.evaluate import Evaluation
@@ -43,13 +48,8 @@ from obygaze_models.experiments.record import (
 )
 from obygaze_models.experiments.run_warnings import warnings_of_run
 from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
-from obygaze_models.intervals import LEVEL, REPLICATES
-from obygaze_models.leaks import find_leaks, footage_of
-from obygaze_models.metrics import TREC
-from obygaze_models.protocols import BALANCED_PROTOCOLS, FILM_CLIPS, Fold
-from obygaze_models.stores import store_fingerprint
-from obygaze_models.tasks import Task, official_measure, uses_external_data
-from obygaze_models.warnings import origin_warnings
+from obygaze_models.scoring.intervals import LEVEL, REPLICATES
+from obygaze_models.scoring.metrics import TREC
 
 __all__ = ["about_features", "about_model", "describe_films", "make_record"]
 
@@ -161,12 +161,16 @@ def make_record(
             problems,
             plan,
         ),
-        tests=score_test_sets(evaluation.predictions, seed=experiment.seed),
+        tests=score_test_sets(
+            evaluation.predictions,
+            {task.name: task.classes for task in tasks},
+            seed=experiment.seed,
+        ),
         scores=score_models(
             evaluation.predictions,
-            data.groups.tolist(),
+            dict(zip(data.ids, data.groups.tolist(), strict=True)),
             seed=experiment.seed,
-            trec_ids=data.ids if measure == TREC else None,
+            trec=measure == TREC,
         ),
         intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
         versions=versions,

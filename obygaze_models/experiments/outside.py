@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ExperimentError, ManifestError
-from obygaze_models.tasks import Task
+from obygaze_models.data.tasks import Task
 
 __all__ = ["OutsideModel", "read_outside"]
 

@@ -10,10 +10,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.splits import stratified
 from obygaze_features.store import Store
-from obygaze_models.dataset import ClipDataset, Join, join_clips
-from obygaze_models.experiments.evaluate import test_rows
-from obygaze_models.experiments.experiment import ALL, Experiment, Problem
-from obygaze_models.protocols import (
+from obygaze_models.data.dataset import ClipDataset, Join, join_clips
+from obygaze_models.data.protocols import (
     N_FOLDS,
     PROTOCOLS,
     Fold,
@@ -22,7 +20,9 @@ from obygaze_models.protocols import (
     find_released_runs,
     released_test_ids,
 )
-from obygaze_models.tasks import LevelTask, Task
+from obygaze_models.data.tasks import LevelTask, Task
+from obygaze_models.experiments.evaluate import test_rows
+from obygaze_models.experiments.experiment import ALL, Experiment, Problem
 
 __all__ = ["RELEASED_CONCEPTS", "Plan", "make_plan"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class FitPredictions:
         The clips, and the class of each from 0 on.
     probabilities
         [N] of the positive class, or [N, classes] where there are more than two.
+    group
+        What the clips share, such as the film that was left out; only before it is written.
     """
 
     model: str
@@ -45,6 +47,7 @@ class FitPredictions:
     ids: list[str]
     labels: Array
     probabilities: Array
+    group: str = ""
 
     @property
     def called(self) -> Array:
@@ -67,9 +70,9 @@ class MeanPredictions(FitPredictions):
     class, if there are many.
     """
 
-    low: Array
-    high: Array
-    fits: Array
+    low: Array = field(kw_only=True)
+    high: Array = field(kw_only=True)
+    fits: Array = field(kw_only=True)
 
 
 def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -> str:
@@ -161,7 +164,7 @@ def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
         ids.tolist(),
         np.concatenate([fit.labels for fit in fits])[first],
         (total.T / counts).T,
-        low,
-        high,
-        counts,
+        low=low,
+        high=high,
+        fits=counts,
     )

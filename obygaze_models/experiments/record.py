@@ -16,9 +16,9 @@ import msgspec
 from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_models.dataset import Join
-from obygaze_models.decoding import convert
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.dataset import Join
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.saved.decoding import convert
 
 __all__ = [
     "MAKE",

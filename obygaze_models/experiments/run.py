@@ -18,8 +18,11 @@ from obygaze_features.common.files import new_folder, sha256_of, write_text
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Manifest
-from obygaze_models.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import FitResult, Prediction, evaluate, usable_folds
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.stores import open_stores
+from obygaze_models.data.tasks import Task, levels_of
+from obygaze_models.experiments.evaluate import FitResult, evaluate, usable_folds
 from obygaze_models.experiments.experiment import Experiment, Problem, load_experiment
 from obygaze_models.experiments.explanations import explain_models
 from obygaze_models.experiments.finished_fits import FinishedFits, digest_of_clips, model_folder
@@ -34,19 +37,9 @@ from obygaze_models.experiments.make_record import (
 )
 from obygaze_models.experiments.outside import read_outside
 from obygaze_models.experiments.plan import Plan, make_plan
+from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, Films, write_record
-from obygaze_models.experiments.run_folder import (
-    FILES,
-    FitPredictions,
-    Run,
-    format_clips,
-    format_lines,
-    format_predictions,
-    load_run,
-)
-from obygaze_models.protocols import Fold
-from obygaze_models.stores import open_stores
-from obygaze_models.tasks import Task, levels_of
+from obygaze_models.experiments.run_folder import FILES, Run, format_clips, format_lines, load_run
 
 __all__ = ["run_experiment"]
 
@@ -165,8 +158,8 @@ def run_experiment(
                     "the same command resumes."
                 )
             raise
-        predictions = [_fit_predictions(data, prediction) for prediction in evaluation.predictions]
-        classes = evaluation.predictions[0].test.classes
+        predictions = evaluation.predictions
+        classes = problems[0].tests[0].classes
         labels = manifest.labels(experiment.labels)
         texts = {
             "predictions.csv": format_predictions(classes, predictions),
@@ -278,15 +271,3 @@ def _refuse_to_lose(output: Path) -> None:
             f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
             "another name"
         )
-
-
-def _fit_predictions(data: ClipDataset, prediction: Prediction) -> FitPredictions:
-    table = prediction.probabilities
-    return FitPredictions(
-        prediction.model,
-        prediction.fold.index,
-        prediction.test.name,
-        [data.ids[row] for row in prediction.rows.tolist()],
-        prediction.labels,
-        table[:, 1] if table.shape[1] == 2 else table,
-    )

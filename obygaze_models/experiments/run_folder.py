@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from numpy.typing import NDArray
@@ -36,42 +36,20 @@ from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.dataset import Join
-from obygaze_models.decoding import convert, read_lines
-from obygaze_models.experiments.check_results import check_results
+from obygaze_models.data.dataset import Join
+from obygaze_models.data.stores import StoreLike, open_stores
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.predictions import (
     FitPredictions,
-    MeanPredictions,
-    average_over_fits,
-    format_predictions,
     read_predictions,
 )
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
-from obygaze_models.stores import StoreLike, open_stores
-from obygaze_models.warnings import RunWarning, unique_warnings
+from obygaze_models.saved.decoding import convert, read_lines
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
-    from obygaze_models.inference import FramePredictions
-
-__all__ = [
-    "FILES",
-    "Clip",
-    "Explained",
-    "FitPredictions",
-    "MeanPredictions",
-    "Results",
-    "Run",
-    "annotated_clips",
-    "average_over_fits",
-    "format_clips",
-    "format_lines",
-    "format_predictions",
-    "load_run",
-    "read_results",
-    "saved_models",
-]
+    from obygaze_models.saved.inference import FramePredictions
 
 Array = NDArray[Any]
 
@@ -121,9 +99,17 @@ class Clip:
         return int(match[1]) if match else None
 
 
-@dataclass(frozen=True)
+class Tables(NamedTuple):
+    """What a run's tables hold; see the methods of `Run`."""
+
+    predictions: list[FitPredictions]
+    clips: dict[str, Clip]
+    explanations: list[Explained]
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder: what `run_experiment` and `load_run` return.
+    """A run: what `run_experiment` and `load_run` return.
 
     Parameters
     ----------
@@ -131,10 +117,13 @@ class Run:
         Where it is.
     record
         What its ``run.json`` says.
+    tables
+        Its tables, where they are in memory; else they are read when they are asked for.
     """
 
     folder: Path
     record: RunRecord
+    tables: Tables | None = None
 
     def scores(self) -> list[dict[str, Any]]:
         """A row for each model, test set and metric, for `pandas.DataFrame`.
@@ -157,15 +146,15 @@ class Run:
 
     def predictions(self) -> list[FitPredictions]:
         """The predictions of each fit of each model on each test set."""
-        return self._results.said
+        return self._tables.predictions
 
     def clips(self) -> dict[str, Clip]:
         """The annotated clips by id, also those that took no part."""
-        return self._results.clips
+        return self._tables.clips
 
     def explanations(self) -> list[Explained]:
         """The concepts that models measured in each test clip, and their reasons."""
-        return self._results.explained
+        return self._tables.explanations
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
@@ -192,7 +181,7 @@ class Run:
         store
             By default the one of the experiment, as it names it.
         """
-        from obygaze_models.inference import average_frames, predict_frames
+        from obygaze_models.saved.inference import average_frames, predict_frames
 
         saved = [line for line in self.models() if line["reads"] == "frames"]
         for kind, name in (("model", model), ("task", task)):
@@ -251,8 +240,8 @@ class Run:
         return open_stores([*recorded] if store is None else store)
 
     @cached_property
-    def _results(self) -> Results:
-        return read_results(self.folder)
+    def _tables(self) -> Tables:
+        return self.tables or _read_tables(self)
 
     def __repr__(self) -> str:
         models = ", ".join(self.record.models)
@@ -294,23 +283,12 @@ def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
     return [RunWarning("untested", "", text)]
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """A run, its clips by id, the predictions of its models, and their reasons."""
-
-    run: Run
-    clips: dict[str, Clip]
-    said: list[FitPredictions]
-    explained: list[Explained]
-
-    def classes(self, test: str) -> tuple[str, ...]:
-        """The names of a test's classes."""
-        return tuple(self.run.record.tests[test].classes)
-
-
 def is_remote(address: str) -> bool:
     """Whether an address that a file names leads to another machine: a URL, or ``//HOST/...``."""
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
+
+
+AnyRun = Run | str | Path
 
 
 def load_run(folder: str | Path) -> Run:
@@ -318,16 +296,26 @@ def load_run(folder: str | Path) -> Run:
     return Run(Path(folder), read_record(Path(folder)))
 
 
-def read_results(folder: Path) -> Results:
-    """Read a run folder; `ExperimentError` where it is incomplete or was changed."""
-    run = load_run(folder)
+def as_run(run: AnyRun) -> Run:
+    """A run, given as one or by its folder."""
+    return run if isinstance(run, Run) else load_run(run)
+
+
+def _read_tables(run: Run) -> Tables:
+    """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
     for name in FILES:
         _check_digest(run, name)
-    clips = _read_clips(folder / "clips.csv")
-    predictions = read_predictions(folder / "predictions.csv", run.record)
-    explained = read_explanations(folder / "explanations.jsonl")
-    check_results(folder, run.record, clips, predictions, explained)
-    return Results(run, clips, predictions, explained)
+    clips = _read_clips(run.folder / "clips.csv")
+    predictions = read_predictions(run.folder / "predictions.csv", run.record)
+    explained = read_explanations(run.folder / "explanations.jsonl")
+    named = [(part.model, part.ids) for part in predictions]
+    for model, ids in [*named, *((part.model, part.ids) for part in explained)]:
+        if model not in run.record.models or not clips.keys() >= {*ids}:
+            raise ExperimentError(
+                f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
+                f"one was edited or is damaged; run it again with: {MAKE}"
+            )
+    return Tables(predictions, clips, explained)
 
 
 class _FactsWarning(msgspec.Struct):

@@ -8,7 +8,10 @@ from typing import Any
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
-from obygaze_models.dataset import Join
+from obygaze_models.data.dataset import Join
+from obygaze_models.data.leaks import Leak
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.plugins import PluginError
 from obygaze_models.estimators.registry import ignored_plugins
 from obygaze_models.experiments.evaluate import Evaluation
@@ -16,10 +19,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
-from obygaze_models.leaks import Leak
-from obygaze_models.model_card import unreliable_concepts
-from obygaze_models.protocols import Fold
-from obygaze_models.warnings import RunWarning, origin_warnings
+from obygaze_models.saved.model_card import unreliable_concepts
 
 __all__ = ["warnings_of_run"]
 

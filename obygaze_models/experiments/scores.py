@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.baselines import baselines, simulated
-from obygaze_models.experiments.evaluate import Prediction
+from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import (
+    MAKE,
     ClassCounts,
     GroupScores,
     ModelScores,
@@ -20,18 +23,19 @@ from obygaze_models.experiments.record import (
     Simulated,
     TestSet,
 )
-from obygaze_models.intervals import ScoredClips, film_intervals
-from obygaze_models.metrics import TREC, average_precision, score, trec_ranks
+from obygaze_models.scoring.intervals import ScoredClips, film_intervals
+from obygaze_models.scoring.metrics import TREC, average_precision, score, trec_ranks
 
-__all__ = ["class_counts", "over_fits", "score_models", "score_test_sets"]
+TOLERANCE = 1e-6
+"""Between scores that another release of a library computes."""
 
 
 def score_models(
-    predictions: Sequence[Prediction],
-    films: Sequence[str],
+    predictions: Sequence[FitPredictions],
+    film_of: Mapping[str, str],
     *,
     seed: int,
-    trec_ids: Sequence[str] | None = None,
+    trec: bool = False,
 ) -> list[ModelScores]:
     """For each model and test set the scores of each fit, their mean, deviation and interval.
 
@@ -39,49 +43,49 @@ def score_models(
     ----------
     predictions
         Of all fits.
-    films
-        The film of each clip, by row.
+    film_of
+        The film of each clip.
     seed
         Of the draws of films.
-    trec_ids
-        The clips' ids, by row; with them trec_eval's average precision is among the scores.
+    trec
+        trec_eval's average precision is among the scores.
     """
-    fits_of: dict[tuple[str, str], list[Prediction]] = {}
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
     for prediction in predictions:
-        fits_of.setdefault((prediction.model, prediction.test.name), []).append(prediction)
-    return [
-        _score_model(model, test, fits, films, seed, trec_ids)
-        for (model, test), fits in fits_of.items()
-    ]
+        fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
+    return [_score_model(fits, film_of, seed, trec) for fits in fits_of.values()]
+
+
+def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
+    """The scores of one fit on one test set."""
+    scores = score(fit.labels, fit.probabilities)
+    if trec:
+        # Every clip here is ranked, so that the ranks are enough; clips without features are in a
+        # warning of the run.
+        scores[TREC] = average_precision(fit.labels, trec_ranks(fit.ids, fit.probabilities))
+    return scores
 
 
 def _score_model(
-    model: str,
-    test: str,
-    fits: Sequence[Prediction],
-    films: Sequence[str],
-    seed: int,
-    trec_ids: Sequence[str] | None,
+    fits: Sequence[FitPredictions], film_of: Mapping[str, str], seed: int, trec: bool
 ) -> ModelScores:
-    scored, by_fit = [], []
+    by_fit = [score_fit(fit, trec=trec) for fit in fits]
+    scored = [
+        ScoredClips(
+            fit.labels,
+            fit.probabilities,
+            [film_of[clip] for clip in fit.ids],
+            trec_ranks(fit.ids, fit.probabilities) if trec else None,
+        )
+        for fit in fits
+    ]
     by_group: dict[str, list[Scores]] = {}
-    for fit in fits:
-        rows, binary = fit.rows.tolist(), len(fit.test.classes) == 2
-        probabilities = fit.probabilities[:, 1] if binary else fit.probabilities
-        scores = score(fit.labels, probabilities)
-        ranks = None
-        if trec_ids is not None:
-            # Every clip here is ranked, so that the ranks are enough; clips without features are
-            # in a warning of the run.
-            ranks = trec_ranks([trec_ids[row] for row in rows], probabilities)
-            scores[TREC] = average_precision(fit.labels, ranks)
-        scored.append(ScoredClips(fit.labels, probabilities, [films[row] for row in rows], ranks))
-        by_fit.append(scores)
-        if fit.fold.group:
-            by_group.setdefault(fit.fold.group, []).append(scores)
+    for fit, scores in zip(fits, by_fit, strict=True):
+        if fit.group:
+            by_group.setdefault(fit.group, []).append(scores)
     return ModelScores(
-        model=model,
-        test=test,
+        model=fits[0].model,
+        test=fits[0].test,
         mean=over_fits(np.mean, by_fit),
         std=over_fits(np.std, by_fit),
         interval=film_intervals(scored, seed=seed),
@@ -92,29 +96,59 @@ def _score_model(
             )
             for name, group in by_group.items()
         },
-        fits=[fit.fold.index for fit in fits],
+        fits=[fit.fit for fit in fits],
         by_fit=by_fit,
     )
 
 
-def score_test_sets(predictions: Sequence[Prediction], *, seed: int) -> dict[str, TestSet]:
+def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> None:
+    """Raise where a record's scores are not those of its predictions: who edits a run's files can
+    write new digests.
+    """
+    fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
+    by_fit = [score_fit(fit, trec=TREC in scores.mean) for fit in fits]
+    what = f"{scores.model} on {scores.test}"
+    if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
+        raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
+    recorded = [*scores.by_fit, scores.mean, scores.std]
+    expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
+    for written, computed in zip(recorded, expected, strict=True):
+        for metric, value in computed.items():
+            said = written.get(metric)
+            same = value is said is None or (
+                value is not None
+                and said is not None
+                and math.isclose(value, said, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            )
+            if not same:
+                raise ExperimentError(
+                    f"the {metric} of {what} is not that of its predictions; a file was edited or "
+                    f"is damaged; run it again with: {MAKE}"
+                )
+
+
+def score_test_sets(
+    predictions: Sequence[FitPredictions], classes_of: Mapping[str, Sequence[str]], *, seed: int
+) -> dict[str, TestSet]:
     """Each test set's size and what guessing scores there: the mean over the fits' test clips.
 
     Where all fits share their test clips that is the closed form at these clips' share of
     positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
     are averaged over the fits.
     """
-    labels_of: dict[str, dict[int, Prediction]] = {}
+    fits_of: dict[str, dict[int, FitPredictions]] = {}
     for prediction in predictions:
-        labels_of.setdefault(prediction.test.name, {})[prediction.fold.index] = prediction
-    return {name: _score_test_set(list(by.values()), seed) for name, by in labels_of.items()}
+        fits_of.setdefault(prediction.test, {})[prediction.fit] = prediction
+    return {
+        name: _score_test_set([*fits.values()], classes_of[name], seed)
+        for name, fits in fits_of.items()
+    }
 
 
-def _score_test_set(fits: Sequence[Prediction], seed: int) -> TestSet:
-    classes = fits[0].test.classes
-    label_of: dict[int, int] = {}
+def _score_test_set(fits: Sequence[FitPredictions], classes: Sequence[str], seed: int) -> TestSet:
+    label_of: dict[str, int] = {}
     for fit in fits:
-        label_of.update(zip(fit.rows.tolist(), fit.labels.tolist(), strict=True))
+        label_of.update(zip(fit.ids, fit.labels.tolist(), strict=True))
     counts = class_counts(np.array(list(label_of.values())), classes)
     guesses: dict[str, Scores] = {}
     coin = None

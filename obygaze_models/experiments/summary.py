@@ -8,8 +8,8 @@ from textwrap import fill
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
-from obygaze_models.intervals import too_few
-from obygaze_models.metrics import METRICS, column_titles
+from obygaze_models.scoring.intervals import too_few
+from obygaze_models.scoring.metrics import METRICS, column_titles
 
 __all__ = [
     "describe_balance",

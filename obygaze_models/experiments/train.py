@@ -18,17 +18,17 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_models.dataset import Join
+from obygaze_models.data.dataset import Join
+from obygaze_models.data.protocols import balanced
+from obygaze_models.data.stores import open_stores
+from obygaze_models.data.tasks import levels_of
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_estimator
 from obygaze_models.experiments.make_record import about_model
 from obygaze_models.experiments.plan import make_plan
-from obygaze_models.model_card import CARD, model_card
-from obygaze_models.protocols import balanced
-from obygaze_models.stores import open_stores
-from obygaze_models.tasks import levels_of
-from obygaze_models.warnings import RunWarning
+from obygaze_models.saved.model_card import CARD, model_card
 
 __all__ = ["TrainedModel", "train_model"]
 
@@ -132,7 +132,7 @@ def train_model(
                 f"the {part} clips of {task.name} are not of every class; give a split whose last "
                 "fold has clips of each"
             )
-    from obygaze_models.persistence import check_savable, save_model
+    from obygaze_models.saved.persistence import check_savable, save_model
 
     spec = learners[name]
     try:

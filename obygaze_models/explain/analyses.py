@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
-from obygaze_models.dataset import ClipDataset, load_dataset
+from obygaze_models.data.dataset import ClipDataset, load_dataset
+from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
@@ -23,10 +24,9 @@ from obygaze_models.explain.significance import (
     random_label_cavs,
 )
 from obygaze_models.explain.tcav import TCAV, tcav
-from obygaze_models.inference import check_features
-from obygaze_models.model_header import read_about
-from obygaze_models.persistence import load_model
-from obygaze_models.tasks import UNUSED, concept_targets, task_from
+from obygaze_models.saved.inference import check_features
+from obygaze_models.saved.model_header import read_about
+from obygaze_models.saved.persistence import load_model
 
 __all__ = ["compare_with_shuffled", "correct_concepts", "score_tcav"]
 

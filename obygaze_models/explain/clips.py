@@ -20,8 +20,8 @@ from obygaze_models.explain.attributions import (
     join_steps,
     tree_of,
 )
-from obygaze_models.inference import check_features, features_of
-from obygaze_models.persistence import load_model
+from obygaze_models.saved.inference import check_features, features_of
+from obygaze_models.saved.persistence import load_model
 
 __all__ = [
     "Condition",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_models.metrics import auroc, average_precision
-from obygaze_models.tasks import concept_targets
+from obygaze_models.data.tasks import concept_targets
+from obygaze_models.scoring.metrics import auroc, average_precision
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.explanations import Explained

@@ -25,7 +25,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.items import format_seconds, media_stem
 
 if TYPE_CHECKING:
-    from obygaze_models.inference import FramePredictions
+    from obygaze_models.saved.inference import FramePredictions
 
 __all__ = [
     "MAX_ROUNDING_US", "Axis", "AxisFrames", "FrameScores", "join_spans", "locate_clip",

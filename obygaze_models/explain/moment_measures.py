@@ -25,7 +25,7 @@ from obygaze_models.explain.frame_scores import (
     to_microseconds,
 )
 from obygaze_models.explain.moments import Moments
-from obygaze_models.metrics import ranking_scores
+from obygaze_models.scoring.metrics import ranking_scores
 
 __all__ = [
     "TIOUS", "AnnotatedFilm", "Guess", "guess_constant", "guess_random", "measure", "read_guess",

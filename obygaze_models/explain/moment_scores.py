@@ -22,7 +22,7 @@ from obygaze_models.explain.moment_measures import (
     read_guess,
 )
 from obygaze_models.explain.moments import Moments
-from obygaze_models.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
+from obygaze_models.scoring.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines

@@ -32,8 +32,8 @@ from obygaze_models.explain.frame_scores import (
 )
 
 if TYPE_CHECKING:
-    from obygaze_models.inference import FramePredictions
-    from obygaze_models.warnings import RunWarning
+    from obygaze_models.data.warnings import RunWarning
+    from obygaze_models.saved.inference import FramePredictions
 
 __all__ = ["CLOSE_GAPS_S", "MIN_LENGTH_S", "Moment", "Moments", "find_moments"]
 

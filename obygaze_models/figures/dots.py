@@ -302,22 +302,22 @@ def dot_plot(
     for line in lines:
         span = spans.get(line.group, (0.0, 0.0))
         axes.plot([line.value] * 2, span, zorder=2, label=line.label, **line_style(line.label))
-    for number, (point, middle) in enumerate(rows):
+    for index, (point, middle) in enumerate(rows):
         sheet.label(middle, point.label, names)
         dot = Dot(point.value, point.low, point.high)
         if is_defined(point.reference):  # below ours, so that neither hides the other
-            name, place = f"{point.label}, {reference}", [middle + 5]
+            name, below = f"{point.label}, {reference}", [middle + 5]
             add_number(axes, f"{name}: {to_text(point.reference)}")
-            axes.plot([point.reference], place, zorder=4.5, clip_on=False, label=name, **PUBLISHED)
+            axes.plot([point.reference], below, zorder=4.5, clip_on=False, label=name, **PUBLISHED)
         above = 4 if is_defined(point.reference) else 0
         name = f"{point.label}, {value}" if point.kind == "model" else point.label
         draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
         for place, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
             # Decimals stay in line where only some numbers have a mark.
             marked = any(text.endswith("*") for text in texts)
-            gap = text_width("*", TEXT) if marked and not texts[number].endswith("*") else 0
+            gap = text_width("*", TEXT) if marked and not texts[index].endswith("*") else 0
             weight = "normal" if place else "bold"
-            sheet.text(edge - gap, middle, texts[number], weight=weight, ha="right")
+            sheet.text(edge - gap, middle, texts[index], weight=weight, ha="right")
     return sheet.figure
 
 

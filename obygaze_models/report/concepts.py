@@ -184,7 +184,7 @@ def _kappas(annotators: Annotators) -> dict[str, float]:
 
 def _detected(head: Headline) -> tuple[str, dict[str, Dot]] | None:
     """The first bottleneck of the run: its AUROC a concept, less and plus a deviation of fits."""
-    quality = concept_quality(head.run.results.explained, head.run.clips)
+    quality = concept_quality(head.run.run.explanations(), head.run.clips)
     if not quality:
         return None
     first = quality[0]
@@ -206,7 +206,7 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
     by_run = {
         run.number: quality
         for run in runs
-        if (quality := concept_quality(run.results.explained, run.clips))
+        if (quality := concept_quality(run.run.explanations(), run.clips))
     }
     if not by_run:
         return None

@@ -95,7 +95,7 @@ def explorer_data(
                 "labels": run.record.manifest.labels,
                 "cite": citation([run]),
                 "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
-                "fits": len({fit.fit for fit in run.results.said}),
+                "fits": len({fit.fit for fit in run.run.predictions()}),
                 "unused": unused,
                 "view": len(views)
                 + run.models.index(opens[1] if run is opens[0] else default_model(run)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.experiments.run_folder import Explained
+from obygaze_models.experiments.explanations import Explained
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.report.runs import ModelResults

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from obygaze_features.common.figures import level_colour_names
+from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.metrics import METRICS, score
-from obygaze_models.published import published_film
 from obygaze_models.report.film_timelines import film_of
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ModelResults
 from obygaze_models.report.score_tables import kind_of
+from obygaze_models.scoring.metrics import METRICS, score
 
 __all__ = ["FilmStrip", "FilmStrips", "film_strips"]
 

@@ -9,12 +9,12 @@ from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.intervals import too_few
-from obygaze_models.metrics import METRICS
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.html import Html, count, html, joined, number
 from obygaze_models.report.runs import ModelResults, ReportRun, default_run
 from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_metric, kind_of
+from obygaze_models.scoring.intervals import too_few
+from obygaze_models.scoring.metrics import METRICS
 
 __all__ = ["Headline", "alarms", "findings", "headline", "limits", "score_figure"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.registry import describe_estimators
+from obygaze_models.experiments.published import estimator_of
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.metrics import METRICS
-from obygaze_models.published import estimator_of
 from obygaze_models.report.html import Html, html, joined
 from obygaze_models.report.runs import ReportRun
+from obygaze_models.scoring.metrics import METRICS
 
 __all__ = ["about", "concept_meanings", "eyebrow", "glossary"]
 

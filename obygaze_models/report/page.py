@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
-from obygaze_models.experiments.run_folder import Results
+from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
 from obygaze_models.report.citations import citation
@@ -34,8 +33,6 @@ from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
 from obygaze_models.report.score_tables import PROTOCOL_NAMES, PROTOCOLS, score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
-__all__ = ["render_report", "write_report"]
-
 SCRIPTS = (
     "explorer-data.js", "theme.js", "explorer-axis.js", "explorer-strips.js", "explorer-pointer.js",
     "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
@@ -45,53 +42,55 @@ SCRIPTS = (
 MAX_CAUTIONS = 6
 
 
-def write_report(
-    runs: Sequence[Results], output: Path, *, overwrite: bool = False, **options: Any
-) -> Path:
-    """Write the page of runs, with the options of `render_report`; return its path."""
-    refuse_to_overwrite(output, overwrite=overwrite)
-    write_text(output, render_report(runs, **options))
-    return output
-
-
-def render_report(
-    runs: Sequence[Results],
+def report(
+    runs: AnyRun | Sequence[AnyRun],
+    output: str | Path,
     *,
     title: str | None = None,
-    thumbnails: Path | None = None,
-    analyses: Iterable[Path] = (),
-    nearest: Path | str | None = None,
-    frames: Path | None = None,
-    moments: Path | None = None,
-    timelines: Path | None = None,
-) -> str:
-    """The page of one or several runs as HTML; whatever comes from data is escaped.
+    thumbnails: str | Path | None = None,
+    analyses: Sequence[str | Path] = (),
+    nearest: str | Path | None = None,
+    frames: str | Path | None = None,
+    moments: str | Path | None = None,
+    timelines: str | Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the results of runs as one HTML page, and return its path.
+
+    Whatever comes from data is escaped.
 
     Parameters
     ----------
     runs
-        As `read_results` reads them, in the order of the page.
+        A run or several, or their folders, in the order of the page.
+    output
+        The page.
     title
-        The title of the page; by default the name of the only run.
+        By default the name of the run.
     thumbnails
-        A folder of pictures ``ID.jpg`` to embed in the page, which must then not be shared.
+        A folder of pictures ID.jpg to hold inside the page; do not share such a page.
     analyses
-        JSON files of ``obygaze models explain``: tests of concepts, shown as tables.
+        JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     nearest
-        A store, by whose vectors the clips nearest to each clip are found.
-    frames, moments, timelines
-        The probabilities of frames, the moments and a folder of annotators' segments, which the
-        explorer shows on a film's time axis.
+        A store, by whose vectors the five clips nearest to each clip are found.
+    frames, moments
+        CSV files of ``obygaze models moments``, shown on the time axis of each film.
+    timelines
+        A folder of annotators' segments, shown above these.
+    overwrite
+        Replace an existing page.
     """
+    refuse_to_overwrite(Path(output), overwrite=overwrite)
     jinja2 = need("jinja2", extra="report")
-    if not runs:
+    several = [runs] if isinstance(runs, Run | str | Path) else runs
+    if not several:
         raise ExperimentError("a report needs one run or more; name a run folder")
-    prepared = prepare_runs(runs)
+    prepared = prepare_runs([as_run(run) for run in several])
     tables, main = score_tables(prepared), default_run(prepared)
     annotators = load_annotators(main)
     head = headline(tables, prepared, annotators)
     clips = {clip.id: clip for run in prepared for clip in run.clips.values()}
-    images = {} if thumbnails is None else read_thumbnails(thumbnails, clips)
+    images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
         autoescape=True,
@@ -101,7 +100,7 @@ def render_report(
     )
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
-    lanes = film_timelines(ordered, frames, moments, timelines)
+    lanes = film_timelines(ordered, *map(_path, (frames, moments, timelines)))
     script = _script()
     notes = cautions(prepared, head)
     levels = main.record.manifest.levels
@@ -124,7 +123,7 @@ def render_report(
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
         concept_figures=concept_figures(head),
         concepts=concept_tables(prepared),
-        analyses=[read_analysis(path) for path in analyses],
+        analyses=[read_analysis(Path(path)) for path in analyses],
         cautions=notes[:MAX_CAUTIONS],
         more_cautions=notes[MAX_CAUTIONS:],
         leaks=leak_rows(prepared),
@@ -141,7 +140,8 @@ def render_report(
         script=Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return page
+    write_text(Path(output), page)
+    return Path(output)
 
 
 def _title(runs: Sequence[ReportRun]) -> str:
@@ -154,6 +154,10 @@ def _title(runs: Sequence[ReportRun]) -> str:
 def _script() -> str:
     """The script of the page; the page's policy allows only this digest."""
     return '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
 
 
 def _template(name: str) -> str:

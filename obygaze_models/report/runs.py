@@ -10,20 +10,16 @@ from typing import Any
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
-from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.run_folder import (
-    Clip,
-    Explained,
+from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.predictions import (
     FitPredictions,
     MeanPredictions,
-    Results,
-    annotated_clips,
     average_over_fits,
-    is_remote,
 )
+from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
+from obygaze_models.experiments.scores import check_scores
 from obygaze_models.experiments.summary import main_metric
-
-__all__ = ["ModelResults", "ReportRun", "default_model", "default_run", "prepare_runs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,18 +62,18 @@ class ReportRun:
     number: int
     name: str
     feature: str
-    results: Results
+    run: Run
     models: tuple[ModelResults, ...]
 
     @property
     def record(self) -> RunRecord:
         """The content of ``run.json``."""
-        return self.results.run.record
+        return self.run.record
 
     @property
     def clips(self) -> Mapping[str, Clip]:
         """The annotated clips by id: all of the label set, where the manifest is there."""
-        return self._label_set or self.results.clips
+        return self._label_set or self.run.clips()
 
     @property
     def counts_all(self) -> bool:
@@ -89,7 +85,7 @@ class ReportRun:
         """All clips of the manifest's default label set, where the run's labels are a part of it;
         else those of the run's own set. None where the manifest is gone, or has other labels.
         """
-        own, name = self.results.clips, self.record.manifest.labels
+        own, name = self.run.clips(), self.record.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
             return None
         for labels in (self.manifest.labels(), self.manifest.labels(name)):
@@ -112,7 +108,7 @@ class ReportRun:
     @cached_property
     def tested_clips(self) -> frozenset[str]:
         """The clips that any model of the run was tested on."""
-        return frozenset(clip for fit in self.results.said for clip in fit.ids)
+        return frozenset(clip for fit in self.run.predictions() for clip in fit.ids)
 
     @property
     def tested_films(self) -> list[str]:
@@ -148,12 +144,15 @@ class ReportRun:
         return self.record.trained_on(test)
 
 
-def prepare_runs(runs: Sequence[Results]) -> list[ReportRun]:
-    """Name the runs uniquely and average their predictions."""
-    records = [results.run.record for results in runs]
+def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
+    """Name the runs uniquely and average their predictions; raise where scores are not theirs."""
+    for run in runs:
+        for scores in run.record.scores:
+            check_scores(scores, run.predictions())
+    records = [run.record for run in runs]
     names = _unique_names(
         [str(record.experiment["name"]) for record in records],
-        [results.run.folder.name for results in runs],
+        [run.folder.name for run in runs],
     )
     features = [_feature(record) for record in records]
     fingerprints: dict[str, set[str]] = {}
@@ -164,8 +163,8 @@ def prepare_runs(runs: Sequence[Results]) -> list[ReportRun]:
         for feature, record in zip(features, records, strict=True)
     ]
     return [
-        ReportRun(number, names[number], titles[number], results, tuple(_models(results)))
-        for number, results in enumerate(runs)
+        ReportRun(number, names[number], titles[number], run, tuple(_models(run)))
+        for number, run in enumerate(runs)
     ]
 
 
@@ -206,24 +205,24 @@ def _unique_names(names: list[str], folders: list[str]) -> list[str]:
     return names
 
 
-def _models(results: Results) -> list[ModelResults]:
-    tasks = {fit.task for fit in results.run.record.fits}
+def _models(run: Run) -> list[ModelResults]:
+    tasks = {fit.task for fit in run.record.fits}
     grouped: dict[tuple[str, str], list[FitPredictions]] = {}
-    for fit in results.said:
+    for fit in run.predictions():
         # Where a test set has no model of its own, the same fit predicts it in each of them.
         task = fit.test if len(tasks) > 1 else ""
         grouped.setdefault((fit.model, task), []).append(fit)
-    return [_model(results, model, task, fits) for (model, task), fits in grouped.items()]
+    return [_model(run, model, task, fits) for (model, task), fits in grouped.items()]
 
 
-def _model(results: Results, model: str, task: str, fits: list[FitPredictions]) -> ModelResults:
-    tests = results.run.record.tests
+def _model(run: Run, model: str, task: str, fits: list[FitPredictions]) -> ModelResults:
+    tests = run.record.tests
     largest = max({fit.test for fit in fits}, key=lambda test: tests[test].clips)
     by_fit: dict[int, dict[str, Any]] = {}
     for fit in fits:
         by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
     explained = tuple(
-        entry for entry in results.explained if entry.model == model and task in ("", entry.task)
+        entry for entry in run.explanations() if entry.model == model and task in ("", entry.task)
     )
     classes = tuple(tests[largest].classes)
     return ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ModelScores, TestSet
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.metrics import METRICS
-from obygaze_models.published import Published, published_scores
 from obygaze_models.report.runs import ReportRun
+from obygaze_models.scoring.metrics import METRICS
 
 __all__ = [
     "PROTOCOLS", "PROTOCOL_NAMES", "ScoreRow", "ScoreTable", "headline_metric", "kind_of",

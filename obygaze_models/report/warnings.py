@@ -47,7 +47,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Html]:
     affected: dict[tuple[str, str], set[int]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        for fit in saved_models(run.results.run):
+        for fit in saved_models(run.run):
             fits[fit["model"], run.number] += 1
             for concept, reason in _concept_reasons(fit["facts"]):
                 concepts.setdefault((fit["model"], reason), Counter())[concept] += 1

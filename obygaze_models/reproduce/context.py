@@ -11,13 +11,13 @@ from typing import Any
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
+from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Results, read_results
-from obygaze_models.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
-from obygaze_models.warnings import origin_warnings
+from obygaze_models.experiments.run_folder import Run, load_run
 
 __all__ = ["LEVELS", "PROTOCOLS", "Feature", "ReproductionContext", "Setting", "Unavailable"]
 
@@ -86,7 +86,7 @@ class ReproductionContext:
     Attributes
     ----------
     stores
-        The open stores, by slot (see `obygaze_models.published.BACKBONES`).
+        The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
     runs
         The results of the runs made so far, by key.
     """
@@ -109,7 +109,7 @@ class ReproductionContext:
         self.seed = seed
         self.log = log
         self.is_shared = is_shared
-        self.runs: dict[str, Results] = {}
+        self.runs: dict[str, Run] = {}
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
         self._memo = FitMemo()
@@ -123,7 +123,7 @@ class ReproductionContext:
                 )
             self.stores[slot], self._paths[slot] = store, path
 
-    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Results:
+    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Run:
         """Run an experiment, unless this context has its results already.
 
         Parameters
@@ -148,7 +148,7 @@ class ReproductionContext:
                 **{"split": None if setting.protocol == "released" else ""} | options,
             )
             self._make(experiment, self.folder / key)
-            self.runs[key] = read_results(self.folder / key)
+            self.runs[key] = load_run(self.folder / key)
         return self.runs[key]
 
     def _make(self, experiment: Experiment, folder: Path) -> None:

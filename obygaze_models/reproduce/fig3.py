@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
+from obygaze_models.data.tasks import NEGATIVES, ConceptTask
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
-from obygaze_models.experiments.run_folder import Results
+from obygaze_models.experiments.run_folder import Run
 from obygaze_models.figures.dots import grouped_dots
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.tasks import NEGATIVES, ConceptTask
-from obygaze_models.warnings import RunWarning, unique_warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def _runs(
     feature: Feature,
     concepts: Sequence[str],
     negatives: str,
-) -> list[Results]:
+) -> list[Run]:
     """The runs of all concepts: one, or under the released protocol one for each C."""
     by_C: dict[float | None, list[str]] = {None: list(concepts)}
     if setting.protocol == "released":
@@ -122,22 +122,22 @@ def _runs(
 
 
 def _scores(
-    runs: Sequence[Results], concepts: Sequence[str], negatives: str
+    runs: Sequence[Run], concepts: Sequence[str], negatives: str
 ) -> dict[str, _ConceptScore]:
     """The scores of the concepts that could be trained."""
     concept_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
     return {
         concept_of[scores.test]: _ConceptScore(
-            scores.mean["f1"], scores.std["f1"], run.run.record.tests[scores.test].share or 0.0
+            scores.mean["f1"], scores.std["f1"], run.record.tests[scores.test].share or 0.0
         )
         for run in runs
-        for scores in run.run.record.scores
+        for scores in run.record.scores
     }
 
 
-def _one_sided(runs: Sequence[Results], where: str) -> list[RunWarning]:
+def _one_sided(runs: Sequence[Run], where: str) -> list[RunWarning]:
     """How many vectors call every test clip the same, so that their F1 shows no skill."""
-    called = [fit.probabilities > 0.5 for run in runs for fit in run.said]
+    called = [fit.probabilities > 0.5 for run in runs for fit in run.predictions()]
     all_positive = sum(fit.all() for fit in called)
     none_positive = sum(not fit.any() for fit in called)
     if not (all_positive or none_positive):

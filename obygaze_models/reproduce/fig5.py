@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from obygaze_features.common.package import reference_json
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.run_folder import Results, saved_models
+from obygaze_models.experiments.run_folder import Run, saved_models
 from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.dots import level_series
-from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import READINGS, bottlenecks
-from obygaze_models.warnings import RunWarning, unique_warnings
+from obygaze_models.saved.persistence import load_model
 
 __all__ = ["fig5"]
 
@@ -37,11 +37,11 @@ def fig5(context: ReproductionContext) -> Artifacts:
     readings = reference_json("readings.json")
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
-    for negatives, results in runs.items():
-        warnings += run_warnings(setting, f"PCBM, {negatives[0]}-S", results)
+    for negatives, run in runs.items():
+        warnings += run_warnings(setting, f"PCBM, {negatives[0]}-S", run)
         for reading in READINGS:
             model_name = f"PCBM-DT, {reading}"
-            loaded = _first_model(results, model_name)
+            loaded = _first_model(run, model_name)
             if loaded is None:
                 continue
             model, fit = loaded
@@ -52,7 +52,7 @@ def fig5(context: ReproductionContext) -> Artifacts:
             blocks.append(Block(block_title, setting.protocol, "threshold", lines))
             measured = next(
                 explained.values
-                for explained in results.explained
+                for explained in run.explanations()
                 if (explained.model, explained.fit) == (model_name, fit)
             )
             figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
@@ -75,11 +75,11 @@ def fig5(context: ReproductionContext) -> Artifacts:
     return Artifacts([Table(name, title, COLUMNS, blocks, table_notes, missing)], figures)
 
 
-def _first_model(results: Results, name: str) -> tuple[Any, int] | None:
+def _first_model(run: Run, name: str) -> tuple[Any, int] | None:
     """The model of this name that was saved first, and its fit."""
-    for row in saved_models(results.run):
+    for row in saved_models(run):
         if row["model"] == name:
-            return load_model(results.run.folder / row["folder"])[0], row["fit"]
+            return load_model(run.folder / row["folder"])[0], row["fit"]
     return None
 
 

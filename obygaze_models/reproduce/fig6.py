@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from obygaze_features.manifests.statistics import film_titles
-from obygaze_models.experiments.run_folder import average_over_fits
+from obygaze_models.data.warnings import unique_warnings
+from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import error_factors
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out
-from obygaze_models.warnings import unique_warnings
 
 __all__ = ["fig6"]
 
@@ -19,13 +19,13 @@ def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
     name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
     try:
-        results = films_left_out(context)
+        run = films_left_out(context)
     except Unavailable as problem:
         return Artifacts([Table(name, title, [], [], missing=[f"all films: {problem}"])])
     predictions = average_over_fits(
-        [fit for fit in results.said if (fit.model, fit.test) == (MODEL, TEST)]
+        [fit for fit in run.predictions() if (fit.model, fit.test) == (MODEL, TEST)]
     )
-    clips = [results.clips[clip] for clip in predictions.ids]
+    clips = [run.clips()[clip] for clip in predictions.ids]
     films = factors_of_clips(clips, predictions.wrong, context.manifest.scheme.codes)
     titles = film_titles(context.manifest)
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
@@ -40,7 +40,7 @@ def fig6(context: ReproductionContext) -> Artifacts:
             "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
             "out of training, each clip by its mean probability over the fits that tested it.",
         ),
-        *unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", results)),
+        *unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", run)),
         *notes(
             *(
                 f"{titles.get(film.film or '', film.film)}: {film.too_few}"

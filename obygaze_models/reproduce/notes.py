@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.plan import RELEASED
-from obygaze_models.experiments.run_folder import Results
-from obygaze_models.metrics import METRICS
+from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import Setting
 from obygaze_models.reproduce.render import Block, Line, Table, Value
-from obygaze_models.warnings import RunWarning
+from obygaze_models.scoring.metrics import METRICS
 
 __all__ = ["leakage_table", "notes", "released_leaks", "run_warnings"]
 
@@ -27,7 +27,7 @@ def notes(*texts: str) -> list[RunWarning]:
     return [RunWarning("note", "", text) for text in texts]
 
 
-def run_warnings(setting: Setting, subject: str, results: Results) -> list[RunWarning]:
+def run_warnings(setting: Setting, subject: str, run: Run) -> list[RunWarning]:
     """What a run's data and models do not allow to conclude.
 
     Parameters
@@ -35,7 +35,7 @@ def run_warnings(setting: Setting, subject: str, results: Results) -> list[RunWa
     subject
         The row and the training levels that the run belongs to.
     """
-    record = results.run.record
+    record = run.record
     where = f"{subject}, {setting.key}"
     warnings = [warning for warning in record.warnings if warning.voids_scores]
     if lost := record.join.without_features:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from obygaze_features.common.tables import align, format_spreadsheet
 from obygaze_features.common.text import counted, format_signed
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,6 +23,8 @@ from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
 from obygaze_models.reproduce.fig2 import fig2
 from obygaze_models.reproduce.fig3 import fig3
@@ -38,8 +40,6 @@ from obygaze_models.reproduce.render import (
 )
 from obygaze_models.reproduce.table2 import table2, table5
 from obygaze_models.reproduce.table4 import table4
-from obygaze_models.stores import store_fingerprint
-from obygaze_models.warnings import RunWarning, unique_warnings
 
 __all__ = ["TARGETS", "Reproduction", "reproduce"]
 
@@ -184,11 +184,11 @@ def reproduce(
             _write(artifacts[name], folder)
         has_report = bool(context.runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:
-            from obygaze_models.report.page import write_report
+            from obygaze_models.report.page import report
 
             log("report")
             runs = list(context.runs.values())
-            write_report(runs, folder / "report.html", title=_title(artifacts))
+            report(runs, folder / "report.html", title=_title(artifacts))
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,

@@ -8,12 +8,19 @@ from typing import Any, Literal
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
+from obygaze_models.data.tasks import LevelTask
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.published import (
+    AVERAGES,
+    CHANCE,
+    CHANCE_VERSIONS,
+    chance_row,
+    published_row,
+)
 from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.run_folder import Results
-from obygaze_models.metrics import f1_titles
-from obygaze_models.published import AVERAGES, CHANCE, CHANCE_VERSIONS, chance_row, published_row
+from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import (
     LEVELS,
     Feature,
@@ -23,8 +30,7 @@ from obygaze_models.reproduce.context import (
 )
 from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.tasks import LevelTask
-from obygaze_models.warnings import RunWarning, unique_warnings
+from obygaze_models.scoring.metrics import f1_titles
 
 __all__ = ["READINGS", "Levels", "bottlenecks", "table2", "table5"]
 
@@ -85,12 +91,12 @@ class _Row:
     kind: Literal["networks", "bottlenecks"]
     published: str | None
     model: str
-    runs: Mapping[Levels, Results]
+    runs: Mapping[Levels, Run]
 
     def scores(self, column: str) -> ModelScores | None:
         """The scores of a column; None where the model could not be trained."""
         train, test = COLUMNS[column]
-        for scores in self.runs[train].run.record.scores:
+        for scores in self.runs[train].record.scores:
             if (scores.model, scores.test) == (self.model, TESTS[test]):
                 return scores
         return None
@@ -131,7 +137,7 @@ def table5(context: ReproductionContext) -> Artifacts:
 
 def bottlenecks(
     context: ReproductionContext, setting: Setting, feature: Feature
-) -> dict[Levels, Results]:
+) -> dict[Levels, Run]:
     """By training negatives the run of the bottlenecks, with all heads and readings."""
     try:
         estimators = {
@@ -301,7 +307,7 @@ def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
-        tests = next(iter(row.runs.values())).run.record.tests
+        tests = next(iter(row.runs.values())).record.tests
         if tests.keys() >= set(TESTS.values()):
             test_sets = [tests[name] for name in TESTS.values()]
             counts = tuple((test.clips, test.positives or 0) for test in test_sets)

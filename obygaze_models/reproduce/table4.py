@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from obygaze_models.data.protocols import FILM_CLIPS
+from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.run_folder import Results
-from obygaze_models.protocols import FILM_CLIPS
-from obygaze_models.published import AVERAGES, published_average, published_films
+from obygaze_models.experiments.published import AVERAGES, published_average, published_films
+from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.warnings import unique_warnings
 
 __all__ = ["FILMS_LEFT_OUT", "TEST", "films_left_out", "table4"]
 
@@ -30,7 +30,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def films_left_out(context: ReproductionContext) -> Results:
+def films_left_out(context: ReproductionContext) -> Run:
     """The run that leaves out one film after another."""
     has_clips = _CLIPS in context.manifest.split_names
     return context.run(
@@ -51,16 +51,16 @@ def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     name, title = "table4", "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"
     try:
-        results = films_left_out(context)
+        run = films_left_out(context)
     except Unavailable as problem:
         return Artifacts([Table(name, title, _COLUMNS, [], missing=[f"all rows: {problem}"])])
-    record = results.run.record
+    record = run.record
     groups = next(scores for scores in record.scores if scores.model == MODEL).groups
     published = published_films() if context.is_published("xclip") else {}
     lines: list[Line] = []
     means: dict[str, list[float]] = {column: [] for column in AVERAGES}
     for film, scores in groups.items():
-        labels = _labels(results, film)
+        labels = _labels(run, film)
         share = sum(labels.values()) / len(labels)
         values: dict[str, Value | None] = {
             "clips": Value(len(labels)),
@@ -74,7 +74,7 @@ def table4(context: ReproductionContext) -> Artifacts:
             values[f"all positive, {column}"] = None if chance is None else Value(chance)
         if film in published:
             values |= _beside(values, published[film].mean, published[film].std)
-        lines.append(Line(results.clips[next(iter(labels))].title, "ours", values))
+        lines.append(Line(run.clips()[next(iter(labels))].title, "ours", values))
     average: dict[str, Value | None] = {
         column: Value(float(np.mean(scores))) if scores else None
         for column, scores in means.items()
@@ -95,7 +95,7 @@ def table4(context: ReproductionContext) -> Artifacts:
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
             "is over other films, is left out."
         )
-    warnings = unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", results))
+    warnings = unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", run))
     block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "f1", lines)
     table = Table(
         name,
@@ -108,12 +108,12 @@ def table4(context: ReproductionContext) -> Artifacts:
     return Artifacts([table])
 
 
-def _labels(results: Results, film: str) -> dict[str, int]:
+def _labels(run: Run, film: str) -> dict[str, int]:
     """The labels of a film's test clips, by id."""
     return {
         clip: label
-        for fit in results.said
-        if fit.model == MODEL and results.clips[fit.ids[0]].film == film
+        for fit in run.predictions()
+        if fit.model == MODEL and run.clips()[fit.ids[0]].film == film
         for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
     }
 

@@ -14,7 +14,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import Store
-from obygaze_models.stores import StoreLike, open_stores, read_features, read_frames
+from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
 
 __all__ = ["ClipDataset", "Join", "join_clips", "label_clips", "load_dataset"]
 
@@ -169,8 +169,8 @@ def load_dataset(
         Levels that are a class each.
     concept
         A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
-        `obygaze_models.tasks.ConceptTask`. With no task at all every labelled clip is returned,
-        and `y` is None.
+        `obygaze_models.data.tasks.ConceptTask`. With no task at all every labelled clip is
+        returned, and `y` is None.
     array, pooling
         The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
     labels, split
@@ -187,7 +187,7 @@ def load_dataset(
     >>> data.X.shape, data.classes  # doctest: +SKIP
     ((1622, 512), ('EN+HN', 'S'))
     """
-    from obygaze_models.tasks import levels_of, make_task
+    from obygaze_models.data.tasks import levels_of, make_task
 
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)

@@ -3,8 +3,8 @@
 A model is a folder. ``model.json`` describes the estimator with every parameter, the features it
 fits, and the SHA-256 of the other files; ``model.safetensors`` holds the arrays. An estimator from
 elsewhere, or a part of one, is a ``.skops`` file beside them; a pipeline is saved step by step. A
-file can only name classes of `obygaze_models.safe_classes`, and those that an entry point names;
-what is read is checked by that table before it is used.
+file can only name classes of `obygaze_models.estimators.safe_classes`, and those that an entry
+point names; what is read is checked by that table before it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from obygaze_features.common.files import new_folder, require_readable
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
-from obygaze_models.model_header import (
+from obygaze_models.estimators.safe_classes import (
+    MAX_CLIP_NUMBERS,
+    SAFE,
+    check_fitted,
+    class_path,
+    unsafe_classes,
+)
+from obygaze_models.saved.model_header import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
@@ -34,13 +41,6 @@ from obygaze_models.model_header import (
     damaged,
     digest_of,
     read_header,
-)
-from obygaze_models.safe_classes import (
-    MAX_CLIP_NUMBERS,
-    SAFE,
-    check_fitted,
-    class_path,
-    unsafe_classes,
 )
 
 ARRAYS = "model.safetensors"
@@ -73,8 +73,8 @@ def save_model(
     model
         An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
         that is installed with an entry point for it. `ExperimentError` names what cannot be saved
-        safely: classes that are not in `obygaze_models.safe_classes`, such as forests and kernel
-        machines; or could not be read back. Of a search save ``best_estimator_``.
+        safely: classes that are not in `obygaze_models.estimators.safe_classes`, such as forests
+        and kernel machines; or could not be read back. Of a search save ``best_estimator_``.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about

@@ -21,13 +21,19 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest_id, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_models.data.stores import StoreLike, open_stores
+from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.inference import predict
-from obygaze_models.metrics import ACCURACY, METRICS, TREC, trec_average_precision, trec_ranks
-from obygaze_models.model_header import read_about
-from obygaze_models.stores import StoreLike, open_stores
-from obygaze_models.tasks import measure_of, official_measure, task_from, uses_external_data
-from obygaze_models.warnings import RunWarning
+from obygaze_models.saved.inference import predict
+from obygaze_models.saved.model_header import read_about
+from obygaze_models.scoring.metrics import (
+    ACCURACY,
+    METRICS,
+    TREC,
+    trec_average_precision,
+    trec_ranks,
+)
 
 __all__ = [
     "SPLIT",
@@ -138,7 +144,7 @@ def write_run(
     Parameters
     ----------
     model, store
-        As in `obygaze_models.inference.predict`.
+        As in `obygaze_models.saved.inference.predict`.
     manifest
         The manifest of the clips, or its folder; labels are not looked at.
     labels

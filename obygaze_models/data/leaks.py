@@ -15,7 +15,7 @@ from obygaze_features.manifests.items import media_stem
 from obygaze_features.manifests.splits import FilmSpans
 
 if TYPE_CHECKING:
-    from obygaze_models.protocols import Fold
+    from obygaze_models.data.protocols import Fold
 
 __all__ = ["Leak", "find_leaks", "footage_of", "overlapping"]
 

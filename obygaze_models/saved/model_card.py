@@ -7,7 +7,7 @@ from typing import Any
 
 from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.warnings import RunWarning
 
 __all__ = ["CARD", "model_card", "unreliable_concepts"]
 

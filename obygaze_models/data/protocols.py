@@ -18,7 +18,7 @@ put the validation clips back into training there; the others leave them out. On
 goes by `groups`, the films; the others warn that they ignore them, as scikit-learn's `KFold` does.
 
 The released files draw a fold column for each pairing of levels, so that clips that one pairing
-trains on are tested in another; `obygaze_models.leaks` counts them.
+trains on are tested in another; `obygaze_models.data.leaks` counts them.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import msgspec
 from obygaze_features.common.files import read_format
 from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import ExperimentError
-from obygaze_models.decoding import convert
-from obygaze_models.warnings import RunWarning
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.saved.decoding import convert
 
 FORMAT = "obygaze-model"
 FORMAT_VERSION = 2

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
-from obygaze_models.metrics import ACCURACY, METRICS, TREC
+from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
-    from obygaze_models.dataset import ClipDataset
+    from obygaze_models.data.dataset import ClipDataset
 
 __all__ = [
     "NEGATIVES",

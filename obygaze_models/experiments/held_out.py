@@ -22,10 +22,10 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
+from obygaze_models.experiments.exports import NO_FILM, tables_by_film, unique_names
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
-from obygaze_models.exports import NO_FILM, tables_by_film, unique_names
 
 __all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_tables"]
 

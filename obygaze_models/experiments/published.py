@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.tasks import LevelTask
+from obygaze_models.data.tasks import LevelTask
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord

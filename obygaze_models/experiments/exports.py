@@ -11,9 +11,9 @@ from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.inference import Predictions
-from obygaze_models.warnings import RunWarning
+from obygaze_models.saved.inference import Predictions
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments

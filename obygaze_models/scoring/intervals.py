@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.metrics import METRICS, TREC, ranking_scores, score, weighted_scores
+from obygaze_models.scoring.metrics import METRICS, TREC, ranking_scores, score, weighted_scores
 
 __all__ = [
     "LEVEL",
@@ -47,7 +47,7 @@ class ScoredClips:
     Parameters
     ----------
     labels, probabilities
-        As in `obygaze_models.metrics.score`.
+        As in `obygaze_models.scoring.metrics.score`.
     films
         The film of each clip.
     trec

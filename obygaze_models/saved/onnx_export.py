@@ -12,7 +12,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import as_logits
-from obygaze_models.persistence import load_model
+from obygaze_models.saved.persistence import load_model
 
 __all__ = ["export_onnx"]
 

@@ -19,22 +19,22 @@ from obygaze_features.common.text import counted, find_closest_id, shorten_diges
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
-from obygaze_models.dataset import label_clips
-from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.plugins import plugin_errors
-from obygaze_models.leaks import overlapping
-from obygaze_models.metrics import TREC, Scores, average_precision, score, trec_ranks
-from obygaze_models.model_header import About, read_about
-from obygaze_models.persistence import load_model
-from obygaze_models.stores import (
+from obygaze_models.data.dataset import label_clips
+from obygaze_models.data.leaks import overlapping
+from obygaze_models.data.stores import (
     StoreLike,
     open_stores,
     read_features,
     read_frame_times,
     read_frames,
 )
-from obygaze_models.tasks import official_measure, task_from
-from obygaze_models.warnings import RunWarning, origin_warnings, unique_warnings
+from obygaze_models.data.tasks import official_measure, task_from
+from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
+from obygaze_models.estimators.baselines import baselines
+from obygaze_models.estimators.plugins import plugin_errors
+from obygaze_models.saved.model_header import About, read_about
+from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import TREC, Scores, average_precision, score, trec_ranks
 
 __all__ = [
     "SEEN_RENAMED",

@@ -1,0 +1,1 @@
+"""Saved models: their files, and what they predict."""
