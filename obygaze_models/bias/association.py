@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
 
-__all__ = ["Association", "P", "Settings", "associate", "associate_each"]
-
 Array = NDArray[Any]
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_SUBSETS = 2**23

@@ -15,16 +15,6 @@ from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import convert
 
-__all__ = [
-    "SHIPPED",
-    "AssociationTest",
-    "Battery",
-    "Published",
-    "Selector",
-    "read_battery",
-    "select",
-]
-
 FORMAT, FORMAT_VERSION = "obygaze-battery", 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""

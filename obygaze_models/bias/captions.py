@@ -20,8 +20,6 @@ from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import read_rows, table_errors
 from obygaze_models.bias.lexicon import Lexicon
 
-__all__ = ["ImageCaptions", "Rate", "Rates", "emotion_rates", "read_captions"]
-
 MIN_COUNT = 100
 """Words that occur less often in all captions together are left out."""
 DRAWS = 1000

@@ -16,14 +16,6 @@ from obygaze_models.figures.sheet import Dot, format_number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "MAX_OBJECTS",
-    "balance_figure",
-    "battery_figure",
-    "format_p",
-    "rates_figure",
-    "shares_figure",
-]
 
 MAX_OBJECTS = 20
 """Objects that are drawn and printed, those with most captions first."""

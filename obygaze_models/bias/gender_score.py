@@ -24,20 +24,6 @@ from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
 from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
 
-__all__ = [
-    "MEASURES",
-    "GenderBalance",
-    "ObjectScores",
-    "ScoredCaptions",
-    "all_objects",
-    "by_object",
-    "cooccurrences",
-    "gender_of",
-    "gender_score",
-    "read_scored_captions",
-    "truncate",
-]
-
 Array = NDArray[Any]
 GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"

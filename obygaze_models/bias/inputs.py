@@ -16,8 +16,6 @@ from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError
 
-__all__ = ["convert", "numbers", "read_rows", "require", "table_errors", "to_csv"]
-
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 

@@ -17,8 +17,6 @@ from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import convert
 
-__all__ = ["Lexicon", "read_lexicon", "shipped_lexicon", "tokens"]
-
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, list[str]], msgspec.Meta(min_length=1)]
 

@@ -20,18 +20,6 @@ from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
 
-__all__ = [
-    "CLASSIFIER",
-    "RaterPair",
-    "Ratings",
-    "Share",
-    "cronbach_alpha",
-    "group_shares",
-    "rater_pairs",
-    "read_ratings",
-    "wilson_interval",
-]
-
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"

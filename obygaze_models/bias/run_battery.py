@@ -16,8 +16,6 @@ from obygaze_models.bias.association import Association, Settings, associate, as
 from obygaze_models.bias.battery import AssociationTest, Battery, Published, select
 from obygaze_models.bias.vectors import Vectors
 
-__all__ = ["SIGNIFICANT", "BatteryResults", "TestResult", "run_battery"]
-
 SIGNIFICANT = 0.05
 """Below this p a * is printed beside d, as in the published tables."""
 _Columns = Mapping[str, Sequence[str]]

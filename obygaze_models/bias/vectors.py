@@ -16,8 +16,6 @@ from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
 
-__all__ = ["Vectors", "manifest_columns", "open_vectors"]
-
 Array = NDArray[Any]
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
 #: Suffixes that do not say how the embeddings are written.

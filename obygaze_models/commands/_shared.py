@@ -15,7 +15,6 @@ from obygaze_features.errors import UsageError
 if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
 
-__all__ = ["echo_warnings", "run_folders", "stores_argument"]
 
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS

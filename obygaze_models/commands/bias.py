@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from obygaze_models.bias.ratings import RaterPair, Share
     from obygaze_models.bias.run_battery import BatteryResults
 
-__all__ = ["bias"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PARTLY_DONE = 3

@@ -12,8 +12,6 @@ from obygaze_features.common.cli import echo_json, json_option, overwrite_option
 from obygaze_models.commands._shared import echo_warnings, run_folders, verbose_option
 from obygaze_models.data.warnings import RunWarning
 
-__all__ = ["compare"]
-
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))

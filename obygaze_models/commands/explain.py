@@ -15,7 +15,6 @@ from obygaze_models.data.warnings import RunWarning
 if TYPE_CHECKING:
     from obygaze_models.explain.clips import ExplainedClip
 
-__all__ = ["explain"]
 
 BAR = 24
 """The longest bar, in characters that every terminal and file can show."""

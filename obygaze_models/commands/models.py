@@ -26,7 +26,6 @@ from obygaze_models.commands.trec import score_run, write_run
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Run
 
-__all__ = ["models"]
 
 PARTLY_DONE = 3
 """The exit code if fits or tests were skipped."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from obygaze_models.explain.moment_scores import AnnotatorScores, MomentScores
     from obygaze_models.explain.moments import Moments
 
-__all__ = ["evaluate_moments", "moments"]
 
 MAX_ROWS_SHOWN = 20
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from obygaze_features.store import Store
     from obygaze_models.saved.inference import PartScore, Predictions
 
-__all__ = ["evaluate", "export", "predict", "train"]
 
 MAX_ROWS_SHOWN = 20
 

@@ -9,8 +9,6 @@ import click
 from obygaze_features.common.cli import overwrite_option
 from obygaze_models.commands._shared import run_folders
 
-__all__ = ["report"]
-
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))

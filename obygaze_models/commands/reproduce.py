@@ -16,7 +16,6 @@ from obygaze_models.commands._shared import echo_warnings, verbose_option
 if TYPE_CHECKING:
     from obygaze_models.reproduce.reproduce import Reproduction
 
-__all__ = ["reproduce"]
 
 #: Repeated here so that --help imports nothing; a test compares them with the library's.
 TARGETS = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")

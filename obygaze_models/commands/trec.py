@@ -16,8 +16,6 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_models.commands._shared import echo_warnings, stores_argument
 
-__all__ = ["score_run", "write_run"]
-
 _EXTERNAL_DATA = {
     True: "marked as using external data",
     False: "marked as using no external data",

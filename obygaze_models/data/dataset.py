@@ -16,8 +16,6 @@ from obygaze_features.manifests import Manifest, match_ids
 from obygaze_features.store import Store
 from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
 
-__all__ = ["ClipDataset", "Join", "join_clips", "label_clips", "load_dataset"]
-
 Array = NDArray[Any]
 
 _MISSING = {

@@ -17,7 +17,6 @@ from obygaze_features.manifests.splits import FilmSpans
 if TYPE_CHECKING:
     from obygaze_models.data.protocols import Fold
 
-__all__ = ["Leak", "find_leaks", "footage_of", "overlapping"]
 
 Array = NDArray[Any]
 

@@ -40,21 +40,6 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 
-__all__ = [
-    "BALANCED_PROTOCOLS",
-    "BALANCES",
-    "FILM_CLIPS",
-    "PROTOCOLS",
-    "Fold",
-    "LeakFree",
-    "LeaveFilmOut",
-    "ManifestSplit",
-    "OfficialSplit",
-    "PaperSplit",
-    "Released",
-    "balanced",
-]
-
 FILM_CLIPS = 10
 """A film tests and validates if it has at least this many clips of each class; ten in the paper."""
 VALIDATION_SHARE = 10
@@ -88,6 +73,11 @@ class Fold:
     tests: Mapping[str, Array]
     group: str = ""
     drawn_from: int = 0
+
+    @property
+    def test_rows(self) -> Array:
+        """The rows of all test sets; a clip of several is asked about once."""
+        return np.unique(np.concatenate(list(self.tests.values())))
 
 
 class _Splitter(BaseCrossValidator):  # type: ignore[misc]

@@ -31,16 +31,6 @@ from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
 from obygaze_features.store.format import CHECKSUMS, IDS, STATUS
 
-__all__ = [
-    "POOLINGS",
-    "StoreLike",
-    "open_stores",
-    "read_features",
-    "read_frame_times",
-    "read_frames",
-    "store_fingerprint",
-]
-
 Array = NDArray[Any]
 StoreLike = Store | str | Path
 

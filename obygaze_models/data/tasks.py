@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
     from obygaze_models.data.dataset import ClipDataset
 
-__all__ = [
-    "NEGATIVES",
-    "UNUSED",
-    "ConceptTask",
-    "LevelTask",
-    "LevelsTask",
-    "Task",
-    "concept_targets",
-    "levels_of",
-    "make_task",
-    "measure_of",
-    "official_measure",
-    "task_from",
-    "uses_external_data",
-]
-
 UNUSED = -1
 """The label of clips that take no part."""
 Array = NDArray[Any]
@@ -61,6 +45,14 @@ class Task(Protocol):
 
     def labels(self, data: ClipDataset) -> Array:
         """A class for each clip, or `UNUSED`."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is learned, and on which tests what was learnt is judged."""
+
+    train: Task
+    tests: tuple[Task, ...]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from obygaze_features.common.text import join_some
 if TYPE_CHECKING:
     from obygaze_features.manifests import Items
 
-__all__ = ["RunWarning", "group_warnings", "origin_warnings", "unique_warnings"]
 
 MAX_SUBJECTS = 3
 _VOID = ("synthetic", "unknown-origin")

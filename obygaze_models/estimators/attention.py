@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -20,9 +20,11 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
+    CLIPS_PER_STEP,
     Chance,
     as_logits,
     check_both,
+    check_frames,
     check_layer,
     encode,
     find_classes,
@@ -32,8 +34,6 @@ from obygaze_models.estimators.classes import (
 )
 
 Array = NDArray[Any]
-CLIPS_PER_STEP = 64
-"""Clips whose frames are converted to float32 together where nothing is trained."""
 POSITIVE = Interval(Integral, 1, None, closed="left")
 
 
@@ -540,27 +540,6 @@ def _best_threshold(scores: Array, positive: Array) -> float:
     f1 = np.where(is_last, 2 * hits / (called + positive.sum()), -1.0)
     last = int(f1.argmax())
     return float(scores[order[last : last + 2]].mean()) if hits[-1] else 0.5
-
-
-def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
-    """Raise where a frame is NaN in part, or a clip has no frame; clips are named by `ids`."""
-    for start in range(0, len(X), CLIPS_PER_STEP):
-        part = X[start : start + CLIPS_PER_STEP]
-        absent = np.isnan(part).sum(axis=2)
-        partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
-        if partly.any():
-            clip, frame = (int(index[0]) for index in np.nonzero(partly))
-            name = ids[start + clip] if len(ids) else f"{start + clip} (from 0)"
-            raise ExperimentError(
-                f"frame {frame} of clip {name} has features that are not finite numbers; verify "
-                "the store and extract the clip again"
-            )
-        empty = np.flatnonzero((absent > 0).all(axis=1))
-        if len(empty):
-            raise ExperimentError(
-                f"clip {start + int(empty[0])} (from 0) has no frame at all: all are NaN; leave "
-                "it out"
-            )
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:

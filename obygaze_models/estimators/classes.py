@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from obygaze_features.errors import ExperimentError
 
 Array = NDArray[Any]
 Chance = int | np.random.RandomState | None
+CLIPS_PER_STEP = 64
+"""Of frames, which take much memory."""
 MAX_WEIGHTS = 2**27
 """Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
 
@@ -127,3 +130,24 @@ def reads_frames(estimator: Any) -> bool:
 def keywords(method: Any) -> frozenset[str]:
     """The names of a method's parameters but X and y."""
     return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}
+
+
+def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
+    """Raise where a frame is NaN in part, or a clip has no frame; clips are named by `ids`."""
+    for start in range(0, len(X), CLIPS_PER_STEP):
+        part = X[start : start + CLIPS_PER_STEP]
+        absent = np.isnan(part).sum(axis=2)
+        partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
+        if partly.any():
+            clip, frame = (int(index[0]) for index in np.nonzero(partly))
+            name = ids[start + clip] if len(ids) else f"{start + clip} (from 0)"
+            raise ExperimentError(
+                f"frame {frame} of clip {name} has features that are not finite numbers; verify "
+                "the store and extract the clip again"
+            )
+        empty = np.flatnonzero((absent > 0).all(axis=1))
+        if len(empty):
+            raise ExperimentError(
+                f"clip {start + int(empty[0])} (from 0) has no frame at all: all are NaN; leave "
+                "it out"
+            )

@@ -16,7 +16,6 @@ from obygaze_models.scoring.metrics import METRICS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Comparisons", "ModelRef"]
 
 WIDTH = 100
 

@@ -20,10 +20,8 @@ from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
-from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Task
-from obygaze_models.experiments.fit import AGAINST, EstimatorSpec
-
-__all__ = ["ALL", "Experiment", "Problem", "folder_name", "load_experiment"]
+from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
+from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -52,19 +50,6 @@ _TABLES = list[_Table]
 
 def _levels(example: str) -> Meta:
     return Meta(description=f"a list of levels, such as {example}")
-
-
-def folder_name(text: str) -> str:
-    """Letters, digits and a few signs, on any file system."""
-    return re.sub(r"[^\w+.]+", "-", text)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is learned, and on which tests what was learnt is judged."""
-
-    train: Task
-    tests: tuple[Task, ...]
 
 
 @dataclass(frozen=True)

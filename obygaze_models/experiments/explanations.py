@@ -19,11 +19,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.experiments.evaluate import FitResult, test_rows
+from obygaze_models.experiments.fit import FitResult
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
-from obygaze_models.saved.decoding import read_lines
-
-__all__ = ["Explained", "explain_models", "read_explanations"]
 
 Array = NDArray[Any]
 _Place = Annotated[int, msgspec.Meta(ge=0)]
@@ -73,21 +70,22 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     """
     banks: dict[tuple[str, int], Any] = {}
     for result in results:
-        assert result.fit is not None
-        bank = bank_of(result.fit.model)
-        if bank is not None and result.fit.reads == "features":
-            banks.setdefault((result.task.name, result.fold.index), bank)
+        planned, fit = result.planned, result.fit
+        bank = None if fit is None or fit.reads != "features" else bank_of(fit.model)
+        if bank is not None:
+            banks.setdefault((planned.task.name, planned.fold.index), bank)
     lines = []
     for result in progress(results, "explain", unit="model"):
-        bank = banks.get((result.task.name, result.fold.index))
-        if bank is None or result.fit is None or result.fit.reads != "features":
+        planned, fit = result.planned, result.fit
+        about = {"model": planned.model, "task": planned.task.name, "fit": planned.fold.index}
+        bank = banks.get((planned.task.name, planned.fold.index))
+        if bank is None or fit is None or fit.reads != "features":
             continue
-        rows, model = test_rows(result.fold), result.fit.model
-        if hasattr(model, "bank_") and bank_of(model) is None:
+        if hasattr(fit.model, "bank_") and bank_of(fit.model) is None:
             continue  # directions that mean nothing explain nothing
-        attribution = attribute(model, data.X[rows], classes=result.task.classes, bank=bank)
+        rows = planned.fold.test_rows
+        attribution = attribute(fit.model, data.X[rows], classes=planned.task.classes, bank=bank)
         if attribution is not None:
-            about = {"model": result.model, "task": result.task.name, "fit": result.fold.index}
             lines.append(_line(about, [data.ids[row] for row in rows.tolist()], attribution))
     return "".join(lines)
 
@@ -109,11 +107,15 @@ class _Line(msgspec.Struct):
     steps: list[list[tuple[_Place, float, bool]]] | None = None
 
 
+def parse_explanations(text: str) -> list[Explained]:
+    """What `explain_models` made; numbers as they are written."""
+    return [_explained(msgspec.json.decode(line, type=_Line)) for line in text.splitlines()]
+
+
 def read_explanations(path: Path) -> list[Explained]:
     """All lines of a file that `explain_models` made."""
-    lines = read_lines(path, _Line, "run the experiment again")
     try:
-        return [_explained(line) for line in lines]
+        return parse_explanations(path.read_text(encoding="utf-8"))
     except (ValueError, IndexError) as problem:
         raise ExperimentError(f"{path} is damaged ({problem}); run the experiment again") from None
 

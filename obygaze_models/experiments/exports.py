@@ -12,13 +12,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.items import media_stem
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.experiment import folder_name
+from obygaze_models.experiments.fit import folder_name
 from obygaze_models.saved.inference import Predictions
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
 
-__all__ = ["elan_files", "film_tables", "moment_files", "tables_by_film", "unique_names"]
 
 _Notes = dict[tuple[str, str], list[Annotation]]
 """The annotations of each film and media file."""

@@ -8,7 +8,6 @@ the fits are; where one of them differs, the run starts anew. Nothing else is re
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -34,16 +33,10 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.protocols import Fold
-from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.evaluate import FitResult, test_rows
-from obygaze_models.experiments.experiment import folder_name
-from obygaze_models.experiments.fit import Fit, check_probabilities
+from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, check_probabilities
 from obygaze_models.experiments.run_folder import Facts
 from obygaze_models.saved.model_header import digest_of
-
-__all__ = ["FinishedFits", "digest_of_clips"]
 
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
@@ -114,13 +107,13 @@ class FinishedFits:
         """How many fits are kept."""
         return len(self._kept)
 
-    def load(self, model: str, task: Task, fold: Fold, data: ClipDataset) -> FitResult | None:
+    def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
         """The result of a fit that is finished; None where it is not, or its files are damaged or
         do not fit the clips.
 
         `StoreUnreadable` where the system cannot read them now: the fit may be whole.
         """
-        place = model_folder(model, task, fold)
+        place = planned.place
         files = Folder(self.folder / place)
         if not files.exists(FIT):
             return None
@@ -132,20 +125,21 @@ class FinishedFits:
             for name, digest in record.files.items():
                 if sha256_at(files, name) != digest:
                     raise ValueError(f"the digest of {name} differs")
-            fit, table = _read(files.path, record, task, fold, data)
+            fit, table = _read(files.path, record, planned, data)
         except StoreUnreadable:
             raise
         except Exception:  # whatever damage causes
             self._log(f"{files.where} is damaged; it is fitted again.")
             return None
         self._kept[place] = record.not_saved
-        return FitResult(model, task, fold, fit, table)
+        return FitResult(planned, fit, table)
 
-    def keep(self, place: str, result: FitResult, about: Mapping[str, Any]) -> str:
+    def keep(self, result: FitResult, about: Mapping[str, Any]) -> str:
         """Keep a result and its model, unless they are; gives why the model cannot be saved.
 
         One that failed is not kept: what was in its way may be gone when the run resumes.
         """
+        place = result.planned.place
         if place not in self._kept:
             if not self.folder.exists():
                 text = json.dumps(self._identity, indent=1) + "\n"
@@ -159,14 +153,11 @@ class FinishedFits:
                 self._kept[place] = self._write(folder, result, about)
         return self._kept[place]
 
-    def copy_models(self, names: Iterable[str], folder: Path) -> None:
+    def move_models(self, places: Iterable[str], folder: Path) -> None:
         """Put saved models into the run folder: as links where the disk can, else as copies."""
-        for name in names:
-            shutil.copytree(
-                self.folder / Path(name).relative_to("models") / MODEL,
-                folder / name,
-                copy_function=_link,
-            )
+        for place in places:
+            target = folder / "models" / place
+            shutil.copytree(self.folder / place / MODEL, target, copy_function=_link)
 
     def discard(self) -> None:
         """Remove all that a run wrote."""
@@ -212,11 +203,11 @@ class FinishedFits:
 
 
 def _read(
-    folder: Path, record: _FitRecord, task: Task, fold: Fold, data: ClipDataset
+    folder: Path, record: _FitRecord, planned: PlannedFit, data: ClipDataset
 ) -> tuple[Fit, Any]:
     from obygaze_models.saved.persistence import load_model
 
-    rows, classes, clips = test_rows(fold), len(task.classes), len(data.ids)
+    rows, classes, clips = planned.fold.test_rows, len(planned.task.classes), len(data.ids)
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         # A few compressed bytes can become any number.
         size = sum(info.file_size for info in arrays.zip.infolist())
@@ -231,32 +222,6 @@ def _read(
     if estimator is not None:
         fit.probabilities(data, rows[:1])  # raises where the model fits other features
     return fit, table
-
-
-def model_folder(model: str, task: Task, fold: Fold) -> str:
-    """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-    return f"{folder_name(model)}/{folder_name(task.name)}-{fold.index}"
-
-
-def digest_of_clips(data: ClipDataset, folds: Iterable[Fold]) -> dict[str, str]:
-    """Digests of the clips with their labels and features, and of the folds."""
-    labels = [data.ids, data.levels, list(data.concept_names), data.groups.tolist()]
-    clips = hashlib.sha256(json.dumps(labels).encode())
-    for array in (data.concepts, data.folds):
-        clips.update(np.ascontiguousarray(array).tobytes())
-    rows = hashlib.sha256()
-    for fold in folds:
-        rows.update(json.dumps([fold.index, fold.name, fold.seed, list(fold.tests)]).encode())
-        for part in (fold.train, fold.validation, *fold.tests.values()):
-            rows.update(part.tobytes())
-    features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
-    if data.frames is not None:
-        features.update(data.frames.data)
-    return {
-        "labels": clips.hexdigest(),
-        "features": features.hexdigest(),
-        "folds": rows.hexdigest(),
-    }
 
 
 def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,23 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
+from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.tasks import NEGATIVES, concept_targets
+from obygaze_models.data.protocols import Fold
+from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
+from obygaze_models.experiments.predictions import FitPredictions
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3
 """How far probabilities may be from 0, and their sums from 1."""
 AGAINST = "negatives"
 """The key of an estimator's table for the set of negatives of its concepts."""
+
+
+def folder_name(text: str) -> str:
+    """Letters, digits and a few signs, on any file system."""
+    return re.sub(r"[^\w+.]+", "-", text)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,78 @@ class Fit:
         check_probabilities(given, (len(rows), len(self.model.classes_)))
         table[:, self.model.classes_] = given
         return table
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedFit:
+    """An estimator, by its name in the experiment, and what it will be fitted to and tested on."""
+
+    model: str
+    spec: EstimatorSpec
+    problem: Problem
+    fold: Fold
+    balance: str | None = None
+
+    @property
+    def task(self) -> Task:
+        """What it will learn."""
+        return self.problem.train
+
+    @property
+    def place(self) -> str:
+        """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
+        return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
+
+    def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
+        """Fit, and ask about the test clips; one that fails does not take the others with it."""
+        fold = self.fold
+        try:
+            labels = self.task.labels(data)
+            # Steps this small are faster on one thread than on several.
+            with threadpool_limits(1):
+                fit = fit_estimator(
+                    self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
+                    balance=self.balance,
+                )  # fmt: skip
+                return FitResult(self, fit, fit.probabilities(data, fold.test_rows))
+        except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
+            return FitResult(self, None, None, one_line(reason))
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """What came of a fit: itself, and the probabilities [n, classes] of its fold's test rows.
+
+    Both are None where it failed, and `reason` says why.
+    """
+
+    planned: PlannedFit
+    fit: Fit | None
+    table: Array | None
+    reason: str = ""
+
+
+def test_predictions(
+    data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
+) -> list[FitPredictions]:
+    """What a table of a fold's test rows says of each test set."""
+    all_rows, predictions = fold.test_rows, []
+    for test in problem.tests:
+        rows = fold.tests.get(test.name)
+        if rows is not None:
+            given = table[np.searchsorted(all_rows, rows)]
+            predictions.append(
+                FitPredictions(
+                    model,
+                    fold.index,
+                    test.name,
+                    [data.ids[row] for row in rows.tolist()],
+                    test.labels(data)[rows],
+                    given[:, 1] if len(test.classes) == 2 else given,
+                    fold.group,
+                )
+            )
+    return predictions
 
 
 def check_probabilities(given: Array, shape: tuple[int, int]) -> None:

@@ -27,8 +27,6 @@ from obygaze_models.experiments.predictions import FitPredictions, average_over_
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 
-__all__ = ["HeldOut", "held_out", "held_out_elan", "held_out_table", "held_out_tables"]
-
 MAX_PARTS_SHOWN = 3
 KIND = "held-out prediction"
 

@@ -23,8 +23,6 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
 
-__all__ = ["OutsideModel", "read_outside"]
-
 ANY_FIT = -1
 Array = NDArray[Any]
 

@@ -1,244 +1,330 @@
-"""What an experiment's protocol finds in a manifest: its fold column, its runs, its test lists."""
+"""All that is known before anything is trained: the clips, what is fitted to which, and why not."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, RunSet
-from obygaze_features.manifests.splits import stratified
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
+from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.protocols import (
-    N_FOLDS,
-    PROTOCOLS,
-    Fold,
-    LeaveFilmOut,
-    Released,
-    find_released_runs,
-    released_test_ids,
-)
-from obygaze_models.data.tasks import LevelTask, Task
-from obygaze_models.experiments.evaluate import test_rows
-from obygaze_models.experiments.experiment import ALL, Experiment, Problem
+from obygaze_models.data.protocols import FILM_CLIPS, Fold
+from obygaze_models.data.stores import open_stores
+from obygaze_models.data.tasks import Problem, Task, levels_of
+from obygaze_models.estimators.classes import check_frames
+from obygaze_models.estimators.plugins import PluginError, plugin_versions
+from obygaze_models.estimators.registry import make_estimator
+from obygaze_models.experiments.division import Division, make_division
+from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
+from obygaze_models.experiments.fit import PlannedFit
+from obygaze_models.experiments.outside import OutsideModel, read_outside
+from obygaze_models.experiments.record import Films, Skipped
 
-__all__ = ["RELEASED_CONCEPTS", "Plan", "make_plan"]
-
-#: The authors' file for each pairing of levels; their concepts are learnt from the last one.
-RELEASED = {
-    frozenset({"EN", "S"}): "02_EN_S",
-    frozenset({"HN", "S"}): "02_HN_S",
-    frozenset({"EN", "HN", "S"}): "02_ENHN_S",
-}
-RELEASED_CONCEPTS = "02_EN_HN_S"
-NEED_FOLDS = (None, "leak-free", "paper", "split")
-"""The protocols that go by a fold column, and draw one where the manifest has none."""
-OFFICIAL = "official"
-"""The name of the split, and of the protocol, of a benchmark's own sets."""
+Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """How the clips of a manifest are divided.
+    """What an experiment will do.
 
-    `split` is the name of the fold column, `fold_of` its folds (by film where films are left
-    out), `last` its last fold. `ids` are
-    the clips that have a place at all; None for all. `runs` and `tested` are the released lists.
+    Parameters
+    ----------
+    experiment
+        With levels by their codes, and the protocol that was chosen.
+    manifest, store, problems
+        Whose clips, which features, and what is learnt and tested.
+    division
+        How the protocol divides the clips.
+    outside
+        Models that only bring predictions.
+    data, join
+        The clips that take part; and what was missing on either side.
+    levels
+        The levels that the tasks ask for.
+    folds, skipped
+        By training task the folds that can be fitted and tested, and why the others cannot.
+    identity
+        Settings, digests and versions: what the numbers depend on.
     """
 
-    protocol: str
-    split: str = ""
-    fold_of: Mapping[str, int] = field(default_factory=dict)
-    last: int = -1
-    ids: frozenset[str] | None = None
-    runs: RunSet | None = None
-    tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    note: str = ""
-    """Which split was taken where the experiment names none."""
+    experiment: Experiment
+    manifest: Manifest
+    store: Store
+    problems: list[Problem]
+    division: Division
+    outside: list[OutsideModel]
+    data: ClipDataset
+    join: Join
+    levels: frozenset[str]
+    folds: dict[str, list[Fold]]
+    skipped: list[Skipped]
+    identity: dict[str, Any]
 
-    def join(
-        self,
-        experiment: Experiment,
-        manifest: Manifest,
-        store: Store,
-        levels: Collection[str],
-    ) -> tuple[ClipDataset, Join]:
-        """The clips that have labels, folds and features; see `join_clips`."""
-        return join_clips(
-            manifest,
-            store,
-            levels,
-            labels=experiment.labels,
-            array=experiment.array,
-            pooling=experiment.pooling,
-            frames=experiment.frame_array,
-            fold_of=self.fold_of,
-            among=self.ids,
-            concepts=[name for name in experiment.concepts if name != ALL],
-        )
+    def fits(self) -> list[PlannedFit]:
+        """Every estimator in every fold of every problem."""
+        return [
+            PlannedFit(name, spec, problem, fold, self.experiment.balance)
+            for problem in self.problems
+            for name, spec in self.experiment.learners.items()
+            for fold in self.folds[problem.train.name]
+        ]
 
-    def folds(
-        self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
-    ) -> list[Fold]:
-        """The folds of one problem; `balance` as an experiment has it."""
-        balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
-        y = problem.train.labels(data)
-        tests = {task.name: task.labels(data) for task in problem.tests}
-        splitter: Any
-        if self.protocol == "leave-film-out":
-            splitter = LeaveFilmOut(random_state=seed, **balancing)
-        elif self.runs is not None:
-            splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
-        else:
-            kind: Any = PROTOCOLS[self.protocol]
-            splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
-        folds: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
-        if self.protocol == "split":
-            films = [sorted(set(data.groups[test_rows(fold)].tolist())) for fold in folds]
-            names = [name for of_fold in films for name in of_fold]
-            if max(map(len, films), default=0) == 1 and len(set(names)) == len(names):
-                return [
-                    replace(fold, group=of_fold[0] if of_fold else "")
-                    for fold, of_fold in zip(folds, films, strict=True)
-                ]
-        return folds
+    @cached_property
+    def films(self) -> Films:
+        """Which films will be tested."""
+        return _describe_films(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was chosen for the experiment, in a line each."""
+        return [note for note in (self.division.note, self.films.note) if note]
 
 
-def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
-    """The experiment's protocol; by default ``official`` for a benchmark's sets, ``split`` where
-    each fold is a film, else ``leak-free``.
-    """
-    if experiment.protocol is not None:
-        return experiment.protocol
-    if not experiment.split:
-        return "leak-free"
-    if experiment.split == OFFICIAL and experiment.balance is None:
-        return "official"
-    films = dict(zip(manifest.ids, manifest.items.films, strict=True))
-    fold_of = manifest.split(experiment.split).fold_of
-    pairs = {(fold, films.get(clip, "")) for clip, fold in fold_of.items()}
-    folds, names = ({pair[part] for pair in pairs} for part in (0, 1))
-    by_film = "" not in names and len(pairs) == len(folds) == len(names) > 1
-    return "split" if by_film else "leak-free"
-
-
-def make_plan(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
-    """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
-    if experiment.split is None and experiment.protocol in NEED_FOLDS and manifest.split_names:
-        split_name = _only_split(experiment, manifest)
-        plan = make_plan(replace(experiment, split=split_name), manifest, problems)
-        note = f"folds of {split_name}, the only split of {manifest.name}; protocol {plan.protocol}"
-        return replace(plan, note=note)
-    name = choose_protocol(experiment, manifest)
-    if name == "released":
-        return _released(experiment, manifest, problems)
-    if name == "leave-film-out":
-        if "" in manifest.items.films:
-            nameless = manifest.ids[manifest.items.films.index("")]
-            raise ExperimentError(
-                f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
-            )
-        split = manifest.split(experiment.split) if experiment.split else None
-        films = sorted(set(manifest.items.films))
-        number = {film: fold for fold, film in enumerate(films)}
-        fold_of = {
-            clip: number[film]
-            for clip, film in zip(manifest.ids, manifest.items.films, strict=True)
-        }
-        if split is None:
-            return Plan(name, "", fold_of, len(films) - 1)
-        return Plan(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
-    if name == "official" and not experiment.split:
+def make_plan(experiment: Experiment | str | Path) -> Plan:
+    """Plan an experiment; `ExperimentError` where nothing could be learnt."""
+    plan = plan_clips(experiment)
+    experiment, data = plan.experiment, plan.data
+    folds: dict[str, list[Fold]] = {}
+    skipped: list[Skipped] = []
+    every: list[Fold] = []
+    for problem in plan.problems:
+        made = _folds(plan, problem)
+        every += made
+        folds[problem.train.name], more = _usable_folds(data, problem, made)
+        skipped += more
+    if not any(folds.values()):
+        first = skipped[0]
         raise ExperimentError(
-            f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
-            f'their fold column: split = "official" ({manifest.name} has '
-            f"{', '.join(manifest.split_names) or 'none'})"
+            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
+            "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
+            "--overwrite), or see which clips the store lacks"
         )
-    if experiment.split:
-        split = manifest.split(experiment.split)
-    else:
-        split = stratified(
-            manifest,
-            folds=N_FOLDS,
-            seed=experiment.seed,
-            labels=experiment.labels,
-            name=f"stratified, {N_FOLDS} folds, seed {experiment.seed}",
-        )
-    if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
-        raise ExperimentError(
-            f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
-            f"{gaps[0]}; number its folds from 0 on without gaps"
-        )
-    return Plan(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
-
-
-def _only_split(experiment: Experiment, manifest: Manifest) -> str:
-    """The name of the manifest's split; `ExperimentError` if it has several."""
-    first, *others = manifest.split_names
-    if others:
-        raise ExperimentError(
-            f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
-            f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), or '
-            'draw ten new folds (split = "")'
-        )
-    return first
-
-
-def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Plan:
-    """The authors' runs where there are any for the split; else what their concepts do.
-
-    For their concepts the last fold tests, each other one validates in turn and all the rest
-    trains. Their bottlenecks are trained once, on all folds but the last (of which the last but
-    one is called validation here). Clips without a media file are left out, as their code does.
-    """
-    if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
-        raise ExperimentError(
-            f"{experiment.split} is not a split of the authors; leave split out, or take "
-            f"the protocol 'split' for it"
-        )
-    name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
-    once = isinstance(problems[0].train, LevelTask)
-    split = manifest.split(name)
-    runs = find_released_runs(manifest, name, first=split.last_fold - 1 if once else 0)
-    tested = {
-        task.name: released_test_ids(
-            manifest,
-            _released_name(manifest, _file_of(task)) if name in manifest.run_names else name,
-        )
-        for problem in problems
-        for task in problem.tests
+    identity = {
+        "experiment": describe_experiment(replace(experiment, predictions=())),
+        "manifest": plan.manifest.digest,
+        "backbone": about_features(experiment, plan.store),
+        "versions": _library_versions(experiment),
+        **_digests(data, every),
     }
-    trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
+    return replace(plan, folds=folds, skipped=skipped, identity=identity)
+
+
+def plan_clips(experiment: Experiment | str | Path) -> Plan:
+    """A plan of the clips and their division, without its folds."""
+    if not isinstance(experiment, Experiment):
+        experiment = load_experiment(experiment)
+    manifest = Manifest.load(experiment.manifest)
+    scheme = manifest.label_scheme(experiment.labels)
+    experiment = experiment.in_codes(scheme)
+    store = open_stores(experiment.store)
+    problems = experiment.problems(scheme)
+    outside = [model for path in experiment.predictions for model in read_outside(path)]
+    _check_names(experiment, [model.name for model in outside])
+    division = make_division(experiment, manifest, problems)
+    experiment = replace(experiment, protocol=division.protocol)
+    tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
+    levels = frozenset(levels_of(tasks, manifest.labels(experiment.labels)))
+    data, join = join_clips(
+        manifest,
+        store,
+        levels,
+        labels=experiment.labels,
+        array=experiment.array,
+        pooling=experiment.pooling,
+        frames=experiment.frame_array,
+        fold_of=division.fold_of,
+        among=division.ids,
+        concepts=[name for name in experiment.concepts if name != ALL],
+    )
+    _check_finite(data)
     return Plan(
-        "released",
-        split.name,
-        split.fold_of,
-        split.last_fold,
-        frozenset(trained.union(*tested.values())),
-        runs,
-        tested,
+        experiment, manifest, store, problems, division, outside, data, join, levels, {}, [], {}
     )
 
 
-def _file_of(task: Task) -> str:
-    if not isinstance(task, LevelTask):
-        return RELEASED_CONCEPTS
-    name = RELEASED.get(frozenset(task.levels))
-    if name is None or task.positives != ("S",):
-        names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
+def _check_finite(data: ClipDataset) -> None:
+    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
+    if len(broken):
+        names = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(
-            f"the authors released no split for {task.name}; they did for {names}, S positive"
+            f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite "
+            f"numbers, such as {names}; verify the store and extract them again"
         )
-    return name
+    if data.frames is not None:
+        check_frames(data.frames, data.ids)
 
 
-def _released_name(manifest: Manifest, name: str) -> str:
-    if name not in manifest.split_names:
+def _check_names(experiment: Experiment, outside: Sequence[str]) -> None:
+    names = [*experiment.learners, *outside]
+    if not names:
         raise ExperimentError(
-            f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
-            "needs: the authors released it for ObyGaze12 alone, so take leak-free for other "
-            "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
+            f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"
         )
-    return name
+    if double := [name for name in outside if names.count(name) > 1]:
+        raise ExperimentError(
+            f"{experiment.name!r}: two models are called {double[0]!r}; give the predictions "
+            "another name, in their column model or as the name of their file"
+        )
+
+
+def _folds(plan: Plan, problem: Problem) -> list[Fold]:
+    """The protocol's folds, once for each seed, numbered through."""
+    experiment = plan.experiment
+    seeds = experiment.seeds or (experiment.seed,)
+    folds = [
+        replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
+        for seed in seeds
+        for fold in plan.division.folds(plan.data, problem, seed=seed, balance=experiment.balance)
+    ]
+    return [replace(fold, index=index) for index, fold in enumerate(folds)]
+
+
+def _usable_folds(
+    data: ClipDataset, problem: Problem, folds: Sequence[Fold]
+) -> tuple[list[Fold], list[Skipped]]:
+    """The folds that can be trained and tested, and why the others cannot.
+
+    Training needs clips of every class, validation and each test of at least two.
+    """
+    usable, skipped = [], []
+    task = problem.train
+    labels = task.labels(data)
+    tested = {test.name: test for test in problem.tests}
+    for fold in folds:
+        why = _missing_classes(
+            "training set", task, labels[fold.train], len(task.classes)
+        ) or _missing_classes("validation set", task, labels[fold.validation], 2)
+        if why:
+            skipped.append(Skipped(task=task.name, fit=fold.index, what=fold.name, why=why))
+            continue
+        tests = dict(fold.tests)
+        for name, rows in fold.tests.items():
+            codes = tested[name].labels(data)[rows]
+            if why := _missing_classes("test set", tested[name], codes, 2):
+                what = f"{fold.name}, test {name}"
+                skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
+                del tests[name]
+        if tests:
+            usable.append(replace(fold, tests=tests))
+    return usable, skipped
+
+
+def _missing_classes(name: str, task: Task, labels: Array, classes: int) -> str:
+    """Why a set cannot be used; empty if it can."""
+    counts = [int((labels == code).sum()) for code in range(len(task.classes))]
+    if sum(count > 0 for count in counts) >= classes:
+        return ""
+    missing = [label for label, count in zip(task.classes, counts, strict=True) if not count]
+    return f"the {name} has no clip of {' or '.join(missing)}"
+
+
+def describe_experiment(experiment: Experiment) -> dict[str, Any]:
+    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
+    values: dict[str, Any] = asdict(experiment)
+    stores = [
+        redact_url(store) if is_url(store) else Path(store).as_posix()
+        for store in experiment.stores
+    ]
+    values["manifest"] = experiment.manifest.as_posix()
+    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
+    values["predictions"] = [path.as_posix() for path in experiment.predictions]
+    return values
+
+
+def _library_versions(experiment: Experiment) -> dict[str, str]:
+    """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
+    names = ("obygaze", "numpy", "scikit-learn", "torch")
+    versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
+    for spec in experiment.learners.values():
+        with suppress(PluginError):  # of which each fit tells
+            versions |= plugin_versions(make_estimator(spec.name, spec.options))
+    return versions
+
+
+def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
+    """What a saved model must know of the features, or frames, it fits, to refuse others."""
+    attributes = store.attributes
+    array = experiment.frames if frames else experiment.array
+    return {
+        "backbone": attributes["backbone"],
+        "preprocessing": attributes["preprocessing"],
+        "array": array,
+        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
+        "pooling": None if frames else experiment.pooling,
+    }
+
+
+def _digests(data: ClipDataset, folds: Iterable[Fold]) -> dict[str, str]:
+    """Digests of the clips with their labels and features, and of the folds."""
+    labels = [data.ids, data.levels, list(data.concept_names), data.groups.tolist()]
+    clips = hashlib.sha256(json.dumps(labels).encode())
+    for array in (data.concepts, data.folds):
+        clips.update(np.ascontiguousarray(array).tobytes())
+    rows = hashlib.sha256()
+    for fold in folds:
+        rows.update(json.dumps([fold.index, fold.name, fold.seed, list(fold.tests)]).encode())
+        for part in (fold.train, fold.validation, *fold.tests.values()):
+            rows.update(part.tobytes())
+    features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
+    if data.frames is not None:
+        features.update(data.frames.data)
+    return {
+        "labels": clips.hexdigest(),
+        "features": features.hexdigest(),
+        "folds": rows.hexdigest(),
+    }
+
+
+def _describe_films(plan: Plan) -> Films:
+    """How many films the test clips are of, how many of those train in the same fold, and why the
+    others are not tested.
+    """
+    data = plan.data
+    films, titles = data.groups.tolist(), film_titles(plan.manifest)
+    tested: set[str] = set()
+    also_trained: set[str] = set()
+    for fold in (fold for folds in plan.folds.values() for fold in folds):
+        test_films = {films[row] for rows in fold.tests.values() for row in rows.tolist()} - {""}
+        tested |= test_films
+        also_trained |= test_films & {films[row] for row in fold.train.tolist()}
+    tasks = [task for problem in plan.problems for task in (problem.train, *problem.tests)]
+    return Films(
+        tested=len(tested),
+        also_trained=len(also_trained),
+        titles={film: titles.get(film, film) for film in sorted(tested)},
+        untested={
+            titles.get(film, film): _why_untested(
+                data, data.groups == film, tasks, plan.division.protocol
+            )
+            for film in sorted(set(films) - tested - {""})
+        },
+    )
+
+
+def _why_untested(data: ClipDataset, of_film: Array, tasks: Sequence[Task], protocol: str) -> str:
+    """Why the clips of a film are not tested."""
+    for task in tasks:
+        labels = task.labels(data)[of_film]
+        sizes = {name: int((labels == code).sum()) for code, name in enumerate(task.classes)}
+        rarest = min(sizes, key=sizes.__getitem__)
+        if protocol == "leave-film-out" and sizes[rarest] < FILM_CLIPS:
+            clips = counted(sizes[rarest], "clip")
+            return f"{clips} of {rarest}; {FILM_CLIPS} are needed to test"
+        if len(sizes) == 2 and not sizes[rarest]:
+            return f"no clip of {rarest}"
+    return "not in a test fold"

@@ -14,14 +14,6 @@ from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import RunRecord
 
-__all__ = [
-    "FitPredictions",
-    "MeanPredictions",
-    "average_over_fits",
-    "format_predictions",
-    "read_predictions",
-]
-
 Array = NDArray[Any]
 
 

@@ -16,25 +16,6 @@ from obygaze_models.data.tasks import LevelTask
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
 
-__all__ = [
-    "AVERAGES",
-    "BACKBONES",
-    "CHANCE",
-    "CHANCE_VERSIONS",
-    "DATASET",
-    "NETWORKS",
-    "Backbone",
-    "Published",
-    "chance_row",
-    "estimator_of",
-    "is_checkpoint_of_paper",
-    "published_average",
-    "published_film",
-    "published_films",
-    "published_row",
-    "published_scores",
-    "slot_of",
-]
 
 DATASET = "obygaze12"
 """The name of the manifest of the paper's clips."""

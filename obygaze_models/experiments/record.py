@@ -20,25 +20,6 @@ from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.decoding import convert
 
-__all__ = [
-    "MAKE",
-    "RECORD",
-    "ClassCounts",
-    "Features",
-    "FitRecord",
-    "LeakCount",
-    "ManifestRecord",
-    "ModelScores",
-    "Official",
-    "RunRecord",
-    "Scores",
-    "Skipped",
-    "StoreRecord",
-    "TestSet",
-    "read_record",
-    "write_record",
-]
-
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
 RECORD = "run.json"
@@ -395,12 +376,13 @@ def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
         raise ValueError(f"{problem} in `{key}`") from None
 
 
-def write_record(folder: Path, record: RunRecord) -> None:
-    """Write ``run.json``, sealed, and indented for people."""
+def write_record(folder: Path, record: RunRecord) -> RunRecord:
+    """Write ``run.json``, sealed, and indented for people; gives it as it will be read."""
     content = msgspec.to_builtins(record)
     content["sha256"] = seal(content)
-    text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-    write_text(folder / RECORD, text + "\n")
+    encoded = msgspec.json.encode(content)
+    write_text(folder / RECORD, msgspec.json.format(encoded, indent=2).decode() + "\n")
+    return msgspec.json.decode(encoded, type=RunRecord)
 
 
 def seal(content: Mapping[str, Any]) -> str:

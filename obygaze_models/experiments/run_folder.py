@@ -394,14 +394,14 @@ def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
     }
 
 
-def format_clips(
+def clips_of_run(
     manifest: Manifest,
     labels: LabelSet,
     fold_of: Mapping[str, int],
     join: Join,
     task_levels: Collection[str],
-) -> str:
-    """``clips.csv``: all clips that `labels` has, in the manifest's order.
+) -> dict[str, Clip]:
+    """All clips that `labels` has, in the manifest's order, and what part each took.
 
     Parameters
     ----------
@@ -414,14 +414,25 @@ def format_clips(
     """
     reasons = dict.fromkeys(join.without_fold, "no fold")
     reasons |= dict.fromkeys(join.without_features, "no features")
+    return {
+        name: replace(
+            clip,
+            fold=fold_of.get(name),
+            used=reasons.get(name, "") if clip.level in task_levels else "not in the task",
+        )
+        for name, clip in annotated_clips(manifest, labels).items()
+    }
+
+
+def format_clips(clips: Iterable[Clip]) -> str:
+    """``clips.csv``."""
     columns: dict[str, list[str]] = {name: [] for name in _CLIP_COLUMNS}
-    for clip in annotated_clips(manifest, labels).values():
+    for clip in clips:
         row = vars(clip) | {
             "start": "" if clip.start is None else repr(clip.start),
             "end": "" if clip.end is None else repr(clip.end),
             "concepts": "|".join(clip.concepts),
-            "fold": str(fold_of.get(clip.id, "")),
-            "used": reasons.get(clip.id, "") if clip.level in task_levels else "not in the task",
+            "fold": "" if clip.fold is None else str(clip.fold),
         }
         for name, column in columns.items():
             column.append(row[name])

@@ -7,69 +7,51 @@ from contextlib import suppress
 from typing import Any
 
 from obygaze_features.common.text import counted, join_some
-from obygaze_features.manifests import Manifest
-from obygaze_models.data.dataset import Join
 from obygaze_models.data.leaks import Leak
 from obygaze_models.data.protocols import Fold
-from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.plugins import PluginError
 from obygaze_models.estimators.registry import ignored_plugins
-from obygaze_models.experiments.evaluate import Evaluation
+from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
+from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.outside import OutsideModel
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
+from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.record import Skipped
 from obygaze_models.saved.model_card import unreliable_concepts
-
-__all__ = ["warnings_of_run"]
 
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10
 
 
 def warnings_of_run(
-    experiment: Experiment,
-    manifest: Manifest,
-    store: Mapping[str, Any],
-    plan: Plan,
-    joined: Join,
-    evaluation: Evaluation,
-    models: Sequence[Mapping[str, Any]],
-    leaked: Mapping[str, Sequence[Leak]],
-    outside: Sequence[OutsideModel],
-    *,
-    official: bool,
+    plan: Plan, outcome: Outcome, leaked: Mapping[str, Sequence[Leak]], *, official: bool
 ) -> list[RunWarning]:
-    """All of them; `store` has its attributes, `leaked` is by task, `official` is whether the task
-    has an official measure.
-    """
+    """All of them; `leaked` is by task, `official` whether the task has an official measure."""
     return [
-        *_warnings(manifest, store, evaluation, leaked),
-        *(_without_features(plan, joined) if official else []),
-        *_concept_warnings(experiment, plan, models),
-        *_balance_warnings(experiment),
-        *evaluation.warnings,
-        *_unsaved_warnings(models),
-        *_ignored_warnings(experiment),
-        *map(_outside_warning, outside),
+        *origin_warnings(plan.manifest.items, plan.store.attributes),
+        *(
+            _leak_warning(test, plan.folds[task], leaks)
+            for task, leaks in leaked.items()
+            for test in dict.fromkeys(leak.test for leak in leaks)
+        ),
+        *_skipped_warnings(outcome.skipped),
+        *(_without_features(plan) if official else []),
+        *_concept_warnings(plan, outcome.models),
+        *_balance_warnings(plan.experiment),
+        *unique_warnings(outcome.warnings),
+        *_unsaved_warnings(outcome.models),
+        *_ignored_warnings(plan.experiment),
+        *map(_outside_warning, plan.outside),
     ]
 
 
-def _warnings(
-    manifest: Manifest,
-    store: Mapping[str, Any],
-    evaluation: Evaluation,
-    leaked: Mapping[str, Sequence[Leak]],
-) -> list[RunWarning]:
-    """What a reader must know before any score."""
-    warnings = origin_warnings(manifest.items, store)
-    for task, leaks in leaked.items():
-        tests = dict.fromkeys(leak.test for leak in leaks)
-        warnings += [_leak_warning(test, evaluation.folds[task], leaks) for test in tests]
+def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for skip in evaluation.skipped:
+    for skip in skipped:
         by_reason.setdefault((skip.task, skip.why), []).append(skip.what)
-    warnings += [
+    warnings = [
         RunWarning("skipped", task, f"{task}, {join_some(subjects, 3)}: {why}.")
         for (task, why), subjects in list(by_reason.items())[:SHOWN]
     ]
@@ -78,11 +60,13 @@ def _warnings(
     return warnings
 
 
-def _without_features(plan: Plan, joined: Join) -> list[RunWarning]:
+def _without_features(plan: Plan) -> list[RunWarning]:
     """Test clips that the official measure would hold against the run."""
-    if plan.protocol != "official":
+    division = plan.division
+    if division.protocol != "official":
         return []
-    lost = [clip for clip in joined.without_features if plan.fold_of.get(clip) == plan.last]
+    absent = plan.join.without_features
+    lost = [clip for clip in absent if division.fold_of.get(clip) == division.last]
     if not lost:
         return []
     clips = counted(len(lost), "test clip has", "test clips have")
@@ -96,12 +80,10 @@ def _without_features(plan: Plan, joined: Join) -> list[RunWarning]:
     ]
 
 
-def _concept_warnings(
-    experiment: Experiment, plan: Plan, models: Sequence[Mapping[str, Any]]
-) -> list[RunWarning]:
+def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
     """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
     warnings = []
-    for name in experiment.learners:
+    for name in plan.experiment.learners:
         facts_of_fits = [model["facts"] for model in models if model["model"] == name]
         unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
         skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
@@ -118,12 +100,13 @@ def _concept_warnings(
                 )
             )
     bottlenecks = [model for model in models if "concepts" in model["facts"]]
-    if plan.protocol == "released" and bottlenecks and plan.split != RELEASED_CONCEPTS:
+    division = plan.division
+    if division.protocol == "released" and bottlenecks and division.split != RELEASED_CONCEPTS:
         warnings.append(
             RunWarning(
                 "released-concepts",
                 "",
-                f"The bottlenecks learnt their concepts from {plan.split}; the authors learnt "
+                f"The bottlenecks learnt their concepts from {division.split}; the authors learnt "
                 f"them from {RELEASED_CONCEPTS}: give these an experiment of their own, with that "
                 "split.",
             )

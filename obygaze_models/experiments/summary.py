@@ -11,15 +11,6 @@ from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecor
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
-__all__ = [
-    "describe_balance",
-    "describe_official",
-    "describe_run",
-    "headline",
-    "main_metric",
-    "metrics_of",
-]
-
 WIDTH = 100
 MAX_FILM_ROWS = 12
 _BALANCED = {

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,15 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.protocols import balanced
-from obygaze_models.data.stores import open_stores
-from obygaze_models.data.tasks import levels_of
+from obygaze_models.data.protocols import Fold, balanced
+from obygaze_models.data.tasks import ConceptTask
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import fit_estimator
-from obygaze_models.experiments.make_record import about_model
-from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.fit import PlannedFit, fit_estimator
+from obygaze_models.experiments.outcome import about_model
+from obygaze_models.experiments.plan import Plan, plan_clips
 from obygaze_models.saved.model_card import CARD, model_card
-
-__all__ = ["TrainedModel", "train_model"]
 
 
 @dataclass(frozen=True)
@@ -94,70 +91,80 @@ def train_model(
     log
         Called with a line about the split that was taken.
     """
-    learners = experiment.learners
-    name = estimator or next(iter(learners))
-    if name not in learners:
-        raise ExperimentError(f"{experiment.name!r}: {unknown_name('estimator', name, learners)}")
-    manifest, store = Manifest.load(experiment.manifest), open_stores(experiment.store)
-    scheme = manifest.label_scheme(experiment.labels)
-    experiment = experiment.in_codes(scheme)
-    problems = {problem.train.name: problem for problem in experiment.problems(scheme)}
-    chosen = next(
-        (task for task in problems if concept is None or task.startswith(f"{concept} vs ")), None
-    )
-    if chosen is None:
-        raise ExperimentError(
-            f"{experiment.name!r}: {unknown_name('task', f'{concept} vs ...', problems)}"
-        )
-    task = problems[chosen].train
-    plan = make_plan(experiment, manifest, [problems[chosen]])
-    if plan.note:
-        log(f"{experiment.name}: {plan.note}")
-    wanted = levels_of([task], manifest.labels(experiment.labels))
-    data, joined = plan.join(experiment, manifest, store, wanted)
+    name = estimator or next(iter(experiment.learners))
+    if name not in experiment.learners:
+        known = unknown_name("estimator", name, experiment.learners)
+        raise ExperimentError(f"{experiment.name!r}: {known}")
+    plan = plan_clips(_with_one_problem(experiment, concept))
+    if plan.division.note:
+        log(f"{experiment.name}: {plan.division.note}")
+    [problem], data, spec = plan.problems, plan.data, experiment.learners[name]
+    task, fold = problem.train, _fold(plan)
     labels = task.labels(data)
-    rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
-    if plan.protocol == "official":  # as in a run: the test set has no part, not even to stop
-        [draw] = plan.folds(data, problems[chosen], seed=experiment.seed)
-        train, validation, seed = draw.train, draw.validation, draw.seed
-    else:
-        seed = experiment.seed
-        held = data.folds[rows] == plan.last
-        train, validation = rows[~held], rows[held]
-        if len(task.classes) == 2:  # as in a run: the larger class is drawn from
-            train = balanced(train, labels, seed, experiment.balance or "undersample")
-    for part, rows_of_part in (("training", train), ("validation", validation)):
-        if len(np.unique(labels[rows_of_part])) < len(task.classes):
+    for part, rows in (("training", fold.train), ("validation", fold.validation)):
+        if len(np.unique(labels[rows])) < len(task.classes):
             raise ExperimentError(
                 f"the {part} clips of {task.name} are not of every class; give a split whose last "
                 "fold has clips of each"
             )
     from obygaze_models.saved.persistence import check_savable, save_model
 
-    spec = learners[name]
     try:
         check_savable(make_estimator(spec.name, spec.options))
         with threadpool_limits(1):
-            fitted = fit_estimator(
-                spec, data, train, validation, labels, seed, balance=experiment.balance
-            )
-    except (ExperimentError, ValueError) as problem:  # scikit-learn raises the latter
-        raise ExperimentError(f"{name} cannot be trained: {one_line(problem)}") from problem
-    about = about_model(name, experiment, task, fitted, data, manifest, store)
+            fit = fit_estimator(
+                spec, data, fold.train, fold.validation, labels, fold.seed,
+                balance=experiment.balance,
+            )  # fmt: skip
+    except (ExperimentError, ValueError) as problem_:  # scikit-learn raises the latter
+        raise ExperimentError(f"{name} cannot be trained: {one_line(problem_)}") from problem_
+    about = about_model(plan, PlannedFit(name, spec, problem, fold), fit)
+    trained, validated = len(fold.train), len(fold.validation)
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
-        save_model(fitted.model, folder, about)
-        card = model_card(
-            output.name, about, manifest, trained=len(train), validated=len(validation)
-        )
+        save_model(fit.model, folder, about)
+        card = model_card(output.name, about, plan.manifest, trained=trained, validated=validated)
         write_text(folder / CARD, card)
     return TrainedModel(
         path=output,
         task=task.name,
-        trained=len(train),
-        validated=len(validation),
-        seen=len(fitted.seen),
-        join=joined,
-        facts=fitted.facts,
+        trained=trained,
+        validated=validated,
+        seen=len(fit.seen),
+        join=plan.join,
+        facts=fit.facts,
         warnings=[RunWarning(**warning) for warning in about["warnings"]],
     )
+
+
+def _with_one_problem(experiment: Experiment, concept: str | None) -> Experiment:
+    """The experiment, of its concepts only one; its tests are those of its training."""
+    scheme = Manifest.load(experiment.manifest).label_scheme(experiment.labels)
+    problems = {
+        problem.train.concept: problem
+        for problem in experiment.in_codes(scheme).problems(scheme)
+        if isinstance(problem.train, ConceptTask)
+    }
+    if not problems and concept is None:
+        return replace(experiment, test_negatives=())
+    if concept is None:
+        return replace(experiment, concepts=(next(iter(problems)),))
+    name = scheme.concept(concept) if scheme.has_concept(concept) else concept
+    if name not in problems:
+        raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', concept, problems)}")
+    return replace(experiment, concepts=(name,))
+
+
+def _fold(plan: Plan) -> Fold:
+    """All clips train but those of the last fold, which stop the training."""
+    [problem], data, seed = plan.problems, plan.data, plan.experiment.seed
+    if plan.division.protocol == "official":  # the test set has no part, not even to stop
+        [fold] = plan.division.folds(data, problem, seed=seed)
+        return fold
+    labels = problem.train.labels(data)
+    rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
+    held = data.folds[rows] == plan.division.last
+    train = rows[~held]
+    if len(problem.train.classes) == 2:  # as in a run: the larger class is drawn from
+        train = balanced(train, labels, seed, plan.experiment.balance or "undersample")
+    return Fold(0, "all but the last fold", seed, train, rows[held], {})

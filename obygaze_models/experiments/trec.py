@@ -24,7 +24,7 @@ from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.experiment import folder_name
+from obygaze_models.experiments.fit import folder_name
 from obygaze_models.saved.inference import predict
 from obygaze_models.saved.model_header import read_about
 from obygaze_models.scoring.metrics import (
@@ -34,18 +34,6 @@ from obygaze_models.scoring.metrics import (
     trec_average_precision,
     trec_ranks,
 )
-
-__all__ = [
-    "SPLIT",
-    "RunFile",
-    "RunScore",
-    "WrittenRun",
-    "format_run",
-    "read_run_file",
-    "run_tag",
-    "score_run",
-    "write_run",
-]
 
 SPLIT = "official"
 """The fold column whose last fold is the test set."""

@@ -28,8 +28,6 @@ from obygaze_models.saved.inference import check_features
 from obygaze_models.saved.model_header import read_about
 from obygaze_models.saved.persistence import load_model
 
-__all__ = ["compare_with_shuffled", "correct_concepts", "score_tcav"]
-
 Array = NDArray[Any]
 
 

@@ -14,8 +14,6 @@ from obygaze_models.explain.interventions import Interventions
 from obygaze_models.explain.significance import Significance
 from obygaze_models.explain.tcav import TCAV
 
-__all__ = ["Analysis", "AnalysisTable", "describe_analysis", "read_analysis"]
-
 
 class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One analysis of one model, as ``obygaze models explain --json`` prints it."""

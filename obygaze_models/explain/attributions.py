@@ -16,20 +16,6 @@ from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 
-__all__ = [
-    "Attribution",
-    "Condition",
-    "Kind",
-    "Step",
-    "activations",
-    "attribute",
-    "bank_of",
-    "join_steps",
-    "logit_gradients",
-    "logits",
-    "tree_of",
-]
-
 Array = NDArray[Any]
 Kind = Literal["sum", "path", "sensitivity"]
 

@@ -23,22 +23,6 @@ from obygaze_models.explain.attributions import (
 from obygaze_models.saved.inference import check_features, features_of
 from obygaze_models.saved.persistence import load_model
 
-__all__ = [
-    "Condition",
-    "Contribution",
-    "ExplainedClip",
-    "Explanation",
-    "Neighbour",
-    "Step",
-    "TreePath",
-    "WeightedSum",
-    "explain_clip",
-    "explain_clips",
-    "explain_rows",
-    "load_bank",
-    "nearest_clips",
-]
-
 Array = NDArray[Any]
 
 

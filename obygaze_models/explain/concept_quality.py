@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.explanations import Explained
     from obygaze_models.experiments.run_folder import Clip
 
-__all__ = ["ConceptQuality", "concept_quality"]
-
 
 @dataclass(frozen=True)
 class ConceptQuality:

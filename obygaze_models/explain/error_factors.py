@@ -19,7 +19,6 @@ from obygaze_features.errors import ExperimentError
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
-__all__ = ["Factor", "FilmFactors", "error_factors", "factors_of_clips"]
 
 LEVEL = 0.95
 STEPS = 60

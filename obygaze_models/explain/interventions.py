@@ -16,8 +16,6 @@ from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottl
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.estimators.concepts import project
 
-__all__ = ["Annotated", "Curve", "Interventions", "intervene"]
-
 Array = NDArray[Any]
 
 

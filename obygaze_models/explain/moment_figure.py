@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from obygaze_features import Manifest, Timelines
 
-__all__ = ["moment_figure"]
 
 CURVE = 1.7
 """The height of the frame probabilities, in rows."""

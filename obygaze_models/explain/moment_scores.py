@@ -27,14 +27,6 @@ from obygaze_models.scoring.intervals import MIN_FILMS, REPLICATES, draw_films, 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
 
-__all__ = [
-    "MEASURES",
-    "AnnotatorScores",
-    "FilmScores",
-    "MeasureScore",
-    "MomentScores",
-    "evaluate_moments",
-]
 
 Array = NDArray[Any]
 SEEDS = 20

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
     from obygaze_models.saved.inference import FramePredictions
 
-__all__ = ["CLOSE_GAPS_S", "MIN_LENGTH_S", "Moment", "Moments", "find_moments"]
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from obygaze_models.experiments.explanations import Explained
 
-__all__ = ["NOT_CONCEPTS", "MeanParts", "average_parts", "name_log_odds"]
 
 Array = NDArray[Any]
 

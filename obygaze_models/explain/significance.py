@@ -15,8 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
 
-__all__ = ["Significance", "concept_significance", "holm", "permutation_p", "random_label_cavs"]
-
 Array = NDArray[Any]
 
 

@@ -14,8 +14,6 @@ from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.attributions import logit_gradients
 from obygaze_models.explain.significance import holm, permutation_p
 
-__all__ = ["TCAV", "tcav"]
-
 Array = NDArray[Any]
 
 

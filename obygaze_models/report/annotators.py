@@ -17,8 +17,6 @@ from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["Annotators", "Confusion", "confusions", "gamma_figure", "load_annotators", "task_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Annotators:

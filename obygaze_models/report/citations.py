@@ -8,8 +8,6 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.report.glossary import LEVELS
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["citation"]
-
 
 def citation(runs: Sequence[ReportRun]) -> str:
     """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""

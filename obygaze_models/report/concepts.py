@@ -17,8 +17,6 @@ from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
 from obygaze_models.report.score_tables import kind_of
 
-__all__ = ["ConceptTables", "concept_figures", "concept_tables"]
-
 
 @dataclass(frozen=True)
 class ConceptTables:

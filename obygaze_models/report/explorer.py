@@ -24,8 +24,6 @@ from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 from obygaze_models.report.score_tables import PROTOCOLS
 
-__all__ = ["explorer_data", "in_scene_order", "read_thumbnails", "script_json"]
-
 Array = NDArray[Any]
 _JPEG = b"\xff\xd8\xff"
 

@@ -13,8 +13,6 @@ from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.report.runs import ModelResults
 
-__all__ = ["explanations", "number_column"]
-
 Array = NDArray[Any]
 
 

@@ -22,8 +22,6 @@ from obygaze_models.explain.frame_scores import FrameScores, name_film
 from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["film_of", "film_timelines", "level_columns", "other_label_sets"]
-
 MAX_LABEL_SETS = 6
 """So many lanes of annotators a film has at most."""
 

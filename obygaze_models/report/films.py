@@ -17,8 +17,6 @@ from obygaze_models.report.runs import ModelResults
 from obygaze_models.report.score_tables import kind_of
 from obygaze_models.scoring.metrics import METRICS, score
 
-__all__ = ["FilmStrip", "FilmStrips", "film_strips"]
-
 WIDTH, LANE, GAP = 1000, 6, 2
 
 

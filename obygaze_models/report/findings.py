@@ -16,8 +16,6 @@ from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_me
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS
 
-__all__ = ["Headline", "alarms", "findings", "headline", "limits", "score_figure"]
-
 MAX_MODELS = 6
 MAX_LIMITS = 2
 

@@ -12,8 +12,6 @@ from obygaze_models.report.html import Html, html, joined
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.scoring.metrics import METRICS
 
-__all__ = ["about", "concept_meanings", "eyebrow", "glossary"]
-
 LEVELS = {
     "EN": "none of the concepts is seen",
     "HN": "some concept is seen, but the annotators found no objectification in it",

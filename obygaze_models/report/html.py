@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["Html", "count", "html", "joined", "number"]
-
 
 class Html(str):
     """Text that is HTML already; templates leave it as it is."""

@@ -15,8 +15,6 @@ from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, count, html, joined, number
 from obygaze_models.report.runs import ReportRun
 
-__all__ = ["Caution", "LeakRow", "cautions", "concept_notes", "leak_rows"]
-
 CONCEPT_CODES = ("concepts",)
 """Warnings that `concept_notes` tells in full."""
 

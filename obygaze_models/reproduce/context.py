@@ -12,14 +12,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
+from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
-from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, load_run
-
-__all__ = ["LEVELS", "PROTOCOLS", "Feature", "ReproductionContext", "Setting", "Unavailable"]
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""

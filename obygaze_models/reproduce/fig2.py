@@ -14,8 +14,6 @@ from obygaze_models.reproduce.context import ReproductionContext
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
-__all__ = ["fig2"]
-
 
 def fig2(context: ReproductionContext) -> Artifacts:
     """Levels by film, concepts by level; both beside the numbers that the paper prints."""

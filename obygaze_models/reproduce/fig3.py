@@ -11,7 +11,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS
+from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.figures.dots import grouped_dots
 from obygaze_models.figures.sheet import Dot, Series
@@ -21,8 +21,6 @@ from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["fig3"]
 
 
 class _Bars(NamedTuple):

@@ -16,8 +16,6 @@ from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import READINGS, bottlenecks
 from obygaze_models.saved.persistence import load_model
 
-__all__ = ["fig5"]
-
 DEPTH = 4
 COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 

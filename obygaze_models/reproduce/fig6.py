@@ -12,8 +12,6 @@ from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out
 
-__all__ = ["fig6"]
-
 
 def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""

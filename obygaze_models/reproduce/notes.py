@@ -8,13 +8,11 @@ from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.plan import RELEASED
+from obygaze_models.experiments.division import RELEASED
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import Setting
 from obygaze_models.reproduce.render import Block, Line, Table, Value
 from obygaze_models.scoring.metrics import METRICS
-
-__all__ = ["leakage_table", "notes", "released_leaks", "run_warnings"]
 
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files whose last folds the released networks train on."""

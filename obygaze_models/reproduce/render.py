@@ -14,20 +14,6 @@ from obygaze_models.data.warnings import RunWarning
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Artifacts",
-    "Block",
-    "Kind",
-    "Line",
-    "Table",
-    "Value",
-    "summary",
-    "to_csv",
-    "to_json_data",
-    "to_latex",
-    "to_screen",
-    "to_text",
-]
 
 WIDTH = 100
 """How wide a table on a terminal may be."""

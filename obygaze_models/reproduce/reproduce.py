@@ -41,8 +41,6 @@ from obygaze_models.reproduce.render import (
 from obygaze_models.reproduce.table2 import table2, table5
 from obygaze_models.reproduce.table4 import table4
 
-__all__ = ["TARGETS", "Reproduction", "reproduce"]
-
 TARGETS: dict[str, Callable[[ReproductionContext], Artifacts]] = {
     "table2": table2,
     "table4": table4,

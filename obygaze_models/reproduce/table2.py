@@ -11,7 +11,7 @@ from obygaze_features.errors import ManifestError
 from obygaze_models.data.tasks import LevelTask
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.published import (
     AVERAGES,
     CHANCE,
@@ -31,8 +31,6 @@ from obygaze_models.reproduce.context import (
 from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.scoring.metrics import f1_titles
-
-__all__ = ["READINGS", "Levels", "bottlenecks", "table2", "table5"]
 
 Levels = tuple[str, ...]
 EASY: Levels = ("EN",)

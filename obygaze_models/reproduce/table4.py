@@ -16,8 +16,6 @@ from obygaze_models.reproduce.context import ReproductionContext, Setting, Unava
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
-__all__ = ["FILMS_LEFT_OUT", "TEST", "films_left_out", "table4"]
-
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
 MODEL = "mlp"

@@ -36,21 +36,6 @@ from obygaze_models.saved.model_header import About, read_about
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Scores, average_precision, score, trec_ranks
 
-__all__ = [
-    "SEEN_RENAMED",
-    "UNSURE",
-    "FramePredictions",
-    "ModelScore",
-    "PartScore",
-    "Predictions",
-    "average_frames",
-    "check_features",
-    "evaluate",
-    "features_of",
-    "predict",
-    "predict_frames",
-]
-
 Array = NDArray[Any]
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""

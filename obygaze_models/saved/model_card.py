@@ -9,8 +9,6 @@ from obygaze_features.common.text import counted
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 
-__all__ = ["CARD", "model_card", "unreliable_concepts"]
-
 CARD = "README.md"
 
 

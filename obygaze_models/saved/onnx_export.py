@@ -14,8 +14,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.saved.persistence import load_model
 
-__all__ = ["export_onnx"]
-
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 

@@ -19,19 +19,6 @@ from numpy.typing import NDArray
 
 from obygaze_models.scoring.metrics import METRICS, TREC, ranking_scores, score, weighted_scores
 
-__all__ = [
-    "LEVEL",
-    "MIN_FILMS",
-    "REPLICATES",
-    "Difference",
-    "ScoredClips",
-    "draw_films",
-    "film_intervals",
-    "paired_differences",
-    "percentile_interval",
-    "too_few",
-]
-
 REPLICATES = 1000
 LEVEL = 0.95
 MAX_CELLS = 4_000_000

@@ -19,24 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "ACCURACY",
-    "METRICS",
-    "TREC",
-    "Metric",
-    "Scores",
-    "auroc",
-    "average_precision",
-    "column_titles",
-    "f1_titles",
-    "predicted_classes",
-    "ranking_scores",
-    "score",
-    "trec_average_precision",
-    "trec_ranks",
-    "weighted_scores",
-]
-
 Array = NDArray[Any]
 Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""

@@ -1,0 +1,222 @@
+"""What an experiment's protocol finds in a manifest: its fold column, its runs, its test lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest, RunSet
+from obygaze_features.manifests.splits import stratified
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.protocols import (
+    N_FOLDS,
+    PROTOCOLS,
+    Fold,
+    LeaveFilmOut,
+    Released,
+    find_released_runs,
+    released_test_ids,
+)
+from obygaze_models.data.tasks import LevelTask, Problem, Task
+from obygaze_models.experiments.experiment import Experiment
+
+#: The authors' file for each pairing of levels; their concepts are learnt from the last one.
+RELEASED = {
+    frozenset({"EN", "S"}): "02_EN_S",
+    frozenset({"HN", "S"}): "02_HN_S",
+    frozenset({"EN", "HN", "S"}): "02_ENHN_S",
+}
+RELEASED_CONCEPTS = "02_EN_HN_S"
+NEED_FOLDS = (None, "leak-free", "paper", "split")
+"""The protocols that go by a fold column, and draw one where the manifest has none."""
+OFFICIAL = "official"
+"""The name of the split, and of the protocol, of a benchmark's own sets."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the clips of a manifest are divided.
+
+    `split` is the name of the fold column, `fold_of` its folds (by film where films are left
+    out), `last` its last fold. `ids` are
+    the clips that have a place at all; None for all. `runs` and `tested` are the released lists.
+    """
+
+    protocol: str
+    split: str = ""
+    fold_of: Mapping[str, int] = field(default_factory=dict)
+    last: int = -1
+    ids: frozenset[str] | None = None
+    runs: RunSet | None = None
+    tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    note: str = ""
+    """Which split was taken where the experiment names none."""
+
+    def folds(
+        self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
+    ) -> list[Fold]:
+        """The folds of one problem; `balance` as an experiment has it."""
+        balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
+        y = problem.train.labels(data)
+        tests = {task.name: task.labels(data) for task in problem.tests}
+        splitter: Any
+        if self.protocol == "leave-film-out":
+            splitter = LeaveFilmOut(random_state=seed, **balancing)
+        elif self.runs is not None:
+            splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
+        else:
+            kind: Any = PROTOCOLS[self.protocol]
+            splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
+        folds: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
+        if self.protocol == "split":
+            films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
+            names = [name for of_fold in films for name in of_fold]
+            if max(map(len, films), default=0) == 1 and len(set(names)) == len(names):
+                return [
+                    replace(fold, group=of_fold[0] if of_fold else "")
+                    for fold, of_fold in zip(folds, films, strict=True)
+                ]
+        return folds
+
+
+def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
+    """The experiment's protocol; by default ``official`` for a benchmark's sets, ``split`` where
+    each fold is a film, else ``leak-free``.
+    """
+    if experiment.protocol is not None:
+        return experiment.protocol
+    if not experiment.split:
+        return "leak-free"
+    if experiment.split == OFFICIAL and experiment.balance is None:
+        return "official"
+    films = dict(zip(manifest.ids, manifest.items.films, strict=True))
+    fold_of = manifest.split(experiment.split).fold_of
+    pairs = {(fold, films.get(clip, "")) for clip, fold in fold_of.items()}
+    folds, names = ({pair[part] for pair in pairs} for part in (0, 1))
+    by_film = "" not in names and len(pairs) == len(folds) == len(names) > 1
+    return "split" if by_film else "leak-free"
+
+
+def make_division(
+    experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
+) -> Division:
+    """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
+    if experiment.split is None and experiment.protocol in NEED_FOLDS and manifest.split_names:
+        split_name = _only_split(experiment, manifest)
+        division = make_division(replace(experiment, split=split_name), manifest, problems)
+        note = f"folds of {split_name}, the only split of {manifest.name}"
+        note += f"; protocol {division.protocol}"
+        return replace(division, note=note)
+    name = choose_protocol(experiment, manifest)
+    if name == "released":
+        return _released(experiment, manifest, problems)
+    if name == "leave-film-out":
+        if "" in manifest.items.films:
+            nameless = manifest.ids[manifest.items.films.index("")]
+            raise ExperimentError(
+                f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
+            )
+        split = manifest.split(experiment.split) if experiment.split else None
+        films = sorted(set(manifest.items.films))
+        number = {film: fold for fold, film in enumerate(films)}
+        fold_of = {
+            clip: number[film]
+            for clip, film in zip(manifest.ids, manifest.items.films, strict=True)
+        }
+        if split is None:
+            return Division(name, "", fold_of, len(films) - 1)
+        return Division(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
+    if name == "official" and not experiment.split:
+        raise ExperimentError(
+            f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
+            f'their fold column: split = "official" ({manifest.name} has '
+            f"{', '.join(manifest.split_names) or 'none'})"
+        )
+    if experiment.split:
+        split = manifest.split(experiment.split)
+    else:
+        split = stratified(
+            manifest,
+            folds=N_FOLDS,
+            seed=experiment.seed,
+            labels=experiment.labels,
+            name=f"stratified, {N_FOLDS} folds, seed {experiment.seed}",
+        )
+    if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
+        raise ExperimentError(
+            f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
+            f"{gaps[0]}; number its folds from 0 on without gaps"
+        )
+    return Division(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
+
+
+def _only_split(experiment: Experiment, manifest: Manifest) -> str:
+    """The name of the manifest's split; `ExperimentError` if it has several."""
+    first, *others = manifest.split_names
+    if others:
+        raise ExperimentError(
+            f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
+            f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), or '
+            'draw ten new folds (split = "")'
+        )
+    return first
+
+
+def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
+    """The authors' runs where there are any for the split; else what their concepts do.
+
+    For their concepts the last fold tests, each other one validates in turn and all the rest
+    trains. Their bottlenecks are trained once, on all folds but the last (of which the last but
+    one is called validation here). Clips without a media file are left out, as their code does.
+    """
+    if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
+        raise ExperimentError(
+            f"{experiment.split} is not a split of the authors; leave split out, or take "
+            f"the protocol 'split' for it"
+        )
+    name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
+    once = isinstance(problems[0].train, LevelTask)
+    split = manifest.split(name)
+    runs = find_released_runs(manifest, name, first=split.last_fold - 1 if once else 0)
+    tested = {
+        task.name: released_test_ids(
+            manifest,
+            _released_name(manifest, _file_of(task)) if name in manifest.run_names else name,
+        )
+        for problem in problems
+        for task in problem.tests
+    }
+    trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
+    return Division(
+        "released",
+        split.name,
+        split.fold_of,
+        split.last_fold,
+        frozenset(trained.union(*tested.values())),
+        runs,
+        tested,
+    )
+
+
+def _file_of(task: Task) -> str:
+    if not isinstance(task, LevelTask):
+        return RELEASED_CONCEPTS
+    name = RELEASED.get(frozenset(task.levels))
+    if name is None or task.positives != ("S",):
+        names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
+        raise ExperimentError(
+            f"the authors released no split for {task.name}; they did for {names}, S positive"
+        )
+    return name
+
+
+def _released_name(manifest: Manifest, name: str) -> str:
+    if name not in manifest.split_names:
+        raise ExperimentError(
+            f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
+            "needs: the authors released it for ObyGaze12 alone, so take leak-free for other "
+            "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
+        )
+    return name
