@@ -91,11 +91,14 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What `fit` takes for itself, and what it hands on to the bank and the head.
 
         With a bank of your own its requests decide, and the bottleneck's need none; without one
-        the bottleneck's requests are the bank's.
+        the bottleneck's requests are the bank's: it asks for concepts unless told not to.
         """
         own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=self)
-        if self.bank is not None:
+        if self.bank is None:
+            if own.fit.requests.get("concepts") is None:
+                own.fit.add_request(param="concepts", alias=True)
+        else:
             router.add(bank=self.bank, method_mapping=fits)
             for name in FOR_BANK:
                 if own.fit.requests.get(name) is None:

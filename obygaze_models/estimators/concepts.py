@@ -100,6 +100,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (['Look', 'Body'], (60, 2))
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kind": [StrOptions({"svm", "mean-difference"})],
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
@@ -271,8 +273,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError(
                 "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) or "
                 "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (got shape "
-                f"{np.shape(concepts)}). Within a Pipeline, enable metadata routing and call "
-                "set_fit_request(concepts=True) on the ConceptBank"
+                f"{np.shape(concepts)}). Within a Pipeline, enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("the labels mark no concepts, which a ConceptBank learns")
