@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +49,6 @@ BALANCES = ("undersample", "weights", "none")
 """``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
 train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
 """
-BALANCED_PROTOCOLS = {"leak-free": "undersample", "split": "undersample", "leave-film-out": "none"}
-"""Those that can balance their training clips, and what they do by default."""
 Balance = Literal["undersample", "weights", "none"]
 RandomState = int | np.random.RandomState | None
 Array = NDArray[Any]
@@ -80,8 +78,49 @@ class Fold:
         return np.unique(np.concatenate(list(self.tests.values())))
 
 
-class _Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """What all splitters share."""
+S = TypeVar("S", bound="Splitter")
+PROTOCOLS: dict[str, type[Splitter]] = {}
+"""The splitter of each protocol, in the order of the report: those without leaks first."""
+
+
+def protocol(
+    name: str, title: str, short: str, *, balance: str = "", in_turn: bool = False
+) -> Callable[[type[S]], type[S]]:
+    """Let experiments use a splitter.
+
+    Parameters
+    ----------
+    name
+        As experiments name it.
+    title, short
+        What it does, in a line and in a few words.
+    balance
+        How it balances training clips by default; empty where it cannot.
+    in_turn
+        Whether its fits test different clips.
+    """
+
+    def register(splitter: type[S]) -> type[S]:
+        splitter.title, splitter.short = title, short
+        splitter.default_balance, splitter.in_turn = balance, in_turn
+        PROTOCOLS[name] = splitter
+        return splitter
+
+    return register
+
+
+class Splitter(BaseCrossValidator):  # type: ignore[misc]
+    """What all splitters share; `protocol` gives the attributes."""
+
+    title: ClassVar[str]
+    short: ClassVar[str]
+    default_balance: ClassVar[str]
+    in_turn: ClassVar[bool]
+
+    @classmethod
+    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
+        """The splitter of an experiment's clips, as its manifest divides them."""
+        return cls(**options)
 
     @abstractmethod
     def make_folds(
@@ -131,8 +170,13 @@ class _Splitter(BaseCrossValidator):  # type: ignore[misc]
         return np.unique(column_or_1d(y), return_inverse=True)[1], groups
 
 
-class _ByFolds(_Splitter):
+class _ByFolds(Splitter):
     """Those that go by a fold column."""
+
+    @classmethod
+    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
+        """The splitter of an experiment's clips, as its manifest divides them."""
+        return cls(data.folds, last=division.last, **options)
 
     def __init__(
         self,
@@ -177,7 +221,7 @@ class _ByFolds(_Splitter):
         return last
 
 
-class _Balanced(_Splitter):
+class _Balanced(Splitter):
     """Those that can draw their training clips."""
 
     balance: Balance
@@ -213,6 +257,12 @@ class _BalancedByFolds(_Balanced, _ByFolds):
         self.balance = balance
 
 
+@protocol(
+    "leak-free",
+    "Leak-free: one fold column for all clips; the last fold tests",
+    "one test fold",
+    balance="undersample",
+)
 class LeakFree(_BalancedByFolds):
     """One fold column for all clips: the last fold tests, each other one validates in turn.
 
@@ -253,144 +303,13 @@ class LeakFree(_BalancedByFolds):
         return self._last_of_three()
 
 
-class ManifestSplit(_BalancedByFolds):
-    """Each fold tests in turn; training rows are balanced as in `LeakFree`.
-
-    The next fold that has clips of every class validates; after the last comes the first.
-
-    Parameters
-    ----------
-    folds, last, balance, random_state
-        As in `LeakFree`.
-    """
-
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
-        folds, last = self._column(y), self._last_of_three()
-        every_class = set(y[(folds >= 0) & (y >= 0)])
-        complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
-        fold_list = []
-        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
-            others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
-            after = next((number for number in others if number in complete), others[0])
-            train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
-            fold_list.append(
-                self._draw(
-                    fold,
-                    f"test fold {fold}",
-                    seed,
-                    y,
-                    train,
-                    _rows(folds == after, y),
-                    _tests(folds == fold, tests),
-                )
-            )
-        return fold_list
-
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows; all folds but the test fold train."""
-        codes = self._codes_without_groups(X, y, groups)
-        folds, present = self._column(codes), self._present()
-        for fold, seed in enumerate(_seeds(self.random_state, self._last() + 1)):
-            if fold in present:
-                train = _rows((folds >= 0) & (folds != fold), codes)
-                yield balanced(train, codes, seed, self.balance), _rows(folds == fold, codes)
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of folds that have clips."""
-        return len(self._present())
-
-    def _present(self) -> set[int]:
-        present = set(range(self._last() + 1))
-        if self.folds is not None:
-            present &= {*np.asarray(self.folds).tolist()}
-        if len(present) < 2:
-            raise ExperimentError(
-                f"the split has {counted(len(present), 'fold')}; to train and test takes two"
-            )
-        return present
-
-
-class PaperSplit(_ByFolds):
-    """The last fold tests, the last but one validates, the others train: as many fits as those.
-
-    All positives train. Of the negatives whole folds are taken, as many as come nearest to the
-    number of positives: fit r takes those from fold r on, and after the last training fold the
-    first. Where there are no more negatives than positives, all fits train on the same.
-
-    Parameters
-    ----------
-    folds, last, random_state
-        As in `LeakFree`.
-    """
-
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
-        folds, last = self._column(y), self._last_of_three()
-        pool = last - 1
-        training = _rows((folds >= 0) & (folds < pool), y)
-        positives, negatives = training[y[training] == 1], training[y[training] == 0]
-        balanced_count = round(pool * len(positives) / max(1, len(negatives)))
-        n_chosen = min(pool, max(1, balanced_count))
-        fold_list = []
-        for index, seed in enumerate(_seeds(self.random_state, pool)):
-            chosen = [(index + step) % pool for step in range(n_chosen)]
-            fold_list.append(
-                Fold(
-                    index,
-                    f"negatives of folds {', '.join(map(str, chosen))}",
-                    seed,
-                    np.union1d(positives, negatives[np.isin(folds[negatives], chosen)]),
-                    _rows(folds == pool, y),
-                    _tests(folds == last, tests),
-                )
-            )
-        return fold_list
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits, which the folds alone decide."""
-        return self._last_of_three() - 1
-
-
-class OfficialSplit(_ByFolds):
-    """One fit by the sets that a benchmark gives out; training rows are taken as they are.
-
-    The last fold tests, the last but one validates, the others train. Of two folds the first
-    trains but for one in `VALIDATION_SHARE` of each class, drawn by the seed, which validate.
-
-    Parameters
-    ----------
-    folds, last, random_state
-        As in `LeakFree`.
-    """
-
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
-        folds, last = self._column(y), self._last()
-        if last < 1:
-            raise ExperimentError(
-                "the split has 1 fold; official sets are two or more, the last tests"
-            )
-        [seed] = _seeds(self.random_state, 1)
-        train = _rows((folds >= 0) & (folds < max(1, last - 1)), y)
-        if last > 1:
-            validation = _rows(folds == last - 1, y)
-        else:
-            chance = np.random.default_rng(seed)
-            classes = [train[y[train] == code] for code in np.unique(y[train])]
-            drawn = [
-                chance.choice(rows, -(-len(rows) // VALIDATION_SHARE), replace=False)
-                for rows in classes
-            ]
-            validation = np.sort(np.concatenate([*drawn, train[:0]]))
-            train = np.setdiff1d(train, validation)
-        return [Fold(0, "official sets", seed, train, validation, _tests(folds == last, tests))]
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits, which is one."""
-        return 1
-
-
+@protocol(
+    "leave-film-out",
+    "Leave film out: each film in turn is tested by models that never saw it",
+    "films left out",
+    balance="none",
+    in_turn=True,
+)
 class LeaveFilmOut(_Balanced):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
@@ -488,7 +407,167 @@ class LeaveFilmOut(_Balanced):
         return films, eligible
 
 
-class Released(_Splitter):
+@protocol(
+    "split",
+    "Split: each fold tests in turn, so that every clip is tested once",
+    "each fold in turn",
+    balance="undersample",
+    in_turn=True,
+)
+class ManifestSplit(_BalancedByFolds):
+    """Each fold tests in turn; training rows are balanced as in `LeakFree`.
+
+    The next fold that has clips of every class validates; after the last comes the first.
+
+    Parameters
+    ----------
+    folds, last, balance, random_state
+        As in `LeakFree`.
+    """
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """The folds of an experiment: the training, validation and test rows of each fit."""
+        folds, last = self._column(y), self._last_of_three()
+        every_class = set(y[(folds >= 0) & (y >= 0)])
+        complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
+        fold_list = []
+        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
+            others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
+            after = next((number for number in others if number in complete), others[0])
+            train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
+            fold_list.append(
+                self._draw(
+                    fold,
+                    f"test fold {fold}",
+                    seed,
+                    y,
+                    train,
+                    _rows(folds == after, y),
+                    _tests(folds == fold, tests),
+                )
+            )
+        return fold_list
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows; all folds but the test fold train."""
+        codes = self._codes_without_groups(X, y, groups)
+        folds, present = self._column(codes), self._present()
+        for fold, seed in enumerate(_seeds(self.random_state, self._last() + 1)):
+            if fold in present:
+                train = _rows((folds >= 0) & (folds != fold), codes)
+                yield balanced(train, codes, seed, self.balance), _rows(folds == fold, codes)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of folds that have clips."""
+        return len(self._present())
+
+    def _present(self) -> set[int]:
+        present = set(range(self._last() + 1))
+        if self.folds is not None:
+            present &= {*np.asarray(self.folds).tolist()}
+        if len(present) < 2:
+            raise ExperimentError(
+                f"the split has {counted(len(present), 'fold')}; to train and test takes two"
+            )
+        return present
+
+
+@protocol(
+    "official",
+    "Official sets: trained, stopped and tested on a benchmark’s own",
+    "official sets",
+)
+class OfficialSplit(_ByFolds):
+    """One fit by the sets that a benchmark gives out; training rows are taken as they are.
+
+    The last fold tests, the last but one validates, the others train. Of two folds the first
+    trains but for one in `VALIDATION_SHARE` of each class, drawn by the seed, which validate.
+
+    Parameters
+    ----------
+    folds, last, random_state
+        As in `LeakFree`.
+    """
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """The folds of an experiment: the training, validation and test rows of each fit."""
+        folds, last = self._column(y), self._last()
+        if last < 1:
+            raise ExperimentError(
+                "the split has 1 fold; official sets are two or more, the last tests"
+            )
+        [seed] = _seeds(self.random_state, 1)
+        train = _rows((folds >= 0) & (folds < max(1, last - 1)), y)
+        if last > 1:
+            validation = _rows(folds == last - 1, y)
+        else:
+            chance = np.random.default_rng(seed)
+            classes = [train[y[train] == code] for code in np.unique(y[train])]
+            drawn = [
+                chance.choice(rows, -(-len(rows) // VALIDATION_SHARE), replace=False)
+                for rows in classes
+            ]
+            validation = np.sort(np.concatenate([*drawn, train[:0]]))
+            train = np.setdiff1d(train, validation)
+        return [Fold(0, "official sets", seed, train, validation, _tests(folds == last, tests))]
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits, which is one."""
+        return 1
+
+
+@protocol(
+    "paper",
+    "As the paper’s text has it: eight training folds, negatives drawn by folds",
+    "the paper’s text",
+)
+class PaperSplit(_ByFolds):
+    """The last fold tests, the last but one validates, the others train: as many fits as those.
+
+    All positives train. Of the negatives whole folds are taken, as many as come nearest to the
+    number of positives: fit r takes those from fold r on, and after the last training fold the
+    first. Where there are no more negatives than positives, all fits train on the same.
+
+    Parameters
+    ----------
+    folds, last, random_state
+        As in `LeakFree`.
+    """
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
+        """The folds of an experiment: the training, validation and test rows of each fit."""
+        folds, last = self._column(y), self._last_of_three()
+        pool = last - 1
+        training = _rows((folds >= 0) & (folds < pool), y)
+        positives, negatives = training[y[training] == 1], training[y[training] == 0]
+        balanced_count = round(pool * len(positives) / max(1, len(negatives)))
+        n_chosen = min(pool, max(1, balanced_count))
+        fold_list = []
+        for index, seed in enumerate(_seeds(self.random_state, pool)):
+            chosen = [(index + step) % pool for step in range(n_chosen)]
+            fold_list.append(
+                Fold(
+                    index,
+                    f"negatives of folds {', '.join(map(str, chosen))}",
+                    seed,
+                    np.union1d(positives, negatives[np.isin(folds[negatives], chosen)]),
+                    _rows(folds == pool, y),
+                    _tests(folds == last, tests),
+                )
+            )
+        return fold_list
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of splits, which the folds alone decide."""
+        return self._last_of_three() - 1
+
+
+@protocol(
+    "released",
+    "As the authors’ code has it: their split files, which leak into one another",
+    "the released code",
+)
+class Released(Splitter):
     """The authors' lists of clips, as their code uses them; nothing is drawn.
 
     Parameters
@@ -502,6 +581,11 @@ class Released(_Splitter):
     random_state
         Fixes the seed of each fold.
     """
+
+    @classmethod
+    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
+        """The splitter of an experiment's clips, as its manifest divides them."""
+        return cls(data.ids, division.runs, division.tested, **options)
 
     def __init__(
         self,
@@ -568,17 +652,6 @@ class Released(_Splitter):
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of runs."""
         return len(self.runs.runs)
-
-
-PROTOCOLS: dict[str, type[_Splitter]] = {
-    "leak-free": LeakFree,
-    "released": Released,
-    "paper": PaperSplit,
-    "leave-film-out": LeaveFilmOut,
-    "split": ManifestSplit,
-    "official": OfficialSplit,
-}
-"""The splitter of each protocol."""
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.protocols import BALANCED_PROTOCOLS
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
@@ -253,7 +253,7 @@ def _balances(*records: RunRecord) -> list[str]:
     balances = [
         record.balance
         or record.experiment.get("balance")
-        or BALANCED_PROTOCOLS.get(record.protocol, "")
+        or PROTOCOLS[record.protocol].default_balance
         for record in records
     ]
     return balances if all(balances) else [""] * len(balances)

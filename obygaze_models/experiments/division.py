@@ -14,8 +14,6 @@ from obygaze_models.data.protocols import (
     N_FOLDS,
     PROTOCOLS,
     Fold,
-    LeaveFilmOut,
-    Released,
     find_released_runs,
     released_test_ids,
 )
@@ -61,15 +59,9 @@ class Division:
         balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
         y = problem.train.labels(data)
         tests = {task.name: task.labels(data) for task in problem.tests}
-        splitter: Any
-        if self.protocol == "leave-film-out":
-            splitter = LeaveFilmOut(random_state=seed, **balancing)
-        elif self.runs is not None:
-            splitter = Released(data.ids, self.runs, self.tested, random_state=seed)
-        else:
-            kind: Any = PROTOCOLS[self.protocol]
-            splitter = kind(data.folds, last=self.last, random_state=seed, **balancing)
-        folds: list[Fold] = splitter.make_folds(y, tests, groups=data.groups)
+        kind = PROTOCOLS[self.protocol]
+        splitter = kind.of_clips(data, self, random_state=seed, **balancing)
+        folds = splitter.make_folds(y, tests, groups=data.groups)
         if self.protocol == "split":
             films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
             names = [name for of_fold in films for name in of_fold]

@@ -18,7 +18,7 @@ from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
-from obygaze_models.data.protocols import BALANCED_PROTOCOLS, BALANCES, PROTOCOLS
+from obygaze_models.data.protocols import BALANCES, PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
@@ -173,10 +173,11 @@ class Experiment:
             )
         object.__setattr__(self, "manifest", Path(self.manifest))
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
-        if self.balance is not None and self.protocol not in (None, *BALANCED_PROTOCOLS):
+        balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
+        if self.balance is not None and self.protocol not in (None, *balanced):
             raise ExperimentError(
                 f"{self.name!r}: the protocol {self.protocol} fixes the training clips; leave "
-                f"balance out, or take {' or '.join(BALANCED_PROTOCOLS)}"
+                f"balance out, or take {' or '.join(balanced)}"
             )
         for kind, value, names in (
             ("protocol", self.protocol, PROTOCOLS),

@@ -12,7 +12,7 @@ import numpy as np
 
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.leaks import find_leaks
-from obygaze_models.data.protocols import BALANCED_PROTOCOLS
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import official_measure, uses_external_data
 from obygaze_models.experiments.outcome import Outcome
@@ -129,7 +129,7 @@ def make_record(
         files=files,
         started=started,
         seconds=seconds,
-        balance=experiment.balance or BALANCED_PROTOCOLS.get(plan.division.protocol, ""),
+        balance=experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
     )
 
 

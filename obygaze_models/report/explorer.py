@@ -15,6 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.citations import citation
 from obygaze_models.report.explorer_reasons import explanations, number_column
@@ -22,7 +23,6 @@ from obygaze_models.report.film_timelines import film_of, level_columns, other_l
 from obygaze_models.report.glossary import concept_meanings
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model
-from obygaze_models.report.score_tables import PROTOCOLS
 
 Array = NDArray[Any]
 _JPEG = b"\xff\xd8\xff"
@@ -88,7 +88,7 @@ def explorer_data(
                 "name": run.name,
                 "feature": run.feature,
                 "protocol": run.protocol,
-                "about": PROTOCOLS[run.protocol],
+                "about": PROTOCOLS[run.protocol].title,
                 "clips": sets[key],
                 "labels": run.record.manifest.labels,
                 "cite": citation([run]),

@@ -13,6 +13,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
@@ -30,7 +31,7 @@ from obygaze_models.report.findings import alarms, findings, headline, limits, s
 from obygaze_models.report.glossary import about, eyebrow, glossary
 from obygaze_models.report.html import Html, count, number
 from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
-from obygaze_models.report.score_tables import PROTOCOL_NAMES, PROTOCOLS, score_tables
+from obygaze_models.report.score_tables import score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
 SCRIPTS = (
@@ -130,7 +131,6 @@ def report(
         concept_notes=concept_notes(prepared),
         citation=citation(prepared),
         protocols=PROTOCOLS,
-        protocol_names=PROTOCOL_NAMES,
         explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),

@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ModelScores, TestSet
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.scoring.metrics import METRICS
 
-__all__ = [
-    "PROTOCOLS", "PROTOCOL_NAMES", "ScoreRow", "ScoreTable", "headline_metric", "kind_of",
-    "score_tables",
-]  # fmt: skip
-
-PROTOCOLS = {
-    "leak-free": "Leak-free: one fold column for all clips; the last fold tests",
-    "leave-film-out": "Leave film out: each film in turn is tested by models that never saw it",
-    "split": "Split: each fold tests in turn, so that every clip is tested once",
-    "official": "Official sets: trained, stopped and tested on a benchmark’s own",
-    "paper": "As the paper’s text has it: eight training folds, negatives drawn by folds",
-    "released": "As the authors’ code has it: their split files, which leak into one another",
-}
-"""In the order of the page: protocols without leaks first."""
-PROTOCOL_NAMES = {
-    "leak-free": "one test fold",
-    "leave-film-out": "films left out",
-    "split": "each fold in turn",
-    "official": "official sets",
-    "paper": "the paper’s text",
-    "released": "the released code",
-}
-"""The same in a few words."""
 KINDS = ("levels", "classes", "concepts")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.record import LeakCount
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import describe_official
@@ -198,7 +199,7 @@ def _fits(runs: Sequence[ReportRun]) -> Iterator[Caution]:
     """What the spread over fits means; runs of which the same holds share a line."""
     alike: dict[tuple[int, bool], list[str]] = {}
     for run in runs:
-        in_turn = run.protocol in ("leave-film-out", "split")
+        in_turn = PROTOCOLS[run.protocol].in_turn
         alike.setdefault((run.record.fit_count, in_turn), []).append(run.name)
     for (fits, in_turn), names in alike.items():
         if fits == 1:
