@@ -24,9 +24,8 @@ from obygaze_models.data.warnings import RunWarning
 )
 @click.option(
     "--metric",
-    help="The score that is shown: f1, f1_macro, f1_weighted, precision, recall, accuracy, "
-    "balanced_accuracy, auroc, average_precision or calibration_error.  [default: f1, of several "
-    "classes f1_macro]",
+    help="The score that is shown, by its key in run.json, such as auroc.  [default: f1, of "
+    "several classes f1_macro]",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A figure: .svg, .pdf or .png."

@@ -12,7 +12,7 @@ they can differ widely.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,9 @@ class Metric:
         Whether a label set can name it as its benchmark's measure.
     lower_is_better
         Whether the lower of two scores is the better one.
+    compute
+        The scores [draws] of labels, probabilities and weights, as `weighted_scores` takes them;
+        None where `weighted_scores` computes it together with others.
     """
 
     title: str
@@ -52,6 +55,7 @@ class Metric:
     multiclass: bool = False
     official: bool = False
     lower_is_better: bool = False
+    compute: Callable[[Array, Array, Array], Array] | None = None
 
 
 METRICS = {
@@ -116,7 +120,7 @@ METRICS = {
         official=True,
     ),
 }
-"""Every metric by its key, in the order of columns."""
+"""Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
@@ -249,6 +253,14 @@ def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict
     scores
         A metric's key -> [draws]; NaN where it is undefined.
     """
+    scores = _own_scores(labels, probabilities, weights)
+    for key, metric in METRICS.items():
+        if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):
+            scores[key] = metric.compute(labels, probabilities, weights)
+    return scores
+
+
+def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
     predictions = predicted_classes(probabilities)
     if probabilities.ndim == 2:
         confusion = _confusion(labels, predictions, probabilities.shape[1], weights)
