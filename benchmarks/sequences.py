@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,14 @@ from benchmarks.clips import DIM, known_clips
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import FRAMES, make_store
-from benchmarks.zoo import TABLE_2, paper_folds
+from benchmarks.zoo import TABLE_2, fit_all, paper_folds
 from benchmarks.zoo_peers import batches_of_files, save_clips
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.protocols import Fold
 from obygaze_models.data.stores import open_stores, read_frames
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.attention import AttentionProbe
-from obygaze_models.experiments.evaluate import Evaluation, evaluate
-from obygaze_models.experiments.fit import EstimatorSpec
+from obygaze_models.experiments.fit import FitResult
 
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
 BATCH = AttentionProbe().batch_size
@@ -52,15 +50,15 @@ def measure() -> Iterator[Result]:
             [sys.executable, "-c", f"from {__name__} import fit_probes; fit_probes({str(store)!r})"]
         )
         begin = time.perf_counter()
-        evaluation = fit_probes(store)
+        results = fit_probes(store)
         seconds = time.perf_counter() - begin
-        epochs = Counter((row["task"], row["fit"]) for row in evaluation.history)
         fits = [
-            (problem.train, fold, epochs[problem.train.name, fold.index])
-            for problem in TABLE_2
-            for fold in evaluation.folds[problem.train.name]
+            (result.planned.task, result.planned.fold, len(result.fit.history))
+            for result in results
+            if result.fit
         ]
-        name = f"{len(fits)} attention probes, {epochs.total() / len(fits):.0f} epochs each"
+        epochs = sum(fit[2] for fit in fits)
+        name = f"{len(fits)} attention probes, {epochs / len(fits):.0f} epochs each"
         begin = time.perf_counter()
         _passes_alone(known, torch.from_numpy(frames), fits)
         alone = time.perf_counter() - begin
@@ -72,7 +70,7 @@ def measure() -> Iterator[Result]:
         sample = fits[4::8]
         begin = time.perf_counter()
         _files_loop(known, folder / "files", sample)
-        files = (time.perf_counter() - begin) * epochs.total() / sum(fit[2] for fit in sample)
+        files = (time.perf_counter() - begin) * epochs / sum(fit[2] for fit in sample)
         yield Result(
             f"{name} (file a clip, DataLoader; {len(sample)} of {len(fits)}, scaled)",
             seconds, "s", files, seconds / files, 0.2,
@@ -81,14 +79,13 @@ def measure() -> Iterator[Result]:
         yield Result("their peak memory (limit)", peak, "MiB", LIMIT_MIB, peak / LIMIT_MIB, 1)
 
 
-def fit_probes(store: Path | str) -> Evaluation:
+def fit_probes(store: Path | str) -> list[FitResult]:
     """Read the frames, and fit and test a probe in every fold, as an experiment does."""
     known = _labelled_clips()
     ids, frames = read_frames(open_stores(store), known.ids, "frames")
     assert ids == known.ids
     data = replace(known, frames=frames)
-    estimators = {"attention-probe": EstimatorSpec("attention-probe")}
-    return evaluate(data, TABLE_2, paper_folds(data), estimators)
+    return fit_all("attention-probe", data, TABLE_2, paper_folds(data))
 
 
 def _labelled_clips() -> ClipDataset:

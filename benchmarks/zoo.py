@@ -29,12 +29,10 @@ from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.protocols import Fold, LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
-from obygaze_models.data.tasks import LevelTask, concept_targets
+from obygaze_models.data.tasks import LevelTask, Problem, concept_targets
 from obygaze_models.estimators.svm import DEFAULT_CS
 from obygaze_models.estimators.svm_solver import LinearSVM
-from obygaze_models.experiments.evaluate import Evaluation, evaluate
-from obygaze_models.experiments.experiment import Problem
-from obygaze_models.experiments.fit import EstimatorSpec
+from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, FitResult, PlannedFit
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
 HARD = LevelTask(("S",), ("HN",))
@@ -73,6 +71,21 @@ def paper_folds(known: ClipDataset) -> Callable[[Problem], list[Fold]]:
     return make_folds
 
 
+def fit_all(
+    name: str,
+    data: ClipDataset,
+    problems: Sequence[Problem],
+    make_folds: Callable[[Problem], list[Fold]],
+) -> list[FitResult]:
+    """An estimator in every fold of every problem, as a run fits and tests it."""
+    memo, spec = FitMemo(), EstimatorSpec(name)
+    return [
+        PlannedFit(name, spec, problem, fold).compute(data, memo)
+        for problem in problems
+        for fold in make_folds(problem)
+    ]
+
+
 def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
     """Each film tests, each other one validates."""
     problem = Problem(HARD, (ALL,))
@@ -98,21 +111,18 @@ def _mlps(
     folder.mkdir()
     store = make_store(folder / "s.zarr", known.ids, {"native": known.X})
     zoo_peers.save_clips(folder / "files", known.X)
-    estimators = {"mlp": EstimatorSpec("mlp")}
 
-    def ours() -> Evaluation:
+    def ours() -> list[FitResult]:
         _, features = read_features(open_store(store), known.ids, "native")
-        return evaluate(replace(known, X=features), problems, make_folds, estimators)
+        return fit_all("mlp", replace(known, X=features), problems, make_folds)
 
     # Once before the clock, as torch loads parts of itself at the first step.
-    evaluate(known, problems[:1], lambda problem: make_folds(problem)[:1], estimators)
+    fit_all("mlp", known, problems[:1], lambda problem: make_folds(problem)[:1])
     begin = time.perf_counter()
-    evaluation = ours()
+    results = ours()
     seconds = time.perf_counter() - begin
-    epochs = len(evaluation.history)
-    fits = [
-        (problem, fold) for problem in problems for fold in evaluation.folds[problem.train.name]
-    ]
+    epochs = sum(len(result.fit.history) for result in results if result.fit)
+    fits = [(result.planned.problem, result.planned.fold) for result in results]
     sample = fits[share // 2 :: share]
     label = f"{name}, {epochs / len(fits):.0f} epochs each"
     for peer, batches, target in (
