@@ -55,6 +55,11 @@ def models() -> None:
     type=click.Path(path_type=Path),
     help="A table id, fit, probability of a model of your own, which is scored like the others.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be trained and tested, and about how long it takes; write nothing.",
+)
 @overwrite_option
 @verbose_option
 @json_option
@@ -62,6 +67,7 @@ def run(
     experiment: Path,
     output: Path | None,
     predictions: tuple[Path, ...],
+    dry_run: bool,
     overwrite: bool,
     verbose: bool,
     as_json: bool,
@@ -87,6 +93,7 @@ def run(
       obygaze models run experiments/sure-against-easy.toml
       obygaze models run sure-against-easy.toml -o runs/second --json
       obygaze models run sure-against-easy.toml --predictions mine.csv
+      obygaze models run sure-against-easy.toml --dry-run
     """
     from msgspec import to_builtins
 
@@ -96,6 +103,13 @@ def run(
 
     loaded = load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
+    if dry_run:
+        from obygaze_models.experiments.plan import make_plan
+
+        plan = make_plan(loaded)
+        click.echo(plan.describe())
+        click.echo(f"about {plan.estimate():.0f} s on this machine, by one fit of each estimator")
+        return
     if not as_json:
         stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
         click.echo(

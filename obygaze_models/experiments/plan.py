@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
@@ -23,7 +26,7 @@ from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.protocols import FILM_CLIPS, Fold
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, Fold
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
@@ -88,6 +91,41 @@ class Plan:
     def films(self) -> Films:
         """Which films will be tested."""
         return _describe_films(self)
+
+    def describe(self) -> str:
+        """What would be trained and tested, on which clips, and what is left out."""
+        folds = [fold for folds in self.folds.values() for fold in folds]
+        sizes = [len(fold.train) for fold in folds]
+        tested = {row for fold in folds for row in fold.test_rows.tolist()}
+        films = ", ".join(self.films.titles.values())
+        low, high = min(sizes), max(sizes)
+        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+            f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+        )
+        lines = [
+            f"{self.experiment.name}: {self.experiment.goal}",
+            f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
+            f"{counted(len(folds), 'fold')}, each trained on {span} clips",
+            f"protocol: {PROTOCOLS[self.division.protocol].title}",
+            *self.notes,
+            f"tested: {counted(len(tested), 'clip')} of {counted(self.films.tested, 'film')}"
+            + (f" ({films})" if films else ""),
+            f"{self.join.used} of {self.join.labelled} labelled clips have a fold and features",
+            *self.join.lines(),
+            *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
+        ]
+        return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
+
+    def estimate(self) -> float:
+        """About how many seconds all fits take, by making one of each estimator."""
+        first = {planned.model: planned for planned in reversed(self.fits())}
+        seconds = 0.0
+        for planned in progress(list(first.values()), "try", unit="fit"):
+            begin = time.monotonic()
+            planned.compute(self.data)
+            count = sum(other.model == planned.model for other in self.fits())
+            seconds += (time.monotonic() - begin) * count
+        return seconds
 
     @property
     def notes(self) -> list[str]:
