@@ -98,6 +98,8 @@ def read_header(path: Path) -> dict[str, Any]:
                     f"(all of them: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if header["format_version"] < FORMAT_VERSION:
+        raise ExperimentError(f"{path} was saved by an earlier obygaze (0.1); {REMEDY}")
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
     convert(header, _Header, path / HEADER, REMEDY)

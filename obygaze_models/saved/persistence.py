@@ -135,7 +135,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
-        model = _decode(_upgrade(tree) if header["format_version"] == 1 else tree, parts)
+        model = _decode(tree, parts)
         check_fitted(model, trusted_classes() if files else ())
         _try_out(model, header["about"])
         if "classes" in header["about"]:
@@ -369,54 +369,6 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
         raise ExperimentError(
             f"the {type(model).__name__} could not be read back: {reason}"
         ) from None
-
-
-#: Format 1: the class of each former name, and the parameters that are called otherwise now.
-_FORMER = {
-    "MLPClassifier": ("mlp:MLPProbe", {"hidden": "hidden_layer_sizes", "max_epochs": "max_iter",
-                      "learning_rate": "learning_rate_init", "patience": "n_iter_no_change"}),
-    "LinearSVMClassifier": ("svm:LinearSVMProbe", {}),
-    "ConceptBank": ("concepts:ConceptBank", {"Cs": "C"}),
-    "RandomDirections": ("concepts:RandomDirections", {}),
-    "PCBMClassifier": ("bottlenecks:ConceptBottleneck", {}),
-    "TreeHead": ("trees:TreeArrays", {}),
-    "LinearHead": ("logistic:LogisticProbe", {}),
-    "LogisticClassifier": ("logistic:LogisticProbe", {}),
-}  # fmt: skip
-
-
-def _upgrade(tree: Any, classes: Any = None) -> Any:
-    """A description of format 1 as one of format 2."""
-    if isinstance(tree, list):
-        return [_upgrade(item, classes) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    kind = tree.get("kind")
-    if kind is None:
-        return {key: _upgrade(item, classes) for key, item in tree.items()}
-    if kind not in _FORMER:
-        raise ExperimentError(f"it is a {str(kind)[:60]!r} of an earlier obygaze")
-    path, renamed = _FORMER[kind]
-    classes = tree.get("fitted", {}).get("classes_", classes)
-    groups: dict[str, Any] = {
-        group: {key: _upgrade(item, classes) for key, item in tree[group].items()}
-        for group in ("fields", "parameters", "fitted")
-        if group in tree
-    }
-    parameters, fitted = groups.get("parameters", {}), groups.get("fitted", {})
-    parameters = {renamed.get(key, key): item for key, item in parameters.items()}
-    if kind == "LinearSVMClassifier":
-        parameters["class_weight"] = "balanced" if parameters.pop("balanced") else None
-    if kind == "PCBMClassifier":
-        fitted["bank_"]["parameters"]["output"] = parameters["output"]
-        parameters = {"random_state": parameters["random_state"]}
-    if kind in ("LogisticClassifier", "LinearHead"):
-        head = fitted.pop("head_")["fitted"] if kind == "LogisticClassifier" else {}
-        rule = {f"{key}_": item for key, item in groups.pop("fields", {}).items()}
-        fitted = {"classes_": classes, **rule, **head, **fitted}
-    if "fields" not in groups:
-        groups = {"parameters": parameters, "fitted": fitted}
-    return {"class": f"obygaze_models.estimators.{path}", **groups}
 
 
 def _try_out(model: Any, about: Mapping[str, Any]) -> None:
