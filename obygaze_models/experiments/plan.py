@@ -100,8 +100,6 @@ class Plan:
         films = ", ".join(self.films.titles.values())
         low, high = min(sizes), max(sizes)
         span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-        )
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
