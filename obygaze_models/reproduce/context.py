@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,20 @@ from obygaze_models.experiments.run_folder import Run, load_run
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
 LEVELS = ("EN", "HN", "S")
-POLL_S = 0.05
 RELEASED_LABELS = "released"
 #: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
+
+
+Pending = Callable[[], Run]
+"""A run that was asked for: waits for it."""
+_MEMO = FitMemo()
+"""Of this process, where it makes runs for another."""
+
+
+def make_run(experiment: Experiment, folder: Path) -> None:
+    """Make a run for another process."""
+    run_experiment(experiment, folder, memo=_MEMO)
 
 
 class Unavailable(ExperimentError):
@@ -78,15 +89,13 @@ class ReproductionContext:
         Seed of all draws.
     log
         Called with the name of what is made next.
-    is_shared
-        Whether another process is making runs in `folder` too: what it has begun is awaited.
+    pool
+        Processes that make the runs; by default this one does, when their results are asked for.
 
     Attributes
     ----------
     stores
         The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
-    runs
-        The results of the runs made so far, by key.
     """
 
     def __init__(
@@ -98,7 +107,7 @@ class ReproductionContext:
         protocols: Sequence[str] = PROTOCOLS,
         seed: int = 0,
         log: Callable[[str], None] = lambda _: None,
-        is_shared: Callable[[], bool] = lambda: False,
+        pool: Executor | None = None,
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
@@ -106,8 +115,8 @@ class ReproductionContext:
         self.protocols = protocols
         self.seed = seed
         self.log = log
-        self.is_shared = is_shared
-        self.runs: dict[str, Run] = {}
+        self._pool = pool
+        self._asked: dict[str, Pending] = {}
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
         self._memo = FitMemo()
@@ -121,8 +130,8 @@ class ReproductionContext:
                 )
             self.stores[slot], self._paths[slot] = store, path
 
-    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Run:
-        """Run an experiment, unless this context has its results already.
+    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Pending:
+        """Ask for the run of an experiment, which is made only once.
 
         Parameters
         ----------
@@ -132,8 +141,7 @@ class ReproductionContext:
             The fields of `Experiment` that setting and feature do not give.
         """
         key = f"{setting.key}/{feature.key}-{suffix}"
-        if key not in self.runs:
-            self.log(f"run {len(self.runs) + 1}: {options['name']}")
+        if key not in self._asked:
             experiment = Experiment(
                 manifest=self.manifest_folder,
                 store=self._paths[feature.slot],
@@ -145,26 +153,28 @@ class ReproductionContext:
                 # Our protocols draw folds of their own, whatever splits the manifest has.
                 **{"split": None if setting.protocol == "released" else ""} | options,
             )
-            self._make(experiment, self.folder / key)
-            self.runs[key] = load_run(self.folder / key)
-        return self.runs[key]
+            self._asked[key] = self._ask(experiment, self.folder / key)
+        return self._asked[key]
 
-    def _make(self, experiment: Experiment, folder: Path) -> None:
-        """Make a run, unless the other process makes it."""
+    def _ask(self, experiment: Experiment, folder: Path) -> Pending:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        claim = folder.with_name(f".{folder.name}.claim")
-        while not folder.exists():
-            try:
-                claim.touch(exist_ok=False)
-            except FileExistsError:
-                if self.is_shared():
-                    time.sleep(POLL_S)
-                    continue
-            try:
-                if not folder.exists():
-                    run_experiment(experiment, folder, memo=self._memo)
-            finally:
-                claim.unlink(missing_ok=True)
+        number = len(self._asked) + 1
+        job = self._pool.submit(make_run, experiment, folder) if self._pool else None
+
+        @cache
+        def pending() -> Run:
+            self.log(f"run {number}: {experiment.name}")
+            if job is None:
+                return run_experiment(experiment, folder, memo=self._memo)
+            job.result()
+            return load_run(folder)
+
+        return pending
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs that were asked for, by key."""
+        return {key: pending() for key, pending in self._asked.items()}
 
     def settings(self) -> list[Setting]:
         """The settings that were asked for and that the manifest has labels and splits for.

@@ -15,7 +15,13 @@ from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.figures.dots import grouped_dots
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
+from obygaze_models.reproduce.context import (
+    Feature,
+    Pending,
+    ReproductionContext,
+    Setting,
+    Unavailable,
+)
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
@@ -67,11 +73,17 @@ def fig3(context: ReproductionContext) -> Artifacts:
         return Artifacts([Table(name, title, concepts, [], missing=[f"all bars: {problem}"])])
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
-    for setting in context.settings():
+    settings = context.settings()
+    asked = {  # all, before the first is awaited
+        (setting.key, negatives): _runs(context, setting, feature, concepts, negatives)
+        for setting in settings
+        for negatives in _BARS
+    }
+    for setting in settings:
         scores: dict[str, dict[str, _ConceptScore]] = {}
         lines = []
         for negatives, bars in _BARS.items():
-            runs = _runs(context, setting, feature, concepts, negatives)
+            runs = [pending() for pending in asked[setting.key, negatives]]
             scores[negatives] = _scores(runs, concepts, negatives)
             subject = f"concepts against {NEGATIVES[negatives]}"
             row = f"against {NEGATIVES[negatives]} ({bars.name})"
@@ -94,7 +106,7 @@ def _runs(
     feature: Feature,
     concepts: Sequence[str],
     negatives: str,
-) -> list[Run]:
+) -> list[Pending]:
     """The runs of all concepts: one, or under the released protocol one for each C."""
     by_C: dict[float | None, list[str]] = {None: list(concepts)}
     if setting.protocol == "released":

@@ -35,7 +35,8 @@ def fig5(context: ReproductionContext) -> Artifacts:
     readings = reference_json("readings.json")
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
-    for negatives, run in runs.items():
+    for negatives, pending in runs.items():
+        run = pending()
         warnings += run_warnings(setting, f"PCBM, {negatives[0]}-S", run)
         for reading in READINGS:
             model_name = f"PCBM-DT, {reading}"

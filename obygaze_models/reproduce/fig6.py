@@ -17,7 +17,7 @@ def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
     name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
     try:
-        run = films_left_out(context)
+        run = films_left_out(context)()
     except Unavailable as problem:
         return Artifacts([Table(name, title, [], [], missing=[f"all films: {problem}"])])
     predictions = average_over_fits(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -53,11 +53,8 @@ TARGETS: dict[str, Callable[[ReproductionContext], Artifacts]] = {
 """The tables and figures of the paper -> the function that makes each."""
 MARKER = "reproduction.json"
 _WITHOUT_TRAINING = ("fig2",)
-_SECOND = """
-import sys
-from obygaze_models.reproduce.reproduce import make_runs
-make_runs(*sys.argv[1:])
-"""
+MAX_PROCESSES = 4
+"""Each holds torch and its features."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +161,10 @@ def reproduce(
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
         contextlib.ExitStack() as stack,
     ):
+        several = len(names) > 1 and not set(names).issubset(_WITHOUT_TRAINING)
+        pool = stack.enter_context(_processes(min(usable_cores(), MAX_PROCESSES) * several))
         context = ReproductionContext(
-            manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log
+            manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
         )
         levels = set(context.manifest.labels().levels)
         if not set(names).issubset(_WITHOUT_TRAINING) and not levels.issuperset(LEVELS):
@@ -173,20 +172,18 @@ def reproduce(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
-        if len(names) > 1 and usable_cores() > 1:
-            context.is_shared = stack.enter_context(_second_process(context, paths, names))
         artifacts = {}
         for name in names:
             log(name)
             artifacts[name] = TARGETS[name](context)
             _write(artifacts[name], folder)
-        has_report = bool(context.runs) and all(map(find_spec, ("jinja2", "matplotlib")))
+        runs = context.runs
+        has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:
             from obygaze_models.report.page import report
 
             log("report")
-            runs = list(context.runs.values())
-            report(runs, folder / "report.html", title=_title(artifacts))
+            report(list(runs.values()), folder / "report.html", title=_title(artifacts))
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,
@@ -194,7 +191,7 @@ def reproduce(
             "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
             "protocols": list(protocols),
             "seed": seed,
-            "runs": list(context.runs),
+            "runs": list(runs),
             "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
             "machine": platform.platform(),
             "started": began.isoformat(timespec="seconds"),
@@ -217,50 +214,30 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
 
 
 @contextlib.contextmanager
-def _second_process(
-    context: ReproductionContext, stores: Mapping[str, Path], names: Sequence[str]
-) -> Iterator[Callable[[], bool]]:
-    """A process that makes the same runs from the last on; gives whether it is at work."""
-    settings = {
-        "manifest": str(context.manifest_folder),
-        "stores": {name: str(store) for name, store in stores.items()},
-        "folder": str(context.folder),
-        "protocols": list(context.protocols),
-        "seed": context.seed,
-    }
-    with subprocess.Popen(  # noqa: S603  # it is this very interpreter
-        [sys.executable, "-c", _SECOND, json.dumps(settings), *reversed(names)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+def _processes(count: int) -> Iterator[Executor | None]:
+    """Processes that make runs; none where this one does as well alone."""
+    if count < 2:
+        yield None
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=spawn, initializer=_end_with_parent) as pool:
         try:
-            yield lambda: process.poll() is None
+            yield pool
         finally:
-            process.kill()
+            pool.shutdown(cancel_futures=True)
 
 
-def make_runs(settings: str, *names: str) -> None:
-    """Make the runs of tables and figures; what cannot be made is the first process's to tell."""
+def _end_with_parent() -> None:
+    """In a process of the pool: be silent, and end when the first process does, also if killed."""
+    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
     def follow() -> None:
-        sys.stdin.read()  # ends with the first process
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
         os._exit(0)
 
     threading.Thread(target=follow, daemon=True).start()
-    given = json.loads(settings)
-    stores = {name: Path(store) for name, store in given["stores"].items()}
-    context = ReproductionContext(
-        Path(given["manifest"]),
-        stores,
-        Path(given["folder"]),
-        protocols=given["protocols"],
-        seed=given["seed"],
-        is_shared=lambda: True,
-    )
-    for name in names:
-        with contextlib.suppress(ExperimentError):
-            TARGETS[name](context)
 
 
 def _write(artifacts: Artifacts, folder: Path) -> None:

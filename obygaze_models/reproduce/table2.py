@@ -20,10 +20,10 @@ from obygaze_models.experiments.published import (
     published_row,
 )
 from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import (
     LEVELS,
     Feature,
+    Pending,
     ReproductionContext,
     Setting,
     Unavailable,
@@ -89,12 +89,12 @@ class _Row:
     kind: Literal["networks", "bottlenecks"]
     published: str | None
     model: str
-    runs: Mapping[Levels, Run]
+    runs: Mapping[Levels, Pending]
 
     def scores(self, column: str) -> ModelScores | None:
         """The scores of a column; None where the model could not be trained."""
         train, test = COLUMNS[column]
-        for scores in self.runs[train].record.scores:
+        for scores in self.runs[train]().record.scores:
             if (scores.model, scores.test) == (self.model, TESTS[test]):
                 return scores
         return None
@@ -135,7 +135,7 @@ def table5(context: ReproductionContext) -> Artifacts:
 
 def bottlenecks(
     context: ReproductionContext, setting: Setting, feature: Feature
-) -> dict[Levels, Run]:
+) -> dict[Levels, Pending]:
     """By training negatives the run of the bottlenecks, with all heads and readings."""
     try:
         estimators = {
@@ -172,14 +172,14 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     missing = context.missing_requirements()
     comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
     settings = context.settings()
-    for setting in settings:
-        rows = _rows(context, name, setting, missing)
+    # All runs are asked for before the first is awaited.
+    for setting, rows in [(each, _rows(context, name, each, missing)) for each in settings]:
         if not rows:
             continue
         for row in rows:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
-            for negatives, results in row.runs.items():
-                warnings += run_warnings(setting, f"{subject}, {negatives[0]}-S", results)
+            for negatives, pending in row.runs.items():
+                warnings += run_warnings(setting, f"{subject}, {negatives[0]}-S", pending())
         for metric, words in F1_TITLES.items():
             lines = [
                 line for row in rows for line in (row.line(metric), *row.published_line(metric))
@@ -305,7 +305,7 @@ def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
-        tests = next(iter(row.runs.values())).record.tests
+        tests = next(iter(row.runs.values()))().record.tests
         if tests.keys() >= set(TESTS.values()):
             test_sets = [tests[name] for name in TESTS.values()]
             counts = tuple((test.clips, test.positives or 0) for test in test_sets)

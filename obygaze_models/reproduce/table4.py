@@ -12,7 +12,7 @@ from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
-from obygaze_models.reproduce.context import ReproductionContext, Setting, Unavailable
+from obygaze_models.reproduce.context import Pending, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
@@ -28,7 +28,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def films_left_out(context: ReproductionContext) -> Run:
+def films_left_out(context: ReproductionContext) -> Pending:
     """The run that leaves out one film after another."""
     has_clips = _CLIPS in context.manifest.split_names
     return context.run(
@@ -49,7 +49,7 @@ def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     name, title = "table4", "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"
     try:
-        run = films_left_out(context)
+        run = films_left_out(context)()
     except Unavailable as problem:
         return Artifacts([Table(name, title, _COLUMNS, [], missing=[f"all rows: {problem}"])])
     record = run.record
