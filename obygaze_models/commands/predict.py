@@ -238,7 +238,7 @@ def _rows(predictions: Predictions) -> list[dict[str, object]]:
     return [
         {
             "id": clip,
-            "said": predicted,
+            "prediction": predicted,
             "probabilities": dict(zip(predictions.classes, probabilities, strict=True)),
             "seen_in_training": seen,
         }

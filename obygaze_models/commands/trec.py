@@ -97,12 +97,12 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
     """Score a RUN on the test clips of a MANIFEST, by the official measure of its labels.
 
     For violence a run file of trec_eval's, by its average precision; for valence and arousal a
-    table of predictions (id, said), by accuracy. Test clips that a run leaves out count against it.
+    table id, prediction, by accuracy. Test clips that a run leaves out count against it.
 
     \b
     Examples:
       obygaze models score-run violence.run manifests/accede --labels violence
-      obygaze models score-run said.csv manifests/accede --labels valence --json
+      obygaze models score-run predictions.csv manifests/accede --labels valence --json
     """
     from obygaze_models.experiments.trec import score_run as score_run_file
 

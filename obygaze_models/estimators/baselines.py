@@ -37,17 +37,17 @@ def baselines(share: float) -> dict[str, Scores]:
 
 def random_guess(share: float) -> Scores:
     """A fair coin: half of either class is called positive."""
-    return _scores(share, said_positive=0.5)
+    return _scores(share, called_positive=0.5)
 
 
 def all_positive(share: float) -> Scores:
     """Every clip is called positive."""
-    return _scores(share, said_positive=1.0)
+    return _scores(share, called_positive=1.0)
 
 
 def majority(share: float) -> Scores:
     """Every clip is given the commoner class; the positive one where both are equal."""
-    return _scores(share, said_positive=1.0 if share >= 0.5 else 0.0)
+    return _scores(share, called_positive=1.0 if share >= 0.5 else 0.0)
 
 
 def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> dict[str, Scores]:
@@ -59,14 +59,14 @@ def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> d
     chance = np.random.default_rng(seed)
     hits = chance.binomial(positives, 0.5, draws)
     false = chance.binomial(clips - positives, 0.5, draws)
-    said, missed, right = hits + false, positives - hits, clips - positives - false
+    called, missed, right = hits + false, positives - hits, clips - positives - false
     with np.errstate(invalid="ignore"):  # nothing called positive has no precision
         f1 = 2 * hits / (2 * hits + false + missed)
         other = 2 * right / (2 * right + false + missed)
         scores = {
             "f1": f1,
             "f1_weighted": (positives * f1 + (clips - positives) * other) / clips,
-            "precision": hits / said,
+            "precision": hits / called,
             "recall": hits / positives,
         }
     return {
@@ -75,17 +75,17 @@ def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> d
     }
 
 
-def _scores(share: float, *, said_positive: float) -> Scores:
+def _scores(share: float, *, called_positive: float) -> Scores:
     """Scores of one who calls a clip positive with a fixed chance, whatever it shows."""
     if not 0 < share < 1:
         raise ExperimentError(f"a share of positives lies between 0 and 1, not at {share}")
-    positive = _f1(precision=share, recall=said_positive)
-    negative = _f1(precision=1 - share, recall=1 - said_positive)
+    positive = _f1(precision=share, recall=called_positive)
+    negative = _f1(precision=1 - share, recall=1 - called_positive)
     return {
         "f1": positive,
         "f1_weighted": share * positive + (1 - share) * negative,
-        "precision": share if said_positive else None,
-        "recall": said_positive,
+        "precision": share if called_positive else None,
+        "recall": called_positive,
         # One score for all clips ranks nothing: half of the pairs, precision = share throughout.
         "auroc": 0.5,
         "average_precision": share,

@@ -159,7 +159,7 @@ def _row(clip: ClipPrediction, classes: Sequence[str]) -> dict[str, object]:
         "file": item.media,
         "start": None if item.start is None else f"{item.start:.3f}",
         "end": None if item.end is None else f"{item.end:.3f}",
-        "said": clip.predicted,
+        "prediction": clip.predicted,
         **dict(zip(names, clip.probabilities, strict=True)),
         "seen in training": clip.seen,
     }

@@ -114,11 +114,11 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
     expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
     for written, computed in zip(recorded, expected, strict=True):
         for metric, value in computed.items():
-            said = written.get(metric)
-            same = value is said is None or (
+            recorded_value = written.get(metric)
+            same = value is recorded_value is None or (
                 value is not None
-                and said is not None
-                and math.isclose(value, said, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+                and recorded_value is not None
+                and math.isclose(value, recorded_value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
             )
             if not same:
                 raise ExperimentError(

@@ -250,7 +250,7 @@ def score_run(
     ----------
     path
         A run file; where the measure is accuracy, a CSV table with the columns ``id`` and
-        ``said``, as `predict` writes. Clips are named by their ids or files.
+        ``prediction``, as `predict` writes. Clips are named by their ids or files.
     manifest
         The manifest or its folder; its labels are the truth.
     labels
@@ -308,9 +308,12 @@ def _score_classes(
 ) -> RunScore:
     scheme = manifest.label_scheme(truth.name)
     try:
-        table = read_table(path, required=["id", "said"])
+        table = read_table(path, required=["id"])
+        # Version 0.2 wrote "said".
+        column = "said" if "said" in table.columns else "prediction"
+        predicted_of = read_table(path, required=["id", column])[column]
         levels: dict[str, str] = {}
-        for row, (name, text) in enumerate(zip(table["id"], table["said"], strict=True)):
+        for row, (name, text) in enumerate(zip(table["id"], predicted_of, strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
             try:

@@ -82,7 +82,7 @@ class Predictions:
         """A row a clip: the predicted class, each class's probability, whether it was seen."""
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
-            "said": self.predicted,
+            "prediction": self.predicted,
         }
         for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True):
             columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
