@@ -25,7 +25,7 @@ from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.reproduce.fake_dataset import make_fake_dataset
 from tests.store.s3 import bucket

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cli
 from obygaze_features.common.package import reference_file, reference_json
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.protocols import PROTOCOLS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

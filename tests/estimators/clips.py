@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
 
-from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.logistic import LogisticProbe
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.dataset import ClipDataset
 from tests.estimators.clips import authors_clips
 
 

@@ -6,7 +6,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.bottlenecks import (
     ConceptBottleneck,
     HybridBottleneck,
@@ -15,6 +14,7 @@ from obygaze_models.estimators.bottlenecks import (
 from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import logistic_on, tree_on, with_output
 
 

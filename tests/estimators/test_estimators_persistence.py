@@ -36,7 +36,7 @@ from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
-from obygaze_models.saved.persistence import load_model, save_model
+from obygaze_models.persistence import load_model, save_model
 from tests.estimators.clips import small_clips
 
 ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
@@ -44,7 +44,7 @@ FRESH = """
 import sys
 from pathlib import Path
 import numpy as np
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.persistence import load_model
 for folder in sorted(Path(sys.argv[1]).iterdir()):
     model, about = load_model(folder / "model")
     given = dict(np.load(folder / "clips.npz"))
@@ -401,7 +401,7 @@ import numpy as np
 import skops.io, sklearn.dummy, sklearn.neighbors, torch  # once, not in every child
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators import registry
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.persistence import load_model
 for name in registry.ESTIMATORS:
     registry.make_estimator(name)
 for folder in sorted(Path(sys.argv[1]).iterdir()):

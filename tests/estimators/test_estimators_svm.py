@@ -8,9 +8,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.svm import LinearSVMProbe, choose_svm
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
+from obygaze_models.tasks import concept_targets
 
 CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 

@@ -11,10 +11,10 @@ import cli
 from obygaze_features.manifests import Manifest, Split
 from obygaze_features.manifests.splits import leave_film_out
 from obygaze_models.commands._shared import echo_warnings
-from obygaze_models.data.warnings import RunWarning, group_warnings
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.experiments.summary import describe_run
+from obygaze_models.warnings import RunWarning, group_warnings
 
 
 @pytest.fixture

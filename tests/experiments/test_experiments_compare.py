@@ -28,8 +28,8 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Results, read_results
-from obygaze_models.scoring.intervals import paired_differences
-from obygaze_models.scoring.metrics import METRICS, TREC
+from obygaze_models.intervals import paired_differences
+from obygaze_models.metrics import METRICS, TREC
 from tests.figures.drawn import tips
 from tests.world import make_world, write_store
 

@@ -19,7 +19,7 @@ from obygaze_features.manifests import Manifest, Run, RunSet, Split
 from obygaze_features.store import open_store
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_balance
-from obygaze_models.saved.model_header import read_about
+from obygaze_models.model_header import read_about
 from tests.world import make_world, write_store
 
 

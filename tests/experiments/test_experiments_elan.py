@@ -18,9 +18,9 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.exports import elan_files, film_tables
 from obygaze_models.experiments.train import train_model
-from obygaze_models.saved.inference import UNSURE, predict
+from obygaze_models.exports import elan_files, film_tables
+from obygaze_models.inference import UNSURE, predict
 from tests.world import write_store
 
 ITEMS = [

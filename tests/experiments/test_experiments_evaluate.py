@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.tasks import ConceptTask, LevelTask
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.experiments.evaluate import evaluate
 from obygaze_models.experiments.experiment import Problem
 from obygaze_models.experiments.fit import EstimatorSpec
 from obygaze_models.experiments.plan import Plan
+from obygaze_models.tasks import ConceptTask, LevelTask
 
 KNOWN = ClipDataset(
     ids=[f"clip-{row:02}" for row in range(24)],

@@ -11,8 +11,8 @@ import pytest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, finalise, open_store
-from obygaze_models.data import stores as features
-from obygaze_models.data.stores import read_features
+from obygaze_models import stores as features
+from obygaze_models.stores import read_features
 
 IDS = [f"clip-{row:02}" for row in range(23)]
 RECIPE = Recipe(

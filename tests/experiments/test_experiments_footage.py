@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_models.data.leaks import footage_of, overlapping
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.saved.inference import SEEN_RENAMED, predict
+from obygaze_models.inference import SEEN_RENAMED, predict
+from obygaze_models.leaks import footage_of, overlapping
 from tests.world import write_store
 
 

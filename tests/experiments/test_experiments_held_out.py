@@ -20,10 +20,10 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.held_out import HeldOut, held_out, held_out_elan, held_out_table
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, read_results
 from obygaze_models.explain.parts import average_parts
+from obygaze_models.held_out import HeldOut, held_out, held_out_elan, held_out_table
 from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.runs import prepare_runs
 from tests.world import write_store

@@ -12,8 +12,8 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from obygaze_models.scoring.intervals import ScoredClips, film_intervals
-from obygaze_models.scoring.metrics import score, weighted_scores
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import score, weighted_scores
 
 clips = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1

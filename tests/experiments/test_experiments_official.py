@@ -16,10 +16,10 @@ from sklearn.metrics import accuracy_score
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
-from obygaze_models.data.protocols import OfficialSplit
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import read_results
+from obygaze_models.protocols import OfficialSplit
 from obygaze_models.report.page import render_report
 from tests.world import RECIPE, write_store
 

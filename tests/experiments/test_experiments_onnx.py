@@ -13,9 +13,9 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.train import train_model
-from obygaze_models.saved.inference import predict
-from obygaze_models.saved.onnx_export import export_onnx
-from obygaze_models.saved.persistence import save_model
+from obygaze_models.inference import predict
+from obygaze_models.onnx_export import export_onnx
+from obygaze_models.persistence import save_model
 
 
 def experiment(world, *estimators) -> Experiment:

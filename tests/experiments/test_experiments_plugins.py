@@ -11,7 +11,7 @@ import pytest
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.saved import persistence
+from obygaze_models import persistence
 
 HEAD = """
 import numpy as np

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Run, RunSet
-from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.leaks import find_leaks
-from obygaze_models.data.protocols import (
+from obygaze_models.dataset import ClipDataset
+from obygaze_models.leaks import find_leaks
+from obygaze_models.protocols import (
     LeakFree,
     LeaveFilmOut,
     ManifestSplit,
@@ -18,7 +18,7 @@ from obygaze_models.data.protocols import (
     PaperSplit,
     Released,
 )
-from obygaze_models.data.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
+from obygaze_models.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
 
 
 @st.composite

@@ -26,7 +26,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.explain.attributions import attribute
 from obygaze_models.explain.clips import TreePath, explain_clip
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.persistence import load_model
 from tests.world import make_world, write_store
 
 

@@ -23,8 +23,8 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import OutputExists, StoreUnreadable
 from obygaze_models.experiments import evaluate
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.saved.model_header import digest_of
-from obygaze_models.saved.persistence import save_model
+from obygaze_models.model_header import digest_of
+from obygaze_models.persistence import save_model
 from tests.world import make_world
 
 PIPE = object()

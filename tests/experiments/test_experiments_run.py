@@ -12,13 +12,13 @@ from msgspec import to_builtins
 import obygaze_features as of
 from obygaze_features.errors import ExperimentError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, Split
-from obygaze_models.data.stores import open_stores
-from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import load_run, read_results
+from obygaze_models.persistence import load_model
 from obygaze_models.report.page import render_report
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.stores import open_stores
+from obygaze_models.warnings import origin_warnings
 from tests.world import RECIPE, make_world, write_store
 
 

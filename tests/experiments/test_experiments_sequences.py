@@ -15,8 +15,8 @@ from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, commit
-from obygaze_models.data.stores import read_frame_times
 from obygaze_models.experiments import evaluate
+from obygaze_models.stores import read_frame_times
 from tests.fuzz.kinds import read_files, seal_run, write_files
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 320, 4, 32, 32, 3

@@ -5,8 +5,8 @@ import pytest
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
+from obygaze_models.decoding import read_lines
 from obygaze_models.experiments.experiment import Experiment, load_experiment
-from obygaze_models.saved.decoding import read_lines
 
 FILE = """
 name = "Sure against Hard Negatives"

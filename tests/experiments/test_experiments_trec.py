@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
-from obygaze_models.scoring.intervals import ScoredClips, film_intervals
-from obygaze_models.scoring.metrics import trec_average_precision, trec_ranks
+from obygaze_models.intervals import ScoredClips, film_intervals
+from obygaze_models.metrics import trec_average_precision, trec_ranks
+from obygaze_models.trec import format_run, read_run_file, run_tag
 
 
 def oracle(ids, scores, positives, judged=()):

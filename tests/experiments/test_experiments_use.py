@@ -18,10 +18,10 @@ from sklearn.metrics import f1_score, roc_auc_score
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 from obygaze_models import Experiment, evaluate, load_model, predict
-from obygaze_models.experiments.exports import elan_files
 from obygaze_models.experiments.train import train_model
-from obygaze_models.saved.inference import UNSURE
-from obygaze_models.saved.model_header import read_about
+from obygaze_models.exports import elan_files
+from obygaze_models.inference import UNSURE
+from obygaze_models.model_header import read_about
 from tests.world import RECIPE, make_world
 
 

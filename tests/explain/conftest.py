@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.dataset import ClipDataset
 from obygaze_models.estimators.concepts import ConceptBank, DegenerateConcept
 from obygaze_models.estimators.mlp import MLPProbe
 from tests.estimators.clips import small_clips

@@ -11,14 +11,14 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
-from obygaze_models.data.dataset import load_dataset
-from obygaze_models.data.tasks import concept_targets
+from obygaze_models.dataset import load_dataset
 from obygaze_models.estimators.bottlenecks import HybridBottleneck, OracleBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.attributions import logit_gradients
-from obygaze_models.saved.inference import check_features, features_of
-from obygaze_models.saved.persistence import load_model, save_model
+from obygaze_models.inference import check_features, features_of
+from obygaze_models.persistence import load_model, save_model
+from obygaze_models.tasks import concept_targets
 from tests.estimators.clips import logistic_on, tree_on
 from tests.world import RECIPE, write_store
 

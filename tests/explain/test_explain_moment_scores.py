@@ -21,7 +21,7 @@ from obygaze_models.explain.moment_measures import (
 )
 from obygaze_models.explain.moment_scores import MEASURES, evaluate_moments
 from obygaze_models.explain.moments import Moment, Moments
-from obygaze_models.scoring.intervals import draw_films, percentile_interval
+from obygaze_models.intervals import draw_films, percentile_interval
 
 
 def made(frames, moments=()):

@@ -61,7 +61,7 @@ class Kind:
 
 def seal_model(files: Files) -> None:
     """New digests in ``model.json``."""
-    from obygaze_models.saved.model_header import digest_of
+    from obygaze_models.model_header import digest_of
 
     header = _header(files, "model.json")
     if header is None:
@@ -96,7 +96,7 @@ def seal_store(files: Files) -> None:
 
 def seal_fits(files: Files) -> None:
     """New digests in each ``fit.json`` of an interrupted run."""
-    from obygaze_models.saved.model_header import digest_of
+    from obygaze_models.model_header import digest_of
 
     for name in [name for name in files if name.endswith("/fit.json")]:
         record = _header(files, name)

@@ -14,7 +14,6 @@ import pytest
 from msgspec import Struct, convert, structs, to_builtins
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.record import RunRecord
@@ -22,6 +21,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results, read_results
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import render_report
+from obygaze_models.warnings import RunWarning
 from tests.kit.page import find_chromium, open_tab
 from tests.world import LEVELS, RECIPE, make_world
 

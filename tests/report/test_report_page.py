@@ -15,7 +15,6 @@ import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import read_results
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.report.citations import citation
@@ -26,6 +25,7 @@ from obygaze_models.report.page import render_report, write_report
 from obygaze_models.report.runs import default_run, prepare_runs
 from obygaze_models.report.score_tables import score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
+from obygaze_models.warnings import RunWarning
 from tests.conftest import run_obygaze
 from tests.report.conftest import Page, explorer_of, plain, with_manifest, with_record
 
