@@ -1,4 +1,4 @@
-"""`obygaze stores pack`, `unpack`, `export` and `import`: what they print, and how they end."""
+"""What `obygaze stores pack`, `export`, `import` and `push` print, and how they end."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ import h5py
 import numpy as np
 import pytest
 
-import obygaze_features as of
 from obygaze_features.store import open_store, verify
-from tests.store import toys
 from tests.store.serving import serve
+from tests.store.toys import a_manifest
 
 
 @pytest.fixture
-def manifest(tmp_path):
-    toys.a_manifest(4).save(tmp_path / "manifest")
-    return tmp_path / "manifest"
-
-
-@pytest.fixture
-def folder(tmp_path):
+def features(tmp_path, monkeypatch):
+    """A folder with a file for each of four clips, beside their manifest."""
+    monkeypatch.chdir(tmp_path)
+    a_manifest(4).save(tmp_path / "manifest")
     for row in range(4):
         path = tmp_path / f"features/tt1/tt1_{row}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,237 +26,113 @@ def folder(tmp_path):
     return tmp_path / "features"
 
 
-def test_pack_and_unpack(obygaze, final_store, tmp_path):
-    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith(f"kB -> {tmp_path / 'toy.zip'}\n")
-    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    assert result.exit_code == 1
-    assert "exists already" in result.stderr
-    result = obygaze(
-        "stores", "unpack", tmp_path / "toy.zip", "-o", tmp_path / "toy.zarr", "--json"
-    )
-    assert json.loads(result.stdout)["path"] == str(tmp_path / "toy.zarr")
-    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
-    result = obygaze("stores", "unpack", tmp_path / "no.zip", "-o", tmp_path / "x.zarr")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+@pytest.fixture
+def bring(obygaze, features):
+    def run(arguments, output="s.zarr"):
+        words = [*arguments.split(), "--manifest", "manifest", "-o", output]
+        return obygaze("stores", "import", *words)
+
+    return run
 
 
-@pytest.mark.parametrize("archive", ["toy.zip", "toy.zarr.zip"])
-def test_unpack_names_the_store(archive, obygaze, final_store, tmp_path, monkeypatch):
-    assert obygaze("stores", "pack", final_store, "-o", tmp_path / archive).exit_code == 0
+def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert obygaze("stores", "unpack", archive).exit_code == 0
-    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
+    result = obygaze("stores", "pack", final_store)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith("kB -> toy.zarr.zip\n")
+    assert verify(tmp_path / "toy.zarr.zip") == []
+    result = obygaze("stores", "unpack", "toy.zarr.zip", "--json")
+    assert json.loads(result.stdout)["path"] == "toy.zarr"
+    assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
+    shutil.move("toy.zarr.zip", "other.zip")
+    assert obygaze("stores", "unpack", "other.zip").exit_code == 0
+    assert obygaze("stores", "diff", final_store, "other.zarr").exit_code == 0
 
 
-@pytest.mark.parametrize("end", ["h5", "hdf5", "parquet"])
-def test_export(end, obygaze, final_store, tmp_path):
-    output = tmp_path / f"toy.{end}"
-    result = obygaze("stores", "export", final_store, "-o", output, "--arrays", "native,frames")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("18 rows, 17 done, of native, frames; ")
-    again = obygaze("stores", "export", final_store, "-o", output, "--overwrite", "--json")
-    assert json.loads(again.stdout)["done"] == 17
-    assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
+def test_files_of_nobody_are_named(obygaze, final_store, tmp_path):
+    own = shutil.copytree(final_store, tmp_path / "own.zarr")
+    (own / ".DS_Store").write_text("x")
+    (own / "notes.txt").write_text("mine")
+    for command in (("pack", own, "-o", tmp_path / "x.zip"), ("push", own, tmp_path / "x.zarr")):
+        result = obygaze("stores", *command)
+        assert result.exit_code == 0
+        assert "left out, not a file of the store: .DS_Store and 1 more" in result.stderr
+    result = obygaze("stores", "verify", own)
+    assert (result.exit_code, "writer" in result.stdout) == (0, False)
+    assert "harmless: .DS_Store and notes.txt: " in result.stdout.replace(", ", " and ", 1)
 
 
 @pytest.mark.parametrize("end", ["h5", "parquet"])
-def test_export_takes_an_archive_and_an_address(end, obygaze, final_store, tmp_path, monkeypatch):
+def test_export_takes_a_store_wherever_it_is(end, obygaze, final_store, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    sizes = set()
     with serve(final_store.parent) as server:
-        for number, address in enumerate((tmp_path / "toy.zip", f"{server.url}/toy.zarr")):
-            output = tmp_path / f"{number}.{end}"
-            result = obygaze("stores", "export", address, "-o", output)
+        for source in (final_store, tmp_path / "toy.zip", f"{server.url}/toy.zarr"):
+            words = ("stores", "export", source, "-o", tmp_path / f"toy.{end}", "--overwrite")
+            result = obygaze(*words, "--arrays", "native,frames")
             assert (result.exit_code, result.stderr) == (0, "")
-            here = tmp_path / f"here.{end}"
-            obygaze("stores", "export", final_store, "-o", here, "--overwrite")
-            assert output.stat().st_size == here.stat().st_size
+            assert result.stdout.startswith("18 rows, 17 done, of native, frames; ")
+            sizes.add((tmp_path / f"toy.{end}").stat().st_size)
+    assert len(sizes) == 1
     if end == "h5":
-        with h5py.File(tmp_path / "1.h5") as file:
+        with h5py.File(tmp_path / "toy.h5") as file:
             np.testing.assert_array_equal(
                 file["native"], open_store(final_store).read("native", missing="nan")
             )
 
 
-def test_an_address_where_a_path_is_meant_is_one_line(obygaze, final_store, tmp_path):
-    address = "https://ann:secret@lab.example/toy.zarr?token=secret"
-    for ask in (
-        ["pack", address, "-o", tmp_path / "x.zip"],
-        ["unpack", address, "-o", tmp_path / "x.zarr"],
-        ["push", address, tmp_path / "x.zarr"],
-        ["repair", address],
-    ):
-        result = obygaze("stores", *ask)
-        assert (result.exit_code, result.output) == (
-            2,
-            "Error: https://lab.example/toy.zarr is a URL; this takes a local path. Fetch the "
-            "store first: obygaze stores pull https://lab.example/toy.zarr -o NAME.zarr\n",
-        )
-    obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    for ask in (
-        ["pack", tmp_path / "toy.zip", "-o", tmp_path / "x.zip"],
-        ["push", tmp_path / "toy.zip", tmp_path / "x.zarr"],
-    ):
-        result = obygaze("stores", *ask)
-        assert result.exit_code == 1
-        assert f"toy.zip is not a folder and cannot be {ask[0]}ed; unpack it" in result.output
-
-
-def test_what_is_left_out_is_named(obygaze, final_store, tmp_path):
-    own = shutil.copytree(final_store, tmp_path / "own.zarr")
-    (own / "notes.txt").write_text("x")
-    for ask in (["pack", own, "-o", tmp_path / "x.zip"], ["push", own, tmp_path / "x.zarr"]):
-        result = obygaze("stores", *ask)
-        assert (result.exit_code, result.stderr) == (
-            0,
-            "left out, not a file of the store: notes.txt\n",
-        )
-
-
-@pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])
-def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
-    result = obygaze("stores", "export", final_store, "-o", final_store / name)
-    (final_store / name).unlink(missing_ok=True)
-    assert (result.exit_code, result.stderr) == (
-        2,
-        f"Error: {final_store / name} is inside the store; choose another output\n",
-    )
-
-
-def test_nothing_is_imported_into_a_final_store(obygaze, manifest, folder, tmp_path):
-    out = tmp_path / "s.zarr"
-    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
-    obygaze(*ask)
-    obygaze("stores", "finalise", out)
-    before = (out / "log.jsonl").read_bytes()
-    result = obygaze(*ask)
-    assert (result.exit_code, result.output) == (
-        2,
-        f"Error: {out} is final; choose another output\n",
-    )
-    assert (out / "log.jsonl").read_bytes() == before
-
-
-def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
-    out = tmp_path / "s.zarr"
-    result = obygaze("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
-    assert result.exit_code == 0, result.output
+def test_an_import_says_what_is_unknown_and_what_failed(bring, features, tmp_path):
+    (features / "tt1/tt1_2.npy").rename(tmp_path / "aside")
+    result = bring("npy max=features --precision float32")
+    assert (result.exit_code, result.stderr) == (3, "  tt1-002: no tt1/tt1_2.npy in features\n")
     assert result.stdout == (
-        "recorded as unknown: backbone, weights, preprocessing, precision\n"
-        f"4 rows: 4 done, 0 failed, 0 to do\nnext: obygaze stores finalise {out}\n"
+        "recorded as unknown: backbone, weights, preprocessing\n"
+        "4 rows: 3 done, 1 failed, 0 to do\n"
+        "next: obygaze stores finalise s.zarr, or mend what failed and run this again with "
+        "--retry-failed\n"
     )
-    result = obygaze(
-        "stores", "import", "npy", folder, "--manifest", manifest, "-o", out, "--backbone", "x"
-    )
-    assert result.exit_code == 1
-    assert "made with other backbone weights" in result.stderr
-
-
-def test_a_folder_without_such_files_makes_no_store(obygaze, manifest, folder, tmp_path):
-    ask = ("stores", "import", "pth", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
-    result = obygaze(*ask)
-    assert result.exit_code == 1
-    assert result.stderr.endswith("is there: no tt1/tt1_0.pth in features\n")
-
-
-def test_rows_that_fail_alike_are_one_line(obygaze, manifest, tmp_path):
-    ids = of.Manifest.load(manifest).ids
-    values = np.ones((len(ids), 3), np.float32)
-    values[[0, 2, 3], 1] = np.nan
-    np.save(tmp_path / "native.npy", values)
-    result = obygaze(
-        "stores", "import", "npy", tmp_path / "native.npy", "--manifest", manifest, "--in-order",
-        "-o", tmp_path / "s.zarr",
-    )  # fmt: skip
-    assert result.exit_code == 3
-    assert result.stderr == f"  {ids[0]} and 2 more: native has NaN or infinity\n"
-    assert "4 rows: 1 done, 3 failed" in result.stdout
-
-
-def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):
-    (folder / "tt1/tt1_2.npy").rename(tmp_path / "aside")
-    ask = ("stores", "import", "npy", f"max={folder}", "--manifest", manifest, "-o")
-    result = obygaze(*ask, tmp_path / "s.zarr", "--precision", "float32")
-    assert result.exit_code == 3
-    assert result.stderr == "  tt1-002: no tt1/tt1_2.npy in features\n"
-    assert result.stdout.endswith(", or mend what failed and run this again with --retry-failed\n")
-    (tmp_path / "aside").rename(folder / "tt1/tt1_2.npy")
-    again = (*ask, tmp_path / "s.zarr", "--precision", "float32")
-    assert obygaze(*again).exit_code == 3
-    result = obygaze(*again, "--retry-failed", "--json")
+    (tmp_path / "aside").rename(features / "tt1/tt1_2.npy")
+    assert bring("npy max=features --precision float32").exit_code == 3
+    result = bring("npy max=features --precision float32 --retry-failed --json")
     assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
-    assert open_store(tmp_path / "s.zarr").arrays == ["max"]
-
-
-def test_a_recipe_or_words_not_both(obygaze, manifest, folder, tmp_path):
+    assert open_store("s.zarr").arrays == ["max"]
     (tmp_path / "made.toml").write_text('precision = "float32"\n[backbone]\nname = "x"\n')
-    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
-    recipe = ("--recipe", tmp_path / "made.toml")
-    assert obygaze(*ask, *recipe, "--backbone", "x").exit_code == 2
-    result = obygaze(*ask, *recipe, "--json")
+    result = bring("npy features --recipe made.toml --json", output="t.zarr")
     assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]
 
 
-def test_there_and_back(obygaze, final_store, tmp_path):
-    toys.a_manifest().save(tmp_path / "m")
-    obygaze("stores", "export", final_store, "-o", tmp_path / "toy.h5")
-    out = tmp_path / "toy.zarr"
-    result = obygaze(
-        "stores", "import", "hdf5", tmp_path / "toy.h5", "--manifest", tmp_path / "m", "-o", out
-    )
-    assert result.exit_code == 3  # the row that had failed is still one
-    assert open_store(out).failures == open_store(final_store).failures
-    result = obygaze(
-        "stores", "import", "pth", "a", "b", "--manifest", tmp_path / "m", "-o", tmp_path / "x.zarr"
-    )
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "Error: two paths are for the array native; name them: ARRAY=PATH\n",
-    )
+def test_rows_that_fail_alike_are_one_line(bring, features):
+    values = np.ones((4, 3), np.float32)
+    values[[0, 2, 3], 1] = np.nan
+    np.save("native.npy", values)
+    result = bring("npy native.npy --in-order")
+    assert result.exit_code == 3
+    assert result.stderr == "  tt1-000 and 2 more: native has NaN or infinity\n"
+    assert "4 rows: 1 done, 3 failed" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [(["native"], ["other"]), (["native"], ["native", "other"]), (["native", "other"], ["native"])],
-    ids=str,
-)
 @pytest.mark.parametrize("kind", ["npy", "hdf5"])
-def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
-    kind, first, then, obygaze, manifest, folder, tmp_path
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("native", "other"), ("native", "native other"), ("native other", "native")],
+)
+def test_an_import_continues_with_the_arrays_that_it_began_with(
+    kind, first, second, bring, features, tmp_path
 ):
-    def asked(names):
+    def source(names):
         if kind == "npy":
-            return [f"{name}={folder}" for name in names]
-        with h5py.File(tmp_path / "x.h5", "w") as file:
-            file["ids"] = toys.a_manifest(4).ids[1:]
-            file.update({name: np.ones((3, 3), np.float32) for name in names})
-        return [tmp_path / "x.h5"]
+            return " ".join(f"{name}=features" for name in names.split())
+        with h5py.File("x.h5", "w") as file:
+            file["ids"] = a_manifest(4).ids[1:]
+            file.update({name: np.ones((3, 3), np.float32) for name in names.split()})
+        return "x.h5"
 
-    (folder / "tt1/tt1_2.npy").unlink()
-    out = tmp_path / "s.zarr"
-    goal = ("--manifest", manifest, "-o", out, "--retry-failed")
-    assert obygaze("stores", "import", kind, *asked(first), *goal).exit_code == 3
-    before = (out / "blocks/000000.json").read_bytes()
-    result = obygaze("stores", "import", kind, *asked(then), *goal)
+    (features / "tt1/tt1_2.npy").unlink()
+    assert bring(f"{kind} {source(first)} --retry-failed").exit_code == 3
+    before = (tmp_path / "s.zarr/blocks/000000.json").read_bytes()
+    result = bring(f"{kind} {source(second)} --retry-failed")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
-    assert (out / "blocks/000000.json").read_bytes() == before
-
-
-def test_an_archive_is_named_after_its_store(obygaze, final_store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert obygaze("stores", "pack", final_store).exit_code == 0
-    assert verify(tmp_path / "toy.zarr.zip") == []
-    again = obygaze("stores", "pack", final_store)
-    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-
-
-def test_verify_says_what_is_no_part_of_a_final_store(obygaze, final_store, tmp_path):
-    own = shutil.copytree(final_store, tmp_path / "own.zarr")
-    (own / "notes.txt").write_text("mine")
-    result = obygaze("stores", "verify", own)
-    assert result.exit_code == 0
-    assert "harmless: notes.txt: it is not part of the store" in result.stdout
-    assert "writer" not in result.stdout
+    begun_with = first.replace(" ", ", ")
+    assert f"was begun with {begun_with}, and the source has '" in result.stderr
+    assert (tmp_path / "s.zarr/blocks/000000.json").read_bytes() == before
