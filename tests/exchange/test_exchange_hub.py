@@ -102,8 +102,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(302, b"", Location=f"{state.url}/large/{name}?signature=1")
             else:
                 self.answer_part(data)
-        else:
+        elif path.startswith("/large/"):
             self.answer_part(state.large[path.removeprefix("/large/")])
+        else:
+            self.answer(404, {"error": path})
 
     def answer_part(self, data: bytes) -> None:
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
