@@ -151,9 +151,7 @@ HOSTILE = {
     "other size": (patch(24, 2**31), "is compressed"),
     "encrypted": (patch(8, 1), "is encrypted"),
     "elsewhere": (patch(42, 7), "is damaged: .* is not where it says"),
-    "cut": (resize(lambda data: data[: len(data) // 3]), "is not a zip file, or is cut short"),
-    "cut at the end": (resize(lambda data: data[:-9]), "is not a zip file, or is cut short"),
-    "nothing": (resize(lambda data: b""), "is not a zip file, or is cut short"),
+    "cut": (resize(lambda data: data[:-9]), "is not a zip file, or is cut short"),
     "bytes after it": (resize(lambda data: data + b"\0"), "has a comment or bytes after its end"),
     "no list": (only(), "it has no checksums.json"),
     "odd list": (only(checksums=b"[]"), "is not a list of checksums"),
@@ -183,21 +181,6 @@ def test_hostile_archives_are_refused_and_leave_nothing(spoil, fact, archive, tm
     assert "again.zarr" not in str(problem.value)  # nor any folder of a moment
     assert "\n" not in str(problem.value)
     assert [path.name for path in tmp_path.iterdir()] == ["toy.zip"]
-
-
-def test_a_flipped_bit_is_found_or_harms_nothing(archive, final_store, tmp_path):
-    data, refused = archive.read_bytes(), 0
-    for position in np.random.default_rng(0).integers(0, len(data), 12).tolist():
-        changed = bytearray(data)
-        changed[position] ^= 1
-        archive.write_bytes(changed)
-        try:
-            whole = unpack(archive, tmp_path / "toy.zarr", overwrite=True)["path"]
-        except StoreError:
-            refused += 1
-        else:  # padding between files, or the time of one
-            assert files_of(whole) == files_of(final_store)
-    assert refused > 3
 
 
 @pytest.mark.faults

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,9 +80,14 @@ def test_what_an_interrupted_pull_left_is_not_believed(
     server, final_store, other_store, tmp_path, impatient
 ):
     url, output = f"{server.url}/toy.zarr", tmp_path / "here/x.zarr"
-    server.cut = cut_at("items.csv", 10)
-    with pytest.raises(StoreError, match=r"items.csv: the connection was cut"):
-        pull(url, output)
+
+    def interrupt(name: str) -> None:
+        shutil.rmtree(output, ignore_errors=True)
+        server.cut = cut_at(name, 10)
+        with pytest.raises(StoreError, match=f"{name}: the connection was cut"):
+            pull(url, output)
+
+    interrupt("items.csv")
     [begun] = output.parent.iterdir()
     next(begun.rglob(".items.csv.part")).write_bytes(b"not that")
     for file in begun.rglob("*.json"):
@@ -85,11 +95,10 @@ def test_what_an_interrupted_pull_left_is_not_believed(
             flip_bit(file, 3)
     pull(url, output)
     assert files_of(output) == files_of(final_store)
-    # A store that changes between two runs is fetched from the beginning.
-    shutil.rmtree(output)
-    server.cut = cut_at("rows.csv", 10)
-    with pytest.raises(StoreError, match="the connection was cut"):
-        pull(url, output)
+    interrupt("rows.csv")  # files that are whole are kept
+    result = pull(url, output)
+    assert 0 < result["fetched"] < 0.5 * result["size"]
+    interrupt("rows.csv")  # and a store that changes meanwhile is fetched from the beginning
     server.folder = tmp_path
     pull(f"{server.url}/other.zarr", output)
     assert files_of(output) == files_of(other_store)
@@ -145,3 +154,36 @@ def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp
     assert refused
     assert files_of(tmp_path / "x.zarr") == files_of(final_store)
     assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
+
+
+@pytest.mark.gate
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
+def test_an_interrupted_pull_says_how_to_resume(server, tmp_path):
+    """Before a terminal there is a bar, and Ctrl-C is one line."""
+    termios = pytest.importorskip("termios")
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    words = ["stores", "pull", f"{server.url}/toy.zarr", "-o", str(tmp_path / "x.zarr")]
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(
+            [sys.executable, "-m", "cli", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            # What runs in a shell's background has Ctrl-C ignored, and children inherit it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process,
+    ):
+        os.close(theirs)
+        server.then = lambda path: (
+            process.send_signal(signal.SIGINT) if path.endswith("frames/c/0/0/0") else None
+        )
+        text = b""
+        with contextlib.suppress(OSError):  # the terminal's end, once the process is gone
+            while data := terminal.read(2**12):
+                text += data
+    assert process.returncode == 130
+    assert b"Fetching: " in text
+    assert text.endswith(
+        b"What was fetched is kept; run the same command again to resume.\r\nInterrupted.\r\n"
+    )
