@@ -285,7 +285,7 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         forget_package("film_lab")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_annotations(page: Page) -> None:
     """From timelines to a model."""
     page.run(read("tutorials/scholars"))
@@ -302,7 +302,7 @@ def test_association(page: Page) -> None:
     assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
@@ -330,7 +330,7 @@ def calls_of(script: str) -> list[list[str]]:
     return calls
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
@@ -349,7 +349,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     same_stores(*(f"scale/{name}" for name in ("stores/tiny-xclip", "gpus/tiny-xclip", "merged")))
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
 def test_scale_with_ray(page: Page) -> None:
     first, _, ray = read("how-to/scale").partition("\n## Ray\n")
@@ -417,8 +417,22 @@ def test_commands_that_pages_name_exist() -> None:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
             name = f"obygaze{words}"
             parent = known.get(name.rpartition(" ")[0])
-            # The last word may be an argument, unless it stands where a command is meant.
+            # The last word may be an argument, unless it is where a command must be.
             assert name in known or (parent and not isinstance(parent, click.Group)), name
+
+
+def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
+    """Without running them, which for some pages happens at night only, or never."""
+    known = {context.command_path: context.command for context in contexts()}
+    for page in PAGES:
+        blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
+        text = "\n".join(blocks).replace("\\\n", "")
+        for line in re.findall(r"^(?:\$ )?(obygaze .*)", text, re.MULTILINE):
+            name, *words = shlex.split(re.split(" [>&|]", line)[0])
+            while words and f"{name} {words[0]}" in known:
+                name = f"{name} {words.pop(0)}"
+            with contextlib.suppress(click.exceptions.Exit):  # of --help
+                known[name].make_context(name, words)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
