@@ -428,7 +428,7 @@ def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
         blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
         text = "\n".join(blocks).replace("\\\n", "")
         for line in re.findall(r"^(?:\$ )?(obygaze .*)", text, re.MULTILINE):
-            name, *words = shlex.split(re.split(" [>&|]", line)[0])
+            name, *words = shlex.split(re.split(" [>&|]", line)[0], comments=True)
             while words and f"{name} {words[0]}" in known:
                 name = f"{name} {words.pop(0)}"
             with contextlib.suppress(click.exceptions.Exit):  # of --help
