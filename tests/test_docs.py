@@ -321,8 +321,8 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
 def calls_of(script: str) -> list[list[str]]:
     """The arguments of each `obygaze` in a script that bash runs: here they start sooner."""
     stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
-    told = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
-    words, calls = told.stdout.decode().split("\0")[:-1], []
+    result = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
+    words, calls = result.stdout.decode().split("\0")[:-1], []
     while words:
         count = int(words[0])
         calls.append(words[1 : 1 + count])
@@ -412,27 +412,27 @@ def test_architecture_names_files_that_exist() -> None:
 
 
 def test_commands_that_pages_name_exist() -> None:
-    known = {context.command_path: context.command for context in contexts()}
+    commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
             name = f"obygaze{words}"
-            parent = known.get(name.rpartition(" ")[0])
+            parent = commands.get(name.rpartition(" ")[0])
             # The last word may be an argument, unless it is where a command must be.
-            assert name in known or (parent and not isinstance(parent, click.Group)), name
+            assert name in commands or (parent and not isinstance(parent, click.Group)), name
 
 
 def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
     """Without running them, which for some pages happens at night only, or never."""
-    known = {context.command_path: context.command for context in contexts()}
+    commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
         text = "\n".join(blocks).replace("\\\n", "")
         for line in re.findall(r"^(?:\$ )?(obygaze .*)", text, re.MULTILINE):
             name, *words = shlex.split(re.split(" [>&|]", line)[0], comments=True)
-            while words and f"{name} {words[0]}" in known:
+            while words and f"{name} {words[0]}" in commands:
                 name = f"{name} {words.pop(0)}"
             with contextlib.suppress(click.exceptions.Exit):  # of --help
-                known[name].make_context(name, words)
+                commands[name].make_context(name, words)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")

@@ -10,7 +10,7 @@ import obygaze_features as of
 import obygaze_models as om
 
 HEAVY = {"av", "matplotlib", "pandas", "pyarrow", "torch", "transformers", "xarray"}
-#: What is imported, in turn, and what must not have been loaded by then.
+#: What is imported, one after the other, and what must not have been loaded by then.
 STEPS = [
     ("import obygaze_features, obygaze_models", HEAVY | {"numpy", "sklearn", "zarr"}),
     *((f"from obygaze_features import {name}", HEAVY)

@@ -123,11 +123,11 @@ def test_files_of_which_most_are_not_alike_make_no_store(lengths, tmp_path):
 def test_an_import_continues_and_retries_when_told(folder, tmp_path):
     path = tmp_path / "s.zarr"
     hidden = file_of(folder, 1).rename(tmp_path / "aside")
-    whole = file_of(folder, 35).read_bytes()
+    content = file_of(folder, 35).read_bytes()
     file_of(folder, 35).write_bytes(b"")
     import_features(folder, manifest(), path)
     hidden.rename(file_of(folder, 1))
-    file_of(folder, 35).write_bytes(whole)
+    file_of(folder, 35).write_bytes(content)
     (path / "blocks/000001.json").unlink()  # as if it had been killed before the second block
     before = (path / "blocks/000000.json").stat()
     assert import_features(folder, manifest(), path).failures.keys() == {"tt1-001"}

@@ -100,7 +100,7 @@ def test_a_store_without_the_ending_stays_where_it_is(final_store, other_store, 
         push(other_store, tmp_path / "shared")
 
 
-def test_what_is_damaged_here_does_not_replace_what_is_whole_there(final_store, own, tmp_path):
+def test_what_is_damaged_here_does_not_replace_a_whole_store(final_store, own, tmp_path):
     target = f"{tmp_path}/shared/toy.zarr"
     push(own, target)
     shard = own / "frames/c/0/0/0"
