@@ -53,4 +53,4 @@ def model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def coded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """The authors' files in miniature, and features that tell each clip from all others."""
     folder = tmp_path_factory.mktemp("coded")
-    return make_dataset(folder, make_authors(folder, scale=3), widths=(16, 8, 8), signal=0.0)
+    return make_dataset(folder, make_authors(folder, scale=4), widths=(16, 8, 8), signal=0.0)

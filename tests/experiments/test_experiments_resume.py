@@ -300,7 +300,7 @@ def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeyp
     assert left[-1].startswith("17 of 18 fits, about 1 s")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
     """SIGKILL at two moments."""
     output, keys = tmp_path / "run", ("name", "manifest", "store", "split", "positives")
@@ -347,7 +347,7 @@ def probability(text):
 DAMAGE = [
     *(
         (name, None, [name, "obygaze models run"])
-        for name in ("run.json", "predictions.csv", "clips.csv", "history.jsonl", "models.jsonl",
+        for name in ("run.json", "predictions.csv", "clips.csv", "models.jsonl",
                      "explanations.jsonl")
     ),
     ("predictions.csv", lambda t: t[: len(t) // 2], ["csv was changed since"]),
