@@ -28,13 +28,15 @@ def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory
 
     A logistic regression alone, if no estimators are named.
     """
-    folder = tmp_path_factory.mktemp("made")
+    folder, runs = tmp_path_factory.mktemp("made"), dict[str, om.Run]()
 
     def make(name: str, **changes: object) -> om.Run:
-        if not (folder / name).exists():
-            changed = replace(experiment, **({"estimators": ("logistic",)} | changes))
-            om.run_experiment(changed, folder / name)
-        return om.load_run(folder / name)
+        changes = {"estimators": ("logistic",)} | changes
+        key = f"{name} {sorted(changes.items())}"
+        if key not in runs:
+            changed = replace(experiment, **changes)
+            runs[key] = om.run_experiment(changed, folder / str(len(runs)) / name)
+        return runs[key]
 
     return make
 
