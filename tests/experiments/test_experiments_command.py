@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import msgspec
 import numpy as np
 import pytest
 
-import cli
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.manifests import Manifest, Split
@@ -58,23 +55,6 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     result = run_obygaze("models", "run", "sure.toml", "-o", "mine", "--json")
     assert json.loads(result.stdout) == json.loads((tmp_path / "mine/run.json").read_text())
     assert "over 12 fits" in run_obygaze("models", "run", "sure.toml", "-o", "again").stdout
-
-
-@pytest.mark.parametrize("name", ["models", "report"])
-def test_the_list_of_commands_repeats_their_first_line(name):
-    _, line = cli.main.lazy[name]
-    assert cli.main.get_command(None, name).help.splitlines()[0] == line
-
-
-def test_help_imports_nothing_heavy():
-    heavy = {"torch", "sklearn", "transformers", "av", "zarr", "numpy", "matplotlib", "pandas"}
-    code = (
-        "import sys\n"
-        "import obygaze_models.commands.models, obygaze_models.commands.report\n"
-        f"print(sorted({heavy} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 SLIPS = [

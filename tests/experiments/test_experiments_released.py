@@ -21,15 +21,15 @@ HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
 
 
 @pytest.fixture(scope="module")
-def experiment(coded):
-    """Of the authors' labels; ``experiment(("EN",), protocol="released")``."""
+def task(coded):
+    """Of the authors' labels; ``task(("EN",), protocol="released")``."""
 
-    def experiment(negatives=("HN",), **more):
+    def task(negatives=("HN",), **more):
         values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
         values |= {"estimators": ("majority",)} | more
         return om.Experiment("codes", coded.manifest, coded.stores["xclip"], **values)
 
-    return experiment
+    return task
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def rows_of(path):
         return list(csv.DictReader(file, delimiter=";"))
 
 
-def folds_of(experiment):
+def folds_of(task):
     """By fold: the ids that train, stop and test."""
-    manifest = Manifest.load(experiment.manifest)
-    problems = experiment.problems(manifest.scheme)
-    plan = make_plan(experiment, manifest, problems)
-    wanted = set.union(*(task.levels for task in (problems[0].train, *problems[0].tests)))
-    data, _ = plan.join(experiment, manifest, open_store(experiment.store), wanted)
+    manifest = Manifest.load(task.manifest)
+    problems = task.problems(manifest.scheme)
+    plan = make_plan(task, manifest, problems)
+    wanted = set.union(*(part.levels for part in (problems[0].train, *problems[0].tests)))
+    data, _ = plan.join(task, manifest, open_store(task.store), wanted)
 
     def ids(rows):
         return sorted(data.ids[row] for row in rows.tolist())
@@ -60,23 +60,23 @@ def folds_of(experiment):
 
 
 @pytest.mark.parametrize("negative", ["EN", "HN"])
-def test_the_released_runs_are_the_golden_ones(golden, experiment, negative):
+def test_the_released_runs_are_the_golden_ones(golden, task, negative):
     runs = golden["runs"][f"02_{negative}_S"]
     tests = {"EN vs S": golden["tests"]["02_EN_S"], "EN+HN vs S": golden["tests"]["02_ENHN_S"]}
     for labels in ("released", "paper"):
-        released = experiment((negative,), protocol="released", test_negatives=TESTS, labels=labels)
+        released = task((negative,), protocol="released", test_negatives=TESTS, labels=labels)
         folds = list(folds_of(released))
         assert folds == [
             (runs[str(run)]["train"], runs[str(run)]["val"], tests) for run in range(8)
         ]
 
 
-def test_concepts_are_learnt_from_the_authors_other_file(coded, experiment):
+def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
     manifest = Manifest.load(coded.manifest)
     rows = rows_of(coded.authors / "obygaze12/balanced_level/02_EN_HN_S.csv")
     fold_of = {row["id"]: int(row["fold"]) for row in rows if manifest[row["id"]].media}
     levels = {"positives": (), "train_negatives": ()}
-    concepts = replace(experiment(), **levels, concepts=("Look",), negatives="b")
+    concepts = replace(task(), **levels, concepts=("Look",), negatives="b")
     folds = list(folds_of(replace(concepts, protocol="released")))
     assert len(folds) == 9
     for number, (train, validation, tests) in enumerate(folds):
@@ -85,7 +85,7 @@ def test_concepts_are_learnt_from_the_authors_other_file(coded, experiment):
         assert [train, validation, tests["Look vs all without"]] == expected
 
 
-def test_films_are_left_out_as_in_the_authors_files(coded, experiment):
+def test_films_are_left_out_as_in_the_authors_files(coded, task):
     """Table 4, by a plain loop over their movieset files."""
     train, test = (
         [(row["id"], int(row["fold"]), row["label"]) for row in
@@ -95,9 +95,7 @@ def test_films_are_left_out_as_in_the_authors_files(coded, experiment):
     listed = {clip for clip, _, _ in test}
     found = [
         tuple([clip for clip in ids if clip in listed] for ids in (a, b, tests["EN+HN vs S"]))
-        for a, b, tests in folds_of(
-            experiment(protocol="leave-film-out", test_negatives=(("EN", "HN"),))
-        )
+        for a, b, tests in folds_of(task(protocol="leave-film-out", test_negatives=(("EN", "HN"),)))
     ]
     # A film may be tested here for clips that no split file has.
     tested = sorted({clip.split("-")[0] for _, _, ids in found for clip in ids})
@@ -116,7 +114,7 @@ def test_films_are_left_out_as_in_the_authors_files(coded, experiment):
     ]
 
 
-def test_codes_without_any_signal_score_where_tests_leak(make_run, experiment):
+def test_codes_without_any_signal_score_where_tests_leak(make_run, task):
     """Each clip's features say which clip it is and nothing else, so that nothing can be learnt.
 
     By the released files models are tested on clips that they were trained on; they know those
@@ -124,7 +122,7 @@ def test_codes_without_any_signal_score_where_tests_leak(make_run, experiment):
     """
 
     def areas(**protocol):
-        run = om_run(make_run, experiment(test_negatives=TESTS, estimators=(HEART,), **protocol))
+        run = om_run(make_run, task(test_negatives=TESTS, estimators=(HEART,), **protocol))
         found = {}
         for fit in run.predictions():
             area = roc_auc_score(fit.labels, fit.probabilities)
@@ -140,15 +138,15 @@ def test_codes_without_any_signal_score_where_tests_leak(make_run, experiment):
     assert any("test clips of EN+HN vs S" in text for text in leaks)
 
 
-def om_run(make_run, experiment):
+def om_run(make_run, task):
     """A run of an experiment, made once."""
-    values = {name: getattr(experiment, name) for name in experiment.__dataclass_fields__}
+    values = {name: getattr(task, name) for name in task.__dataclass_fields__}
     values.pop("predictions")
     return make_run("codes", **values)
 
 
-def test_leaks_are_counted_run_by_run(golden, make_run, experiment):
-    released = experiment(("EN",), protocol="released", test_negatives=TESTS)
+def test_leaks_are_counted_run_by_run(golden, make_run, task):
+    released = task(("EN",), protocol="released", test_negatives=TESTS)
     record = om_run(make_run, released).record
     tested = set(golden["tests"]["02_ENHN_S"])
     counts = {(leak.fit, leak.test): (leak.train, leak.validation) for leak in record.leaks}
@@ -159,7 +157,7 @@ def test_leaks_are_counted_run_by_run(golden, make_run, experiment):
     assert any(train for train, _ in counts.values())
 
 
-def test_concepts_are_detected_and_reported(coded, experiment, tmp_path):
+def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     """Two concepts, of which one is in no clip of three test folds: counted, named, on the page."""
     manifest = Manifest.load(coded.manifest)
     labels, fold_of = manifest.labels("paper"), manifest.split("02_EN_HN_S").fold_of
@@ -170,7 +168,7 @@ def test_concepts_are_detected_and_reported(coded, experiment, tmp_path):
     manifest.with_parts(labels=[replace(labels, name="few", concepts=kept)]).save(tmp_path / "m")
     run = om.run_experiment(
         replace(
-            experiment(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
+            task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
             concepts=("Look", "Posture"), split="02_EN_HN_S",
         ),
         tmp_path / "run",
@@ -196,15 +194,15 @@ def test_concepts_are_detected_and_reported(coded, experiment, tmp_path):
     assert page.count("SKIPPED: Posture vs EN") == 1
 
 
-def test_what_the_released_lists_lack_is_named(experiment, tmp_path):
+def test_what_the_released_lists_lack_is_named(task, tmp_path):
     """No list, or, of Hard Negatives against Sure, no clip to learn concepts against."""
     for changed, fact in (
         (
-            experiment(("NS",), protocol="released"),
+            task(("NS",), protocol="released"),
             "released no split for NS vs S; they did for EN",
         ),
         (
-            experiment(protocol="released", estimators=("pcbm-tree",)),
+            task(protocol="released", estimators=("pcbm-tree",)),
             "nothing could be learnt: pcbm-tree",
         ),
     ):
@@ -212,7 +210,7 @@ def test_what_the_released_lists_lack_is_named(experiment, tmp_path):
             om.run_experiment(changed, tmp_path / "none")
         assert fact in str(caught.value)
         assert "\n" not in str(caught.value)
-    both = experiment(protocol="released", estimators=("pcbm-tree", "majority"))
+    both = task(protocol="released", estimators=("pcbm-tree", "majority"))
     record = om.run_experiment(both, tmp_path / "run").record
     assert {scores.model for scores in record.scores} == {"majority"}
     assert {skip.what.split(",")[0] for skip in record.skipped} == {"pcbm-tree"}
