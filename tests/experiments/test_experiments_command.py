@@ -127,10 +127,10 @@ def test_films_that_are_not_tested_are_named_first(write, world, tmp_path):
     films = [of.leave_film_out(manifest, name="films")]
     write("one", films, split="films", protocol="leak-free")
     write("each", split="films", manifest="manifest")
-    one, each = (run_obygaze("models", "run", f"{name}.toml") for name in ("one", "each"))
-    assert one.stdout.splitlines()[0] == "Tests 1 of 4 films: tt3"
-    assert "Sure: tests 1 of 4 films: tt3\n" in one.stderr
-    assert each.stdout.splitlines()[0].startswith("majority: ")
+    single, per_film = (run_obygaze("models", "run", f"{name}.toml") for name in ("one", "each"))
+    assert single.stdout.splitlines()[0] == "Tests 1 of 4 films: tt3"
+    assert "Sure: tests 1 of 4 films: tt3\n" in single.stderr
+    assert per_film.stdout.splitlines()[0].startswith("majority: ")
     for name, tested in (("one", ["tt3"]), ("each", ["tt0", "tt1", "tt2", "tt3"])):
         run = om.load_run(tmp_path / "runs" / name)
         assert sorted({clip[:3] for fit in run.predictions() for clip in fit.ids}) == tested
@@ -144,14 +144,16 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     record = make_run("films", protocol="leave-film-out", split=None).record
     scores = record.scores[0]
     groups = {f"film {film}": list(scores.groups.values())[film % 4] for film in range(20)}
-    many = msgspec.structs.replace(record, scores=[msgspec.structs.replace(scores, groups=groups)])
+    record_of_many = msgspec.structs.replace(
+        record, scores=[msgspec.structs.replace(scores, groups=groups)]
+    )
     means = sorted(group.mean["f1"] for group in groups.values())
-    text = describe_run(many)
+    text = describe_run(record_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text
     assert f"median {np.median(means):.2f}" in text
     assert sum("film 1" in line for line in text.splitlines()) <= 1
-    every = describe_run(many, verbose=True).splitlines()
-    assert sum(line.startswith("film ") for line in every) == 20
+    full = describe_run(record_of_many, verbose=True).splitlines()
+    assert sum(line.startswith("film ") for line in full) == 20
 
 
 def test_at_most_five_warnings_unless_all_are_asked_for(capsys):

@@ -166,18 +166,18 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
     compared = om.compare(a, b)
-    [hard, every] = compared.comparisons
-    said = " / ".join(hard.notes)
-    assert "different label sets: all in good, others in others" in said
-    assert "different protocols: leak-free in good, split in others" in said
+    [hard, full] = compared.comparisons
+    texts = " / ".join(hard.notes)
+    assert "different label sets: all in good, others in others" in texts
+    assert "different protocols: leak-free in good, split in others" in texts
     assert compared.left_out == (
         "no counterpart of that name in another run: good: majority, others: knn; "
         "to compare these with each other: --model majority --model knn",
         "EN vs S is a test set of others: logistic, not of good: logistic",
     )
     tested, there = (mean_by_clip(run, "logistic", "EN+HN vs S") for run in (a, b))
-    assert every.clips == len(tested) - 3
-    text = " / ".join(every.notes)
+    assert full.clips == len(tested) - 3
+    text = " / ".join(full.notes)
     assert f"left out: {len(set(there) - set(tested))} clips of EN+HN vs S that only others" in text
     assert "good is the mean of 9 fits, others of 10;" in text
     assert "left out: 1 clip of EN+HN vs S that only good has" in text
@@ -194,11 +194,11 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     notes = om.compare(unbalanced, films).comparisons[0].notes
     assert notes[0].startswith("different protocols")
     assert "different balance" not in " ".join(notes)
-    few = run_obygaze("models", "compare", a.folder, unbalanced.folder)
-    assert f"NOTE: {note}" in few.stderr
+    sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
+    assert f"NOTE: {note}" in sparse.stderr
     # Of few clips no interval is shown.
-    assert "too few clips to say" in few.stdout
-    assert " to +" not in few.stdout
+    assert "too few clips to say" in sparse.stdout
+    assert " to +" not in sparse.stdout
 
 
 def test_clips_that_leaked_are_counted(run, tmp_path):

@@ -110,8 +110,8 @@ def test_a_splitter_splits_as_the_experiment(data, marked, make_run):
         assert {data.ids[row] for row in train} <= {*about["seen"]}
     for splitter in (om.LeakFree, om.ManifestSplit):
         (train, _), *_ = splitter(data.folds).split(data.X, data.y)
-        (every, _), *_ = splitter(data.folds, balance="none").split(data.X, data.y)
-        smaller, larger = sorted(np.bincount(data.y[every]).tolist())
+        (full, _), *_ = splitter(data.folds, balance="none").split(data.X, data.y)
+        smaller, larger = sorted(np.bincount(data.y[full]).tolist())
         assert np.bincount(data.y[train]).tolist() == [smaller, smaller]
         assert larger > smaller
     folds = np.where(data.folds == 4, -1, data.folds)  # a fold without clips tests nothing
@@ -139,8 +139,8 @@ def test_leave_film_out_is_leave_one_group_out(data):
             groups = None if groups is None else groups.groups
             return [train.tolist() for train, _ in cv.split(data.X, data.y, groups)]
 
-        first, again, other = (rows(np.random.RandomState(seed)) for seed in (3, 3, 4))
-        assert first == again != other
+        first, again, rival = (rows(np.random.RandomState(seed)) for seed in (3, 3, 4))
+        assert first == again != rival
         assert rows(np.int64(3)) == rows(3)
         assert rows(None) != rows(None)
         with pytest.raises(ValueError, match="cannot be used to seed"):
@@ -211,11 +211,11 @@ def test_features_of_several_stores_are_concatenated(marked, tmp_path):
     second = {clip: 10 * row[::-1] for clip, row in marked.rows.items()}
     write_store(stores[1], manifest.select(ids=manifest.ids[3:]), second)
     task = {"positives": ["S"], "negatives": ["EN", "HN"]}
-    first, both = (om.load_dataset(manifest, paths, **task) for paths in (marked.store, stores))
-    rows = [first.ids.index(clip) for clip in both.ids]
-    assert both.ids == [clip for clip in first.ids if clip not in marked.ids[:3]]
-    np.testing.assert_array_equal(both.X[:, :8], first.X[rows])
-    np.testing.assert_array_equal(both.X[:, 8:], 10 * first.X[rows][:, ::-1])
+    first, pair = (om.load_dataset(manifest, paths, **task) for paths in (marked.store, stores))
+    rows = [first.ids.index(clip) for clip in pair.ids]
+    assert pair.ids == [clip for clip in first.ids if clip not in marked.ids[:3]]
+    np.testing.assert_array_equal(pair.X[:, :8], first.X[rows])
+    np.testing.assert_array_equal(pair.X[:, 8:], 10 * first.X[rows][:, ::-1])
     experiment = om.Experiment(
         "Two", marked.manifest, stores, split="ten", positives=["S"], train_negatives=["HN"],
         estimators=["logistic"],
@@ -227,8 +227,8 @@ def test_features_of_several_stores_are_concatenated(marked, tmp_path):
     assert om.load_model(model)[1]["features"]["shape"] == [16]
     assert om.predict(model, stores).ids == marked.ids[3:]
     scored = om.evaluate(model, stores, marked.manifest)
-    told = run_obygaze("models", "evaluate", model, *stores, marked.manifest, "--json")
-    assert json.loads(told.stdout) == asdict(scored)
+    answer = run_obygaze("models", "evaluate", model, *stores, marked.manifest, "--json")
+    assert json.loads(answer.stdout) == asdict(scored)
     with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
         om.predict(model, marked.store)
 
@@ -290,25 +290,25 @@ def test_pooled_as_numpy_pools_the_whole_array(tmp_path, cache, monkeypatch, arr
     write_tokens(path, arrays)
     if final:
         finalise(path)
-    whole = arrays[array].reshape(len(IDS), -1, 3).astype(np.float32)
+    complete = arrays[array].reshape(len(IDS), -1, 3).astype(np.float32)
     for pooling, pool in POOLINGS.items():
-        expected = pool(whole, axis=1)
-        before, kept = {*cache.glob("*")}, cache
+        expected = pool(complete, axis=1)
+        before, remaining = {*cache.glob("*")}, cache
         for damage in (None, None, b"", b"PK" + bytes(300)):
             if damage is not None:
-                kept.write_bytes(damage)
-            found = pooled(path, array, pooling)
-            assert sorted(found) == sorted(IDS[::2])
-            for clip, row in found.items():
+                remaining.write_bytes(damage)
+            actual = pooled(path, array, pooling)
+            assert sorted(actual) == sorted(IDS[::2])
+            for clip, row in actual.items():
                 assert row.dtype == np.float32
                 np.testing.assert_allclose(row, expected[IDS.index(clip)], 1e-6, 1e-7)
-            [kept] = {*cache.iterdir()} - before
+            [remaining] = {*cache.iterdir()} - before
     monkeypatch.setattr("obygaze_models.stores.POOLINGS", {"max": None, "mean": None})
-    assert pooled(path, array, "mean").keys() == found.keys()  # it is not read again
+    assert pooled(path, array, "mean").keys() == actual.keys()  # it is not read again
     monkeypatch.undo()
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "file"))
-    assert pooled(path, array, "first").keys() == found.keys()
+    assert pooled(path, array, "first").keys() == actual.keys()
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -338,9 +338,9 @@ def test_a_number_missing_within_a_frame_is_no_padding(tmp_path, cache):
     """The store has no such row: it failed, and is left out like any other that has."""
     arrays = draw()
     arrays["frames"][4, 2, 1] = np.nan
-    found = pooled(write_tokens(tmp_path / "a.zarr", arrays), "frames", "mean")
-    assert (len(found), "clip-04" in found) == (11, False)
-    assert all(np.isfinite(row).all() for row in found.values())
+    actual = pooled(write_tokens(tmp_path / "a.zarr", arrays), "frames", "mean")
+    assert (len(actual), "clip-04" in actual) == (11, False)
+    assert all(np.isfinite(row).all() for row in actual.values())
 
 
 def test_pooling_holds_a_block_in_memory(tmp_path, cache):

@@ -182,8 +182,14 @@ def run(tmp_path_factory):
     labels = LabelSet(
         "all",
         [item.id for item in items],
-        ["S" if s else "HN" if any(has) else "EN" for s, has in zip(sure, shows, strict=True)],
-        [tuple(n for n, has in zip(CONCEPTS, row, strict=True) if has) for row in shows],
+        [
+            "S" if s else "HN" if any(concepts_shown) else "EN"
+            for s, concepts_shown in zip(sure, shows, strict=True)
+        ],
+        [
+            tuple(n for n, concepts_shown in zip(CONCEPTS, row, strict=True) if concepts_shown)
+            for row in shows
+        ],
     )
     extra = {"movie_title": ["Juno" if item.film == "juno" else "" for item in items]}
     manifest = Manifest("spans", Items.of(items, extra), scheme=obygaze_scheme())
@@ -204,14 +210,14 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
     result = run_obygaze("models", "predict", run.folder, *outputs)
     assert result.exit_code == 0, result.output
     assert "120 clips of 3 films; 2 models" in result.output
-    said = defaultdict(list)
+    stated = defaultdict(list)
     for row in csv_rows(run.folder / "predictions.csv"):
-        said[row["model"], row["id"]].append(float(row["probability"]))
+        stated[row["model"], row["id"]].append(float(row["probability"]))
     rows = csv_rows(tmp_path / "all.csv")
-    assert {(row["model"], row["clip"]) for row in rows} == set(said)
+    assert {(row["model"], row["clip"]) for row in rows} == set(stated)
     assert len(rows) == 240
     for row in rows:
-        mean = np.mean(said[row["model"], row["clip"]])
+        mean = np.mean(stated[row["model"], row["clip"]])
         assert float(row["probability"]) == pytest.approx(mean, abs=1e-6)
         assert row["prediction"] == ("S" if mean > 0.5 else "EN+HN")
     files = {path.name: csv_rows(path) for path in (tmp_path / "t").iterdir()}
@@ -239,14 +245,14 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
     clips = [f"f1-{n:03}" for n in range(0, CLIPS, 5)]
     outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
-    shown = []
+    visible = []
     for name in ("tt0120338.csv", "all.csv"):
         rows = [row for row in csv_rows(tmp_path / name) if row["model"] == "pcbm-logistic"]
-        shown.append({row["clip"]: row[KIND] for row in rows})
+        visible.append({row["clip"]: row[KIND] for row in rows})
     eaf = Eaf(str(tmp_path / "tt0120338.eaf"))
     [tier] = [name for name in eaf.get_tier_names() if name.endswith(KIND)]
     parts = eaf.get_ref_annotation_data_for_tier(tier)
-    shown.append({f"f1-{int(part[0]) // 10_000:03}": part[2] for part in parts})
+    visible.append({f"f1-{int(part[0]) // 10_000:03}": part[2] for part in parts})
     predicted, by_fit = set(), defaultdict(list)
     folders = {model["fit"]: model["folder"] for model in run.models() if model["model"] != "mlp"}
     for fit in run.predictions():
@@ -254,16 +260,16 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
             continue
         store = run.record.experiment["store"]
         result = run_obygaze("models", "explain", folders[fit.fit], store, *clips, "--json")
-        for found in json.loads(result.stdout):
-            pieces = found["explanation"]["why"]["contributions"]
-            by_fit[found["id"]].append({piece["concept"]: piece["amount"] for piece in pieces})
-            predicted.add(found["explanation"]["label"])
+        for actual in json.loads(result.stdout):
+            pieces = actual["explanation"]["why"]["contributions"]
+            by_fit[actual["id"]].append({piece["concept"]: piece["amount"] for piece in pieces})
+            predicted.add(actual["explanation"]["label"])
     assert predicted == {"S", "EN+HN"}
     for clip in clips:
         fits = by_fit[clip]
         means = {name: float(np.mean([parts[name] for parts in fits])) for name in fits[0]}
         order = sorted(means, key=lambda name: -abs(means[name]))
-        for texts in shown:
+        for texts in visible:
             pieces = [part.rpartition(" ") for part in texts[clip].split(", ")]
             assert [name for name, _, _ in pieces] == order
             amounts = [float(amount) for _, _, amount in pieces]
@@ -300,17 +306,17 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert result.exit_code == 0, result.output
     assert "of 2 films" in result.output  # no file of the annotators'
     assert contents(tmp_path / "theirs") == before
-    theirs, both = (Eaf(str(path / "Titanic.eaf")) for path in (tmp_path / "theirs", out))
-    for tier in theirs.get_tier_names():
-        parent = theirs.get_parameters_for_tier(tier).get("PARENT_REF")
+    annotated, pair = (Eaf(str(path / "Titanic.eaf")) for path in (tmp_path / "theirs", out))
+    for tier in annotated.get_tier_names():
+        parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
         read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
-        assert read(both, tier) == read(theirs, tier)
+        assert read(pair, tier) == read(annotated, tier)
     predicted = {
         int(row.clip.start): row.predicted
         for row in module.held_out(run, model="mlp") if row.clip.film == "tt0120338"
     }  # fmt: skip
-    [tier] = [t for t in both.get_tier_names() if t.startswith("mlp: ") and "," not in t]
-    heard = {start // 1000: value for start, _, value in both.get_annotation_data_for_tier(tier)}
+    [tier] = [t for t in pair.get_tier_names() if t.startswith("mlp: ") and "," not in t]
+    heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}
     assert heard == predicted
     again = Timelines.from_elan(out / "Titanic.eaf")
     assert again.segments == timelines.segments
@@ -321,9 +327,9 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert "holds a model's predictions, and no annotations" in alone.output
     # Both annotators' files of a film get the model.
     for annotator in ("ann", "ben"):
-        one = of.Timelines.of("t", [Segment("Titanic", annotator, 1.5, 20.25, "S")])
+        single = of.Timelines.of("t", [Segment("Titanic", annotator, 1.5, 20.25, "S")])
         (tmp_path / "two" / annotator).mkdir(parents=True)
-        (tmp_path / "two" / annotator / name).write_text(elan_files(one)[name])
+        (tmp_path / "two" / annotator / name).write_text(elan_files(single)[name])
     call = ("--elan", tmp_path / "each", "--annotations", tmp_path / "two")
     assert run_obygaze("models", "predict", run.folder, *call).exit_code == 0
     for annotator in ("ann", "ben"):

@@ -83,9 +83,9 @@ def check_weights(labels, probabilities, seed):
     values_of = weighted_scores(labels, probabilities, weights.astype(float))
     for row, times in enumerate(weights):
         expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
-        found = {name: values[row] for name, values in values_of.items()}
-        expected = {name: value for name, value in numbers(expected).items() if name in found}
-        assert found == pytest.approx(expected, nan_ok=True)
+        actual = {name: values[row] for name, values in values_of.items()}
+        expected = {name: value for name, value in numbers(expected).items() if name in actual}
+        assert actual == pytest.approx(expected, nan_ok=True)
 
 
 def test_what_one_class_leaves_undefined_is_open():
@@ -93,9 +93,9 @@ def test_what_one_class_leaves_undefined_is_open():
     defined = {name: value for name, value in scores.items() if value is not None}
     assert scores.keys() == BINARY.keys()
     assert defined == {"f1_weighted": 1.0, "calibration_error": pytest.approx(0.2)}
-    both = score(np.array([1] * 2 + [0] * 8), np.array([0.9, 0.1] + [0.1] * 8))
-    assert both["f1"] == pytest.approx(2 / 3)
-    assert both["f1_weighted"] == pytest.approx(0.2 * 2 / 3 + 0.8 * 16 / 17)
+    pair = score(np.array([1] * 2 + [0] * 8), np.array([0.9, 0.1] + [0.1] * 8))
+    assert pair["f1"] == pytest.approx(2 / 3)
+    assert pair["f1_weighted"] == pytest.approx(0.2 * 2 / 3 + 0.8 * 16 / 17)
 
 
 def draws_of(films, seed, replicates):
@@ -117,9 +117,9 @@ def test_intervals_are_those_of_a_plain_loop(film_a_fit):
         films = [f"f{number}"] * 40 if film_a_fit else chance.choice([*"abc"], 40).tolist()
         labels = chance.integers(0, 2, 40)
         fits.append(ScoredClips(labels, labels * 0.3 + chance.random(40) * 0.7, films))
-    every = [film for fit in fits for film in fit.films]
+    full = [film for fit in fits for film in fit.films]
     means = []
-    for draw in draws_of(every, 5, 40):
+    for draw in draws_of(full, 5, 40):
         scores, weights = [], []
         for number, fit in enumerate(fits):
             rows = np.concatenate([*draw.values()]) - 40 * number
@@ -153,7 +153,7 @@ def test_films_that_differ_widen_the_interval():
     (BINARY, "calibration_error", 2),  # the lower is the better
     (CLASSES, "auroc", 3),  # has no interval
 ])  # fmt: skip
-def test_differences_are_those_of_a_plain_loop(scores, other, classes):
+def test_differences_are_those_of_a_plain_loop(scores, rival, classes):
     chance = np.random.default_rng(classes)
     films = [f"film{number}" for number in chance.integers(0, 6, 90)]
     labels = chance.integers(0, classes, 90)
@@ -165,7 +165,7 @@ def test_differences_are_those_of_a_plain_loop(scores, other, classes):
         )
     differences = paired_differences(labels, first, second, films, seed=4, replicates=40)
     drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 40)]
-    for name in scores.keys() - {other}:
+    for name in scores.keys() - {rival}:
         call, difference = scores[name], differences[name]
         assert difference.first == pytest.approx(call(labels, first))
         assert difference.difference == pytest.approx(call(labels, first) - call(labels, second))
@@ -192,9 +192,9 @@ def test_swapped_models_differ_by_the_opposite():
     assert {difference.ahead for difference in better.values()} == {1.0}
     assert better["f1"].difference == 1
     assert better["calibration_error"].difference < 0
-    one = paired_differences(np.array([0, 1]), np.array([0.2, 0.7]), np.ones(2), ["a", "a"])
-    one = one["f1_weighted"]
-    assert (one.difference, one.interval, one.ahead) == (pytest.approx(2 / 3), None, None)
+    single = paired_differences(np.array([0, 1]), np.array([0.2, 0.7]), np.ones(2), ["a", "a"])
+    single = single["f1_weighted"]
+    assert (single.difference, single.interval, single.ahead) == (pytest.approx(2 / 3), None, None)
 
 
 def trec_eval(ids, scores, positives, judged=()):

@@ -95,9 +95,9 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
     assert re.search(r"majority +0\.\d", result.stdout)
     assert re.search(r"SKIPPED: .*c0, .*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     for number, reason in enumerate(BROKEN.values()):
-        [why] = reasons(tmp_path / "run", f"c{number}")
-        assert re.search(reason, why)
-        assert "\n" not in why
+        [explanation] = reasons(tmp_path / "run", f"c{number}")
+        assert re.search(reason, explanation)
+        assert "\n" not in explanation
         assert f"c{number}, " in result.stderr.splitlines()[-1] or number == len(BROKEN) - 1
     for name in ("c0", "c11", "c12"):
         result = run_obygaze("models", "train", toml, "--estimator", name, "-o", tmp_path / "m")
@@ -301,9 +301,9 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world
     assert run.record.models == ["logistic", "theirs"]
     scores = {(row.model, row.test): row for row in run.record.scores}
     for expected in make_run("good").record.scores:
-        ours, theirs = (scores[name, expected.test] for name in ("logistic", "theirs"))
-        assert ours.by_fit == theirs.by_fit == expected.by_fit
-        assert ours.interval == theirs.interval
+        ours, annotated = (scores[name, expected.test] for name in ("logistic", "theirs"))
+        assert ours.by_fit == annotated.by_fit == expected.by_fit
+        assert ours.interval == annotated.interval
     [warning] = run.warnings
     assert (warning.code, warning.subject) == ("outside", "theirs")
     assert [model["model"] for model in run.models()] == ["logistic"] * 9

@@ -54,10 +54,10 @@ def test_train_validation_and_test_never_meet(clips, seed):
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
         assert set(folds[draw.validation]) == {fold}
-        every = np.concatenate(rows_of(draw)).tolist()
-        assert len(every) == len(set(every))
-        assert UNUSED not in labels[every]
-        assert -1 not in folds[every]
+        full = np.concatenate(rows_of(draw)).tolist()
+        assert len(full) == len(set(full))
+        assert UNUSED not in labels[full]
+        assert -1 not in folds[full]
         pool = (folds >= 0) & (folds != fold) & (folds != last)
         smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
@@ -97,7 +97,7 @@ def paper_by_hand(clips, negatives):
     positives = sum(level == "S" and fold < 8 for level, fold in clips)
     count = sum(level in negatives and fold < 8 for level, fold in clips)
     best = min(range(1, 9), key=lambda k: abs(k / 8 * count - positives))
-    both = {"S", *negatives}
+    double = {"S", *negatives}
     for run in range(8):
         folds = {(run + step) % 8 for step in range(best)}
         yield (
@@ -107,7 +107,7 @@ def paper_by_hand(clips, negatives):
                 if fold < 8 and (level == "S" or (level in negatives and fold in folds))
             },
             *(
-                {row for row, (level, fold) in enumerate(clips) if fold == part and level in both}
+                {row for row, (level, fold) in enumerate(clips) if fold == part and level in double}
                 for part in (8, 9)
             ),
         )
@@ -152,11 +152,11 @@ def test_each_film_is_left_out_in_turn():
     pairs = [pair for pair in product(["tt0", "tt1", "tt3", "tt4"], repeat=2) if len({*pair}) == 2]
     assert [tuple(rows.tolist() for rows in rows_of(draw)) for draw in draws] == [
         (
-            [row for row, film in used if film not in (test, other)],
-            [row for row, film in used if film == other],
+            [row for row, film in used if film not in (test, second)],
+            [row for row, film in used if film == second],
             [row for row, film in used if film == test],
         )
-        for test, other in pairs
+        for test, second in pairs
     ]
     assert [draw.group for draw in draws] == [test for test, _ in pairs]
     assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
@@ -208,11 +208,11 @@ def test_official_sets_train_validate_and_test():
     assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
     labels = np.array([0] * 95 + [1] * 20 + [0, 1])
     folds = np.array([0] * 115 + [1, 1])
-    [draw], [other] = (make(om.OfficialSplit, folds, labels, seed=seed) for seed in (0, 1))
+    [draw], [second] = (make(om.OfficialSplit, folds, labels, seed=seed) for seed in (0, 1))
     assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]
-    assert other.validation.tolist() != draw.validation.tolist()
+    assert second.validation.tolist() != draw.validation.tolist()
     with pytest.raises(ExperimentError, match="official sets are two or more"):
         make(om.OfficialSplit, np.zeros(3), np.zeros(3))
 

@@ -93,24 +93,24 @@ def test_films_are_left_out_as_in_the_authors_files(coded, task):
         for name in ("HN_S", "ENHN_S")
     )  # fmt: skip
     listed = {clip for clip, _, _ in test}
-    found = [
+    actual = [
         tuple([clip for clip in ids if clip in listed] for ids in (a, b, tests["EN+HN vs S"]))
         for a, b, tests in folds_of(task(protocol="leave-film-out", test_negatives=(("EN", "HN"),)))
     ]
     # A film may be tested here for clips that no split file has.
-    tested = sorted({clip.split("-")[0] for _, _, ids in found for clip in ids})
+    tested = sorted({clip.split("-")[0] for _, _, ids in actual for clip in ids})
     film_of = {clip: clip.split("-")[0] for clip in listed}
     films = {film_of[clip]: fold for clip, fold, _ in test if clip in film_of}
-    assert len(found) == len(tested) * (len(tested) - 1) > 40
-    assert found == [
+    assert len(actual) == len(tested) * (len(tested) - 1) > 40
+    assert actual == [
         (
-            sorted(clip for clip, fold, _ in train if fold not in (films[out], films[other])),
-            sorted(clip for clip, fold, _ in train if fold == films[other]),
+            sorted(clip for clip, fold, _ in train if fold not in (films[out], films[second])),
+            sorted(clip for clip, fold, _ in train if fold == films[second]),
             sorted(clip for clip, fold, _ in test if fold == films[out]),
         )
         for out in tested
-        for other in tested
-        if other != out
+        for second in tested
+        if second != out
     ]
 
 
@@ -123,11 +123,11 @@ def test_codes_without_any_signal_score_where_tests_leak(make_run, task):
 
     def areas(**protocol):
         run = om_run(make_run, task(test_negatives=TESTS, estimators=(HEART,), **protocol))
-        found = {}
+        actual = {}
         for fit in run.predictions():
             area = roc_auc_score(fit.labels, fit.probabilities)
-            found.setdefault(fit.test, []).append(area)
-        return {test: np.mean(values) for test, values in found.items()}, run.record
+            actual.setdefault(fit.test, []).append(area)
+        return {test: np.mean(values) for test, values in actual.items()}, run.record
 
     leaking, released = areas(protocol="released")
     assert leaking["EN+HN vs S"] > 0.58
@@ -161,11 +161,13 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     """Two concepts, of which one is in no clip of three test folds: counted, named, on the page."""
     manifest = Manifest.load(coded.manifest)
     labels, fold_of = manifest.labels("paper"), manifest.split("02_EN_HN_S").fold_of
-    kept = [
+    remaining = [
         tuple(name for name in names if name != "Posture" or fold_of.get(clip, 0) > 2)
         for clip, names in labels.concepts_of.items()
     ]
-    manifest.with_parts(labels=[replace(labels, name="few", concepts=kept)]).save(tmp_path / "m")
+    manifest.with_parts(labels=[replace(labels, name="few", concepts=remaining)]).save(
+        tmp_path / "m"
+    )
     run = om.run_experiment(
         replace(
             task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
@@ -176,7 +178,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     record = run.record
     expected = sum(
         "Look" in names and level in ("HN", "S") and fold_of.get(clip) == 9
-        for clip, names, level in zip(labels.ids, kept, labels.levels, strict=True)
+        for clip, names, level in zip(labels.ids, remaining, labels.levels, strict=True)
     )
     assert list(record.tests) == ["Look vs EN", "Posture vs EN"]
     assert record.tests["Look vs EN"].positives == expected
@@ -210,7 +212,7 @@ def test_what_the_released_lists_lack_is_named(task, tmp_path):
             om.run_experiment(changed, tmp_path / "none")
         assert fact in str(caught.value)
         assert "\n" not in str(caught.value)
-    both = task(protocol="released", estimators=("pcbm-tree", "majority"))
-    record = om.run_experiment(both, tmp_path / "run").record
+    pair = task(protocol="released", estimators=("pcbm-tree", "majority"))
+    record = om.run_experiment(pair, tmp_path / "run").record
     assert {scores.model for scores in record.scores} == {"majority"}
     assert {skip.what.split(",")[0] for skip in record.skipped} == {"pcbm-tree"}

@@ -52,7 +52,7 @@ def small(several):
 
 
 @pytest.fixture(scope="module")
-def whole(several, tmp_path_factory):
+def complete(several, tmp_path_factory):
     """The bytes of a run that nobody interrupted."""
     return bytes_of(om.run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
 
@@ -92,16 +92,16 @@ def run(monkeypatch):
     return run
 
 
-def test_an_interrupted_run_resumes_to_the_same_bytes(several, whole, run, tmp_path):
+def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
     """Within an estimator, between two, before the last; then whatever is damaged is fitted anew:
     what cannot be read, and what can be and was changed."""
     output, partial = tmp_path / "run", tmp_path / "run.partial"
-    for stop, kept in ((1, 0), (8, 1), (17, 9)):
+    for stop, remaining in ((1, 0), (8, 1), (17, 9)):
         _, lines = run(several, output, stop)
-        assert lines[-1] == f"{kept + stop} of 27 fits are kept in {partial}; " + (
+        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}; " + (
             "the same command resumes."
         )
-        assert not kept or lines[0].startswith(f"Resuming: {kept} finished fit")
+        assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     folders = sorted(partial.glob("*/*"))
     assert len(folders) == 26
     for name, damages in {
@@ -123,7 +123,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, whole, run, tmp_p
     calls, lines = run(several, output)
     assert calls == 1 + 10
     assert sum("is damaged" in line for line in lines) == 9
-    assert bytes_of(output) == whole
+    assert bytes_of(output) == complete
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -201,7 +201,7 @@ FORGERIES = {
 
 
 @pytest.mark.gate
-def test_a_forged_fit_is_fitted_again(several, whole, run, tmp_path):
+def test_a_forged_fit_is_fitted_again(several, complete, run, tmp_path):
     """Its digests are right, and what it says cannot be of this run."""
     run(several, tmp_path / "run", len(FORGERIES) + 1)
     (tmp_path / "empty").touch()
@@ -216,7 +216,7 @@ def test_a_forged_fit_is_fitted_again(several, whole, run, tmp_path):
     places = zip(FORGERIES, folders, strict=False)
     assert {name for name, folder in places if str(folder) in damaged} == {*FORGERIES}
     assert calls == 27 - 1
-    assert bytes_of(tmp_path / "run") == whole
+    assert bytes_of(tmp_path / "run") == complete
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
@@ -281,9 +281,9 @@ def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypat
 
     monkeypatch.setattr(os, "fsync", observed)
     run(small, tmp_path / "run", 2)
-    kept = contents(tmp_path / "run.partial")
-    assert len(kept) >= 1 + 2 * 3
-    assert {path.stat().st_ino for path in kept} <= flushed
+    remaining = contents(tmp_path / "run.partial")
+    assert len(remaining) >= 1 + 2 * 3
+    assert {path.stat().st_ino for path in remaining} <= flushed
 
 
 def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeypatch):
@@ -301,12 +301,12 @@ def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeyp
 
 
 @pytest.mark.night
-def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bytes(several, complete, tmp_path):
     """SIGKILL at two moments."""
     output, keys = tmp_path / "run", ("name", "manifest", "store", "split", "positives")
     keys += ("train_negatives", "test_negatives", "estimators")
-    given = {key: getattr(several, key) for key in keys}
-    toml = write_experiment(tmp_path / "several.toml", **given)
+    passed = {key: getattr(several, key) for key in keys}
+    toml = write_experiment(tmp_path / "several.toml", **passed)
     arguments = [sys.executable, "-m", "cli", "models", "run", str(toml), "-o", str(output)]
     for wanted in (1, 12):
         with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
@@ -320,7 +320,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
             assert process.returncode == -signal.SIGKILL, process.stderr.read()
         assert not output.exists()
     om.run_experiment(several, output)
-    assert bytes_of(output) == whole
+    assert bytes_of(output) == complete
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
 
 

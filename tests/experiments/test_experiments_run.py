@@ -47,14 +47,14 @@ def test_scores_are_those_of_the_predictions(finished_run):
     """By scikit-learn, fit by fit; means and deviations over them, intervals around the means."""
     run = om.load_run(finished_run.folder)
     assert run == finished_run
-    said = {(fit.model, fit.test, fit.fit): fit for fit in run.predictions()}
+    stated = {(fit.model, fit.test, fit.fit): fit for fit in run.predictions()}
     rows = {(row["model"], row["test"], row["metric"]): row for row in run.scores()}
     assert len(rows) == sum(len(scores.mean) for scores in run.record.scores)
     for scores in run.record.scores:
         assert scores.fits == list(range(9))
         expected = []
         for number in scores.fits:
-            fit = said[scores.model, scores.test, number]
+            fit = stated[scores.model, scores.test, number]
             expected.append(f1_score(fit.labels, fit.probabilities > 0.5))
         assert [values["f1"] for values in scores.by_fit] == pytest.approx(expected)
         row = rows[scores.model, scores.test, "f1"]
@@ -102,18 +102,18 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
     again = om.run_experiment(named, tmp_path / "again")
     files = []
     for run in (first, again):
-        found = {path.relative_to(run.folder).as_posix(): data
+        actual = {path.relative_to(run.folder).as_posix(): data
                  for path, data in contents(run.folder).items()}  # fmt: skip
-        record = json.loads(found["run.json"]) | {"started": "", "seconds": 0}
-        files.append(found | {"run.json": json.dumps(record).encode()})
+        record = json.loads(actual["run.json"]) | {"started": "", "seconds": 0}
+        files.append(actual | {"run.json": json.dumps(record).encode()})
     assert len(files[0]) == 6 + 2 * 9
     assert files[0] == files[1]
-    both = make_run("two-seeds", seeds=(0, 7)).record
-    seeds = [fit.seed for fit in both.fits]
+    pair = make_run("two-seeds", seeds=(0, 7)).record
+    seeds = [fit.seed for fit in pair.fits]
     assert seeds[:9] == [fit.seed for fit in first.record.fits]
     assert len(set(seeds)) == 18
-    assert [fit.fit for fit in both.fits] == list(range(18))
-    assert both.scores[0].by_fit[:9] == first.record.scores[0].by_fit
+    assert [fit.fit for fit in pair.fits] == list(range(18))
+    assert pair.scores[0].by_fit[:9] == first.record.scores[0].by_fit
     trained = [om.load_model(row["folder"])[1]["seen"] for row in make_run("two-seeds").models()]
     assert trained[9:] != trained[:9]
 
@@ -128,8 +128,8 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
         labels=[replace(labels, ids=labels.ids[::-1], levels=labels.levels[::-1])],
         splits=[replace(split, ids=split.ids[::-1], folds=split.folds[::-1])],
     ).save(tmp_path / "manifest")
-    other = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
-    assert predictions(other) == predictions(make_run("good"))
+    second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
+    assert predictions(second) == predictions(make_run("good"))
 
 
 def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
@@ -141,9 +141,9 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
         labels=[labels.where(lambda clip: clip != no_label)],
         splits=[split.where(lambda clip: clip != no_fold)],
     ).save(tmp_path / "manifest")
-    kept = manifest.select(ids=[clip for clip in world.ids if clip != no_features])
+    remaining = manifest.select(ids=[clip for clip in world.ids if clip != no_features])
     rows = world.rows | {failed: np.full(8, np.nan, np.float32)}
-    write_store(tmp_path / "part.zarr", kept, rows)
+    write_store(tmp_path / "part.zarr", remaining, rows)
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
     joined = run.record.join
     assert (joined.labelled, joined.used) == (149, 146)
@@ -187,19 +187,19 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
     """The models are those of unbalanced clips whose estimators are told to weigh classes."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}
     settings = ({"name": "mlp", "max_iter": 2}, {"name": "logistic"}, tree)
-    told = tuple(entry | {"class_weight": "balanced"} for entry in settings)
+    answer = tuple(entry | {"class_weight": "balanced"} for entry in settings)
     rest = ("knn", "majority")
-    both = {"train_negatives": ("EN", "HN"), "test_negatives": ()}
-    weighted = make_run("w", balance="weights", estimators=(*settings, *rest), **both)
+    pair = {"train_negatives": ("EN", "HN"), "test_negatives": ()}
+    weighted = make_run("w", balance="weights", estimators=(*settings, *rest), **pair)
     asked, plain = (
-        make_run(name, balance="none", estimators=(*entries, *rest), **both).predictions()
-        for name, entries in (("a", told), ("n", settings))
+        make_run(name, balance="none", estimators=(*entries, *rest), **pair).predictions()
+        for name, entries in (("a", answer), ("n", settings))
     )
     changed = set()
-    for ours, theirs, other in zip(weighted.predictions(), asked, plain, strict=True):
-        assert (ours.model, ours.ids) == (theirs.model, theirs.ids)
-        assert ours.probabilities.tolist() == theirs.probabilities.tolist()
-        if ours.probabilities.tolist() != other.probabilities.tolist():
+    for ours, annotated, second in zip(weighted.predictions(), asked, plain, strict=True):
+        assert (ours.model, ours.ids) == (annotated.model, annotated.ids)
+        assert ours.probabilities.tolist() == annotated.probabilities.tolist()
+        if ours.probabilities.tolist() != second.probabilities.tolist():
             changed.add(ours.model)
     assert changed == {"mlp", "logistic", "tree"}
     notes = [warning.subject for warning in weighted.warnings if warning.code == "balance"]
@@ -221,9 +221,9 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
     assert 'id="films"' in page
 
     manifest = Manifest.load(world.manifest)
-    labels, few = manifest.labels("all"), world.clips("S")
-    few = [clip for clip in few if clip.startswith("tt1")][4:]
-    levels = ["NS" if clip in few else level for clip, level in labels.level_of.items()]
+    labels, sparse = manifest.labels("all"), world.clips("S")
+    sparse = [clip for clip in sparse if clip.startswith("tt1")][4:]
+    levels = ["NS" if clip in sparse else level for clip, level in labels.level_of.items()]
     manifest.with_parts(labels=[replace(labels, name="few", levels=levels)]).save(tmp_path / "m")
     few_run = make_run("few", manifest=tmp_path / "m", labels="few", split=None,
                        protocol="leave-film-out", estimators=("majority",))  # fmt: skip
@@ -286,9 +286,9 @@ def test_concepts_of_ones_own_levels_are_learnt(tmp_path):
     for clip in range(40):
         level = ("quiet", "maybe", "chase", "chase")[clip % 4]
         shares = {"Red": 0.9 if level == "chase" else 0.1, "Spin": 0.5}
-        shown = [name for name in shares if chance.random() < shares[name]]
-        rows.append(f"c{clip},f{clip % 5},{level},{'|'.join(shown)}")
-        features.append(chance.normal(size=2) + [3.0 * (name in shown) for name in shares])
+        visible = [name for name in shares if chance.random() < shares[name]]
+        rows.append(f"c{clip},f{clip % 5},{level},{'|'.join(visible)}")
+        features.append(chance.normal(size=2) + [3.0 * (name in visible) for name in shares])
     (tmp_path / "clips.csv").write_text("\n".join(rows))
     manifest = Manifest.from_csv(tmp_path / "clips.csv", levels=["quiet", "maybe", "chase"])
     manifest.add_split(of.leave_film_out(manifest))
@@ -385,18 +385,18 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
                 np.testing.assert_allclose(part.amounts[row], expected.amounts[0], 1e-4, 1e-6)
                 assert part.labels[row] == expected.labels[0]
                 continue
-            why = explain_clip(model, x, classes=("HN", "S")).why
-            if isinstance(why, TreePath):
-                steps = [(step.concept, step.above) for step in why.steps]
+            explanation = explain_clip(model, x, classes=("HN", "S")).why
+            if isinstance(explanation, TreePath):
+                steps = [(step.concept, step.above) for step in explanation.steps]
                 assert [(step.concept, step.above) for step in part.steps[row]] == steps
                 continue
-            amounts = {piece.concept: piece.amount for piece in why.contributions}
-            given = dict(zip(part.concepts, part.amounts[row], strict=True))
-            assert given == pytest.approx(amounts, rel=1e-4, abs=1e-6)
-            assert part.labels[row] == why.label
+            amounts = {piece.concept: piece.amount for piece in explanation.contributions}
+            passed = dict(zip(part.concepts, part.amounts[row], strict=True))
+            assert passed == pytest.approx(amounts, rel=1e-4, abs=1e-6)
+            assert part.labels[row] == explanation.label
             left = 0 if part.residual is None else part.residual[row]
-            whole = part.amounts[row].sum() + part.intercept[row] + left
-            assert whole == pytest.approx(why.logit, abs=1e-4)
+            complete = part.amounts[row].sum() + part.intercept[row] + left
+            assert complete == pytest.approx(explanation.logit, abs=1e-4)
     clip = run.clips()["tt2-007"]
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of
@@ -411,11 +411,11 @@ def test_a_concept_that_a_fold_lacks_leaves_the_others(marked, make_run, tmp_pat
               "concepts": ("Look", "Body"), "estimators": ("majority",)}  # fmt: skip
 
     def run(name, lacking):
-        kept = [
+        remaining = [
             tuple(concept for concept in concepts if concept != "Body" or not lacking(clip))
             for clip, concepts in labels.concepts_of.items()
         ]
-        changed = manifest.with_parts(labels=[replace(labels, concepts=kept)])
+        changed = manifest.with_parts(labels=[replace(labels, concepts=remaining)])
         changed.save(tmp_path / name)
         return make_run(name, manifest=tmp_path / name, store=marked.store, **change).record
 
@@ -427,12 +427,3 @@ def test_a_concept_that_a_fold_lacks_leaves_the_others(marked, make_run, tmp_pat
     record = run("nobody", lambda clip: True)
     assert {skip.task for skip in record.skipped} == {"Body vs all without"}
     assert {scores.test for scores in record.scores} == {"Look vs all without"}
-
-
-def test_a_long_run_without_a_terminal_says_how_long(experiment, tmp_path, monkeypatch):
-    monkeypatch.setattr("obygaze_models.experiments.run.LINE_EVERY_S", 0.0)
-    lines = []
-    changed = replace(experiment, estimators=("majority",))
-    om.run_experiment(changed, tmp_path / "r", log=lines.append)
-    assert len(lines) == 8
-    assert lines[0].startswith("1 of 9 fits, about ")

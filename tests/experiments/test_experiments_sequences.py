@@ -280,14 +280,14 @@ def test_clips_without_frames_are_named(small, model, monkeypatch, tmp_path):
 
 def test_what_does_not_fit_frames_is_one_line(small, model, tmp_path):
     """A store without frames, or of other frames; a model that does not say what it fits."""
-    short, other = (
+    short, second = (
         write_store(tmp_path / f"{array}.zarr", small.manifest, frames, small.native, array=array)
         for array, frames in (("frames", small.frames[:, :SHORT]), ("other", small.frames))
     )
     om.save_model(om.load_model(model)[0], tmp_path / "bare")
 
     def run(array):
-        experiment = small.experiment("attention-probe", frames=array, store=other)
+        experiment = small.experiment("attention-probe", frames=array, store=second)
         om.run_experiment(experiment, tmp_path / "run")
 
     for call, fact in (
@@ -295,8 +295,8 @@ def test_what_does_not_fit_frames_is_one_line(small, model, tmp_path):
         (lambda: run("native"), r"'native' .*no sequ.*a vector a frame: other$"),
         (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
         (lambda: om.predict_frames(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
-        (lambda: om.predict(model, other), "no array 'frames', only native, frame_time, ot"),
-        (lambda: om.predict_frames(model, other), "no array 'frames', only native, frame_time"),
+        (lambda: om.predict(model, second), "no array 'frames', only native, frame_time, ot"),
+        (lambda: om.predict_frames(model, second), "no array 'frames', only native, frame_time"),
         (lambda: om.predict_frames(tmp_path / "bare", small.store), "not say which features"),
         (lambda: om.load_dataset(small.manifest, [small.store] * 2, frames=True), "name one"),
     ):

@@ -25,8 +25,8 @@ NO_LEVELS = {"positives": None, "train_negatives": None, "split": None}
 def load(folder, *lines, without=()):
     """The experiment of a file, to which `lines` are added."""
     path = folder / "experiment.toml"
-    kept = [f"{key} = {value}" for key, value in FILE.items() if key not in without]
-    path.write_text("\n".join([*kept, *lines]), encoding="utf-8")
+    remaining = [f"{key} = {value}" for key, value in FILE.items() if key not in without]
+    path.write_text("\n".join([*remaining, *lines]), encoding="utf-8")
     return om.load_experiment(path)
 
 
@@ -123,8 +123,8 @@ def test_a_device_is_not_read(tmp_path):
 
 
 def other_clips(manifest, folder):
-    other = Manifest("other", Items.of([Item("clip-1"), Item("clip-2"), Item("clip-3")]))
-    write_store(folder / "o.zarr", other, dict.fromkeys(other.ids, np.ones(8, np.float32)))
+    second = Manifest("other", Items.of([Item("clip-1"), Item("clip-2"), Item("clip-3")]))
+    write_store(folder / "o.zarr", second, dict.fromkeys(second.ids, np.ones(8, np.float32)))
     return {"store": folder / "o.zarr"}
 
 
@@ -137,8 +137,8 @@ def with_gaps(manifest, folder):
 
 def without_sure_tests(manifest, folder):
     labels, fold_of = manifest.labels(), manifest.split("ten").fold_of
-    kept = labels.where(lambda clip: fold_of[clip] != 9 or labels.level_of[clip] != "S")
-    manifest.with_parts(labels=[kept]).save(folder / "manifest")
+    remaining = labels.where(lambda clip: fold_of[clip] != 9 or labels.level_of[clip] != "S")
+    manifest.with_parts(labels=[remaining]).save(folder / "manifest")
     return {"manifest": folder / "manifest"}
 
 

@@ -72,8 +72,8 @@ def few_epochs_in_one_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "usable_cores", lambda: 1)
         for name in ("mlp", "mlp-author"):
-            few = {**ESTIMATORS[name].parameters, "max_iter": 3}
-            patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=few))
+            sparse = {**ESTIMATORS[name].parameters, "max_iter": 3}
+            patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=sparse))
         yield
 
 
@@ -92,7 +92,7 @@ def released(dataset, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def whole(dataset, tmp_path_factory):
+def complete(dataset, tmp_path_factory):
     """All tables and figures, from all stores."""
     folder = tmp_path_factory.mktemp("reproduction") / "all"
     return om.reproduce("all", dataset.manifest, dataset.stores, folder)
@@ -161,13 +161,13 @@ def test_table_2_scores_the_predictions(released):
 
 
 @pytest.mark.night
-def test_table_2_of_all_protocols(whole):
-    check_table_2(whole, SETTINGS)
-    data = table(whole, "table2-leakage")
+def test_table_2_of_all_protocols(complete):
+    check_table_2(complete, SETTINGS)
+    data = table(complete, "table2-leakage")
     lines = {line["name"]: line["values"] for line in data["blocks"][0]["lines"][:3]}
     released, leak_free, difference = (lines[name]["HN-S/EN-S"]["mean"] for name in lines)
     assert released - leak_free == pytest.approx(difference)
-    run = whole.folder / "runs/leak-free-released-labels/vivit-max-HN"
+    run = complete.folder / "runs/leak-free-released-labels/vivit-max-HN"
     assert leak_free == pytest.approx(np.mean(scores_of(run, "mlp", "EN vs S")["f1_weighted"]))
 
 
@@ -176,20 +176,20 @@ def chance(share, metric):
     coin, everything = (2 * p * q / (p + q) for p, q in ((share, 0.5), (share, 1.0)))
     if metric == "f1":
         return coin, everything
-    other = 2 * (1 - share) * 0.5 / (1.5 - share)
-    return share * coin + (1 - share) * other, share * everything
+    second = 2 * (1 - share) * 0.5 / (1.5 - share)
+    return share * coin + (1 - share) * second, share * everything
 
 
 @pytest.mark.gate
 def test_chance_has_the_share_that_was_scored(released, dataset):
     manifest, data = of.Manifest.load(dataset.manifest), table(released, "table2")
     golden = json.loads((dataset.authors / "obygaze12/released_runs.json").read_text())["tests"]
-    paper, theirs = (manifest.labels(name).level_of for name in ("paper", "released"))
+    paper, annotated = (manifest.labels(name).level_of for name in ("paper", "released"))
     files = {"EN-S/EN-S": ("02_EN_S", {"EN"}), "HN-S/ENHN-S": ("02_ENHN_S", {"EN", "HN"})}
     for column, (file, negatives) in files.items():
         by_level = [level == "S" for level in paper.values() if level in negatives | {"S"}]
-        by_fold = [theirs[clip] == "S" for clip in manifest.split(file).fold(9)]
-        scored = [theirs[clip] == "S" for clip in golden[file]]
+        by_fold = [annotated[clip] == "S" for clip in manifest.split(file).fold(9)]
+        scored = [annotated[clip] == "S" for clip in golden[file]]
         for metric in ("f1", "f1_weighted"):
             for title, levels in (
                 ("whole dataset's share of positives", by_level),
@@ -230,7 +230,7 @@ def test_published_numbers_and_leaks_are_beside_ours(released, dataset):
 
 
 def data_of(reproduction, name):
-    return next(made for made in reproduction.tables if made.name == name)
+    return next(created for created in reproduction.tables if created.name == name)
 
 
 @pytest.mark.gate
@@ -274,11 +274,11 @@ def test_released_bottleneck_is_scikit_learns(released, dataset):
 
 
 @pytest.mark.night
-def test_films_and_figures_score_the_predictions(whole):
+def test_films_and_figures_score_the_predictions(complete):
     """Table 4 has a row a film, figure 6 counts errors, figure 3 is of the concepts' runs."""
-    data = table(whole, "table4")
+    data = table(complete, "table4")
     *lines, average = data["blocks"][0]["lines"]
-    run = whole.folder / "runs/leave-film-out/xclip-native-HN"
+    run = complete.folder / "runs/leave-film-out/xclip-native-HN"
     by_film, by_clip = defaultdict(lambda: defaultdict(list)), defaultdict(list)
     for row in predictions(run, "mlp"):
         label, probability = int(row["label"]), float(row["probability"])
@@ -301,20 +301,20 @@ def test_films_and_figures_score_the_predictions(whole):
         assert line["values"]["clips"]["mean"] == len(next(iter(fits.values())))
         means.append(ours["mean"])
     assert average["values"]["weighted"]["mean"] == pytest.approx(np.mean(means))
-    assert f"{difference:+.2f}" in (whole.folder / "table4.txt").read_text(encoding="utf-8")
+    assert f"{difference:+.2f}" in (complete.folder / "table4.txt").read_text(encoding="utf-8")
     # The paper's average is over films that are not tested here.
     assert "published" not in average["values"]
     assert any("not tested here" in note for note in data["notes"])
-    every = values(table(whole, "fig6"), "", "all films")
+    full = values(table(complete, "fig6"), "", "all films")
     wrong = sum((np.mean(fits) > 0.5) != label for (_, label), fits in by_clip.items())
-    assert (every["wrong"]["mean"], every["clips"]["mean"]) == (wrong, len(by_clip))
-    assert {"Look", "EN", "HN", "S"} <= set(every)
+    assert (full["wrong"]["mean"], full["clips"]["mean"]) == (wrong, len(by_clip))
+    assert {"Look", "EN", "HN", "S"} <= set(full)
     for negatives, line, test in (
         ("a", "against EN (solid bars)", "Look vs EN"),
         ("b", "against all without (hatched bars)", "Look vs all without"),
     ):
-        value = values(table(whole, "fig3"), "Leak-free, on all", line)["Look"]
-        run = whole.folder / f"runs/leak-free/xclip-native-concepts-{negatives}"
+        value = values(table(complete, "fig3"), "Leak-free, on all", line)["Look"]
+        run = complete.folder / f"runs/leak-free/xclip-native-concepts-{negatives}"
         assert value["mean"] == pytest.approx(np.mean(scores_of(run, "svm", test)["f1"]))
 
 
@@ -361,8 +361,8 @@ def test_all_forms_have_the_same_numbers(released, dataset):
 
 
 @pytest.mark.night
-def test_all_tables_and_figures_are_files(whole):
-    assert check_forms(whole, ["table2", "table4", "table5", "fig3", "fig6"]) == {
+def test_all_tables_and_figures_are_files(complete):
+    assert check_forms(complete, ["table2", "table4", "table5", "fig3", "fig6"]) == {
         "fig2-levels", "fig2-concepts", "fig6",
         *(f"fig3-{setting}" for setting, _, _ in SETTINGS.values()),
         "fig5-text-EN", "fig5-text-HN", "fig5-code-EN", "fig5-code-HN",
@@ -409,8 +409,8 @@ def test_clips_without_features_are_counted(dataset, tmp_path):
     store = of.open_store(dataset.stores["xclip"])
     films = sorted({clip.split("-")[0] for clip in store.ids})[::2]
     options = [part for film in films for part in ("--films", film)]
-    made = run_obygaze("stores", "subset", store.path, *options, "-o", tmp_path / "half.zarr")
-    assert made.exit_code == 0, made.output
+    created = run_obygaze("stores", "subset", store.path, *options, "-o", tmp_path / "half.zarr")
+    assert created.exit_code == 0, created.output
     result = call(dataset, tmp_path / "one", "fig5", "--protocol", "released",
                   xclip=tmp_path / "half.zarr")  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -429,11 +429,11 @@ def test_features_of_unknown_origin_are_said_first(dataset, tmp_path):
     """And clips of another manifest have no published numbers."""
     store = of.open_store(dataset.stores["lsmdc"])
     np.save(tmp_path / "X.npy", store.read("native"))
-    made = run_obygaze(
+    created = run_obygaze(
         "stores", "import", "npy", tmp_path / "X.npy", "--in-order", "--backbone", "xclip-lsmdc",
         "--manifest", dataset.manifest, "-o", tmp_path / "theirs.zarr",
     )  # fmt: skip
-    assert made.exit_code == 0, made.output
+    assert created.exit_code == 0, created.output
     result = call(dataset, tmp_path / "out", "table5", "--protocol", "paper",
                   lsmdc=tmp_path / "theirs.zarr")  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -450,8 +450,8 @@ def test_features_of_unknown_origin_are_said_first(dataset, tmp_path):
 def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     manifest = of.Manifest.load(dataset.manifest)
     labels = [manifest.labels(name) for name in manifest.label_names]
-    mine = of.Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper")
-    mine.with_parts(labels=labels).save(tmp_path / "mine")
+    renamed = of.Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper")
+    renamed.with_parts(labels=labels).save(tmp_path / "mine")
     result = call(dataset, tmp_path / "table5", "table5", "--protocol", "paper", "--json",
                   manifest=tmp_path / "mine", lsmdc=dataset.stores["lsmdc"])  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -469,15 +469,15 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
     store = of.open_store(older)
     np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
     (tmp_path / "ids.txt").write_text("\n".join(store.ids), encoding="utf-8")
-    made = run_obygaze(
+    created = run_obygaze(
         "stores", "import", "npy", tmp_path / "native.npy", "--ids", tmp_path / "ids.txt",
         "--manifest", dataset.manifest, "--backbone", "xclip-kinetics", "-o", imported,
     )  # fmt: skip
-    assert made.exit_code == 0, made.output
+    assert created.exit_code == 0, created.output
 
     def load(**stores):
-        given = {name.replace("_", "-"): path for name, path in stores.items()}
-        return context.ReproductionContext(dataset.manifest, given, tmp_path / "runs")
+        passed = {name.replace("_", "-"): path for name, path in stores.items()}
+        return context.ReproductionContext(dataset.manifest, passed, tmp_path / "runs")
 
     for name, path in ((n, p) for n in ("xclip_kinetics", "xclip") for p in (imported, older)):
         loaded = load(**{name: path})
@@ -514,9 +514,9 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
 def test_a_slip_is_one_line(dataset, tmp_path, arguments, facts):
     paths = {"clip": tmp_path / "clip.zarr", "calm": tmp_path / "calm"} | dataset.stores
     if "{clip}" in arguments:  # a store of a backbone that is in no table
-        other = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})
+        second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})
         manifest = of.Manifest.load(dataset.manifest)
-        write_store(paths["clip"], manifest, dict.fromkeys(manifest.ids, np.ones(8)), other)
+        write_store(paths["clip"], manifest, dict.fromkeys(manifest.ids, np.ones(8)), second)
     table = write(tmp_path / "calm.csv", "clip,level", "a-1,calm", "a-2,tense")
     of.Manifest.from_csv(table, {"id": "clip"}, levels=["calm", "tense"]).save(paths["calm"])
     result = call(dataset, tmp_path / "x", *arguments.format(**paths).split())
@@ -546,16 +546,16 @@ def test_the_terminal_shows_one_table_of_one_protocol():
         )
         for score, more, beside in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
     ]
-    made = Table("t", "Table 9: drawn", ["a"], blocks)
-    lines = [" ".join(line.split()) for line in to_screen(made).splitlines() if line]
+    created = Table("t", "Table 9: drawn", ["a"], blocks)
+    lines = [" ".join(line.split()) for line in to_screen(created).splitlines() if line]
     assert [line for line in lines if not line.startswith("---")] == [
         "Table 9: drawn", "Leak-free, on all clips", "a", "net, F1 weighted 0.50",
         "published 0.90 -0.40", "tree, F1 positive 0.60", "published 0.90 -0.30",
     ]  # fmt: skip
-    assert summary(made) == (
+    assert summary(created) == (
         "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
     )
-    assert summary(replace(made, blocks=blocks[:1])).startswith("Table 9, released: ")
+    assert summary(replace(created, blocks=blocks[:1])).startswith("Table 9, released: ")
 
 
 def test_texts_of_tables_are_safe_and_rounded():
@@ -565,18 +565,18 @@ def test_texts_of_tables_are_safe_and_rounded():
         Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),
         Line("coin", "guess", {"a": Value(0.25)}),
     ]
-    made = Table("t", "T", ["a", "b"], [Block("@b", "", "f1", lines)], missing=["part\nin two"])
-    assert all(cell in to_csv(made) for cell in ("'=1+1 & 50%_", "'@b"))
-    tex = to_latex(made)
+    created = Table("t", "T", ["a", "b"], [Block("@b", "", "f1", lines)], missing=["part\nin two"])
+    assert all(cell in to_csv(created) for cell in ("'=1+1 & 50%_", "'@b"))
+    tex = to_latex(created)
     assert r"=1+1 \& 50\%\_ & 0.50" in tex
     assert "% part in two" in tex
-    screen = to_screen(made)
+    screen = to_screen(created)
     assert re.search(r"0\.50 \(0\.10\) +0\.00\n", screen)
     assert re.search(r" +theirs +0\.60 -0\.10 +0\.00 0\.00\n", screen)
-    assert ("coin" in screen, "coin" in to_text(made)) == (False, True)
+    assert ("coin" in screen, "coin" in to_text(created)) == (False, True)
     names = [f"column {number}" for number in range(30)]
     line = Line("net", "ours", dict.fromkeys(names, Value(0.5)))
-    wide = to_screen(replace(made, columns=names, blocks=[Block("b", "paper", "f1", [line])]))
+    wide = to_screen(replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])]))
     assert max(map(len, wide.splitlines())) <= 100
     assert wide.count("0.50") == 30
 
