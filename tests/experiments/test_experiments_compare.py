@@ -33,10 +33,7 @@ def run(make_run):
     """Makes runs of two models; ``run("good")``."""
 
     def run(name, **changed):
-        base = {
-            "test_negatives": (("HN",), ("EN", "HN")),
-            "estimators": ("logistic", "majority"),
-        }
+        base = {"test_negatives": (("HN",), ("EN", "HN")), "estimators": ("logistic", "majority")}
         return make_run(name, **(base | changed))
 
     return run

@@ -32,11 +32,7 @@ from tests.kit.run import make_world, write_experiment, write_store
 
 PIPE = object()
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-ESTIMATORS = (
-    {"name": "mlp", "max_iter": 3},
-    {"name": "pcbm-logistic", "bank__C": 0.1},
-    "majority",
-)
+ESTIMATORS = ({"name": "mlp", "max_iter": 3}, {"name": "pcbm-logistic", "bank__C": 0.1}, "majority")
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-import obygaze_features as of
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split
 from obygaze_models.experiments.summary import describe_balance
 from obygaze_models.explain.attributions import attribute
@@ -280,38 +279,6 @@ def test_each_level_can_be_a_class(world, make_run, tmp_path):
     assert "5 EN, 5 HN, 5 S" in re.sub("<[^>]+>", "", page)
 
 
-def test_concepts_of_ones_own_levels_are_learnt(tmp_path):
-    chance = np.random.default_rng(0)
-    rows, features = ["id,film,level,concepts"], []
-    for clip in range(40):
-        level = ("quiet", "maybe", "chase", "chase")[clip % 4]
-        shares = {"Red": 0.9 if level == "chase" else 0.1, "Spin": 0.5}
-        visible = [name for name in shares if chance.random() < shares[name]]
-        rows.append(f"c{clip},f{clip % 5},{level},{'|'.join(visible)}")
-        features.append(chance.normal(size=2) + [3.0 * (name in visible) for name in shares])
-    (tmp_path / "clips.csv").write_text("\n".join(rows))
-    manifest = Manifest.from_csv(tmp_path / "clips.csv", levels=["quiet", "maybe", "chase"])
-    manifest.add_split(of.leave_film_out(manifest))
-    manifest.save(tmp_path / "manifest")
-    np.save(tmp_path / "X.npy", np.array(features, dtype=np.float32))
-    of.import_features(tmp_path / "X.npy", manifest, tmp_path / "s.zarr", ids=manifest.ids)
-    experiment = om.Experiment(
-        "Chases", tmp_path / "manifest", tmp_path / "s.zarr", split="leave-film-out",
-        positives=["chase"], train_negatives=["quiet"],
-        estimators=[{"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1}],
-    )  # fmt: skip
-    run = om.run_experiment(experiment, tmp_path / "run")
-    assert [str(warning) for warning in run.warnings if warning.code == "skipped"] == []
-    assert run.record.scores[0].mean["auroc"] > 0.7
-    concepts = replace(
-        experiment, positives=(), train_negatives=(), concepts=["Red"], estimators=["logistic"]
-    )
-    with pytest.raises(ExperimentError, match='write negatives = "b"'):
-        om.run_experiment(concepts, tmp_path / "a")
-    detected = om.run_experiment(replace(concepts, negatives="b"), tmp_path / "b")
-    assert detected.record.scores[0].mean["auroc"] > 0.9
-
-
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     """Nor is what is no run, or what somebody put into it."""
     changed = replace(experiment, estimators=("majority",))
@@ -401,29 +368,3 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of
     assert clip.concepts == concepts["tt2-007"]
-
-
-def test_a_concept_that_a_fold_lacks_leaves_the_others(marked, make_run, tmp_path):
-    """Nobody's Body in fold 0: that fit alone is skipped; nobody's at all: that task."""
-    manifest = Manifest.load(marked.manifest)
-    labels, fold_of = manifest.labels(), manifest.split("ten").fold_of
-    change = {"positives": (), "train_negatives": (), "test_negatives": (), "negatives": "b",
-              "concepts": ("Look", "Body"), "estimators": ("majority",)}  # fmt: skip
-
-    def run(name, lacking):
-        remaining = [
-            tuple(concept for concept in concepts if concept != "Body" or not lacking(clip))
-            for clip, concepts in labels.concepts_of.items()
-        ]
-        changed = manifest.with_parts(labels=[replace(labels, concepts=remaining)])
-        changed.save(tmp_path / name)
-        return make_run(name, manifest=tmp_path / name, store=marked.store, **change).record
-
-    record = run("lacking", lambda clip: fold_of[clip] == 0)
-    assert [(skip.task, skip.fit, skip.why) for skip in record.skipped] == [
-        ("Body vs all without", 0, "the validation set has no clip of Body")
-    ]
-    assert [scores.fits for scores in record.scores] == [list(range(9)), list(range(1, 9))]
-    record = run("nobody", lambda clip: True)
-    assert {skip.task for skip in record.skipped} == {"Body vs all without"}
-    assert {scores.test for scores in record.scores} == {"Look vs all without"}

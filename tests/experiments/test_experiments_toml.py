@@ -12,6 +12,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import Item, Items, Level, Manifest, Split, obygaze_scheme
 from obygaze_models.decoding import read_lines
+from tests.kit.files import write
 from tests.kit.run import write_store
 
 FILE = {
@@ -151,6 +152,14 @@ def with_an_unused_level(manifest, folder):
     return {"manifest": folder / "manifest", "positives": ("extreme",)}
 
 
+def with_own_levels(manifest, folder):
+    lines = "id,level,concepts", "a,quiet,Red", "b,chase,"
+    table = write(folder / "clips.csv", *lines)
+    Manifest.from_csv(table, levels=["quiet", "chase"]).save(folder / "manifest")
+    return {"manifest": folder / "manifest", "split": None, "concepts": ["Red"]} | NO_TASK
+
+
+NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
     ({"split": "nine"}, ["has no splits called 'nine'"]),
@@ -163,7 +172,7 @@ REFUSED = [
         ["no split '02_HN_S'", "for ObyGaze12 alone, so take leak-free", "obygaze12-splits"],
     ),
     (
-        {"concepts": ("all",), "positives": (), "train_negatives": (), "test_negatives": ()},
+        {"concepts": ("all",)} | NO_TASK,
         ["'levels' has no concepts"],
     ),
     (
@@ -173,6 +182,7 @@ REFUSED = [
     ),
     (with_gaps, ["goes up to fold 10, and no clip is in fold 4"]),
     (without_sure_tests, ["nothing can be learnt", "has no clip of S; label more"]),
+    (with_own_levels, ['write negatives = "b"']),
     (with_an_unused_level, ["no clip of toy has level X; there are EN, HN"]),
 ]  # fmt: skip
 

@@ -95,10 +95,7 @@ def make_world(
         scheme=LabelScheme("levels", scheme, tuple(map(Concept, CONCEPTS)) if marked else ()),
         source="a test",
         licence="CC0",
-    ).with_parts(
-        labels=[LabelSet("all", ids, levels, concepts)],
-        splits=[Split("ten", ids, folds)],
-    )
+    ).with_parts(labels=[LabelSet("all", ids, levels, concepts)], splits=[Split("ten", ids, folds)])
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)
@@ -115,12 +112,7 @@ def write_store(
 
 
 def write_rows(
-    path: Path,
-    manifest: Manifest,
-    arrays: Mapping[str, object],
-    recipe: Recipe,
-    *,
-    block_rows: int,
+    path: Path, manifest: Manifest, arrays: Mapping[str, object], recipe: Recipe, *, block_rows: int
 ) -> Path:
     """A store of any arrays, by name; each has a row an item."""
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
