@@ -131,9 +131,9 @@ def test_codes_without_any_signal_score_where_tests_leak(task, tmp_path):
         return {test: np.mean(values) for test, values in actual.items()}, run.record
 
     leaking, released = areas(protocol="released")
-    assert leaking["EN+HN vs S"] > 0.58
     sound, ours = areas(protocol="leak-free", split="")
-    assert all(0.4 < area < 0.58 for area in sound.values())
+    assert all(leaking[test] > sound[test] + 0.05 for test in leaking), (leaking, sound)
+    assert all(0.4 < area < 0.6 for area in sound.values())
     assert (ours.leaked, ours.leaks, ours.warnings) == ([], [], [])
     leaks = [warning.text for warning in released.warnings if warning.code == "leak"]
     assert any("test clips of EN+HN vs S" in text for text in leaks)
