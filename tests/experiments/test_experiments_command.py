@@ -1,7 +1,5 @@
 """``obygaze models run``: what it prints, and with which exit code it ends."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

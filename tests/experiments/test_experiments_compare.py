@@ -1,7 +1,5 @@
 """Two models on the same clips, by what their runs' files say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """`load_dataset`, and the splitters with scikit-learn's own tools."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Predictions film by film, of a model or held out in a run: for ELAN, and for spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Scores and their intervals, against scikit-learn, trec_eval and plain loops."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

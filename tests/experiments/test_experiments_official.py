@@ -1,7 +1,5 @@
 """A benchmark's own sets and measures: MediaEval's three tasks on drawn features."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Models and predictions from outside: what is recorded of them, and what their errors do."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

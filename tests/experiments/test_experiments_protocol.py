@@ -1,7 +1,5 @@
 """Which clips a protocol trains, stops and tests with: by plain loops, and by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

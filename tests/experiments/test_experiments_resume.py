@@ -1,7 +1,5 @@
 """Runs that are interrupted, killed or damaged: what resumes, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A run and its folder: which clips train and test, what is recorded, and that it is read back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Models of frame sequences in experiments: planted signals, persistence, and frames predicted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables that people open: no text of anybody's becomes a formula there, and it is read back."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import replace

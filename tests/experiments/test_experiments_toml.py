@@ -1,7 +1,5 @@
 """The file of an experiment: what it says, and its slips, before anything is trained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,8 +151,8 @@ def with_an_unused_level(manifest, folder):
 
 
 def with_own_levels(manifest, folder):
-    lines = "id,level,concepts", "a,quiet,Red", "b,chase,"
-    table = write(folder / "clips.csv", *lines)
+    rows = (f"{row},{'quiet' if row % 2 else 'chase'},Red" for row in range(20))
+    table = write(folder / "clips.csv", "id,level,concepts", *rows)
     Manifest.from_csv(table, levels=["quiet", "chase"]).save(folder / "manifest")
     return {"manifest": folder / "manifest", "split": None, "concepts": ["Red"]} | NO_TASK
 

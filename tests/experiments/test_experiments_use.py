@@ -1,7 +1,5 @@
 """Models for use: trained, saved, asked about any store, scored on any manifest, exported."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -3,8 +3,6 @@
 `released` has those of the released protocol, and `whole`, at night, all of them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
