@@ -178,14 +178,15 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     assert "left out: 1 clip of EN+HN vs S that only good has" in text
     assert "left out: 2 clips of EN+HN vs S annotated otherwise in the two" in text
 
-    easy = om.compare(a, run("easy", train_negatives=("EN",))).comparisons[0]
+    guess = {"estimators": ("majority",)}
+    easy = om.compare(a, run("easy", train_negatives=("EN",), **guess)).comparisons[0]
     assert easy.notes == ("different training tasks: HN vs S in good, EN vs S in easy",)
-    unbalanced = run("unbalanced", balance="none")
+    unbalanced = run("unbalanced", balance="none", **guess)
     note = "different balance: undersample in good, none in unbalanced"
     assert om.compare(a, unbalanced).comparisons[0].notes == (note,)
     # Whether an experiment names the protocol's own balance or leaves it out is the same.
-    assert om.compare(a, run("named", balance="undersample")).comparisons[0].notes == ()
-    films = run("by-film", protocol="leave-film-out", split=None)
+    assert om.compare(a, run("named", balance="undersample", **guess)).comparisons[0].notes == ()
+    films = run("by-film", protocol="leave-film-out", split=None, **guess)
     notes = om.compare(unbalanced, films).comparisons[0].notes
     assert notes[0].startswith("different protocols")
     assert "different balance" not in " ".join(notes)
