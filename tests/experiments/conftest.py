@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import obygaze_models as om
+from obygaze_features.manifests import Split
+from obygaze_features.manifests.manifest import save_parts
 from tests.conftest import run_obygaze
 from tests.kit.authors import Dataset, make_authors, make_dataset
 from tests.kit.run import World, make_world, write_experiment
@@ -16,10 +19,20 @@ from tests.kit.run import World, make_world, write_experiment
 MakeRun = Callable[..., om.Run]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing here survives a loss of power; which files are flushed is still seen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world in which clips show concepts."""
-    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
+    """The world in which clips show concepts; it also has a split of three folds."""
+    world = make_world(tmp_path_factory.mktemp("marked"), marked=True)
+    save_parts(world.manifest, [Split("three", world.ids, [fold % 3 for fold in world.folds])])
+    return world
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, Split
 from obygaze_models.estimators.logistic import LogisticProbe
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
@@ -57,22 +56,13 @@ BROKEN = {
 }
 
 
-@pytest.fixture(scope="module")
-def three(world, tmp_path_factory):
-    """The world's manifest with three folds, which two fits need."""
-    folder, manifest = tmp_path_factory.mktemp("three") / "manifest", Manifest.load(world.manifest)
-    folds = [fold % 3 for fold in world.folds]
-    manifest.with_parts(splits=[Split("three", world.ids, folds)]).save(folder)
-    return folder
-
-
 @pytest.fixture
-def write(world, three, tmp_path):
+def write(marked, tmp_path):
     """Writes an experiment's file with estimators."""
 
     def write(*estimators, **keys):
-        keys = {"manifest": three, "split": "three", "estimators": list(estimators)} | keys
-        return write_experiment(tmp_path / "e.toml", world, **keys)
+        keys = {"split": "three", "estimators": list(estimators)} | keys
+        return write_experiment(tmp_path / "e.toml", marked, **keys)
 
     return write
 

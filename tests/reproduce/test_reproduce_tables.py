@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import time
 import xml.etree.ElementTree as ET
@@ -69,6 +70,7 @@ def few_epochs_in_one_process():
     """Tables are compared with predictions, so networks need not be trained to the end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "usable_cores", lambda: 1)
+        patch.setattr(os, "fsync", lambda descriptor: None)
         for name in ("mlp", "mlp-author"):
             sparse = {**ESTIMATORS[name].parameters, "max_iter": 3}
             patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=sparse))
