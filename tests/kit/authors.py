@@ -32,9 +32,27 @@ VISUAL = (
 )
 HEARD = ("Speech", "Voice", "Soundtrack", "Narratology")
 C_OPT = dict(zip(VISUAL, (0.01, 0.05, 0.05, 0.01, 0.01, 0.01, 0.01, 0.05), strict=True))
-COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "movie")
+COLUMNS: tuple[str, ...] = (
+    "idx",
+    "util",
+    "clip",
+    "label",
+    "overlap_ratio",
+    "concepts",
+    "id",
+    "movie",
+)
 COLUMNS += ("srt_name", "video_name", "graph_number")
-SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label")
+SPLIT_COLUMNS: tuple[str, ...] = (
+    "",
+    "clip",
+    "id",
+    "movie",
+    "srt_name",
+    "video_name",
+    "graph_number",
+    "label",
+)
 SPLIT_COLUMNS += ("reason", "fold")
 #: Of each split file: the classes of the table's labels.
 SPLITS = {
@@ -110,7 +128,14 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
         clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
         ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"
-        cells = (idx, int(video), clip, label, ratio, concept_list(label, chance))
+        cells: tuple[object, ...] = (
+            idx,
+            int(video),
+            clip,
+            label,
+            ratio,
+            concept_list(label, chance),
+        )
         cells += (f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt")
         cells += (f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1)
         rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))

@@ -118,7 +118,7 @@ def write_rows(
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
     rows = [
         Done(dict(zip(arrays, values, strict=True)), None)
-        for values in zip(*arrays.values(), strict=True)  # type: ignore[call-overload]
+        for values in zip(*arrays.values(), strict=True)
     ]
     for block, start in enumerate(range(0, len(rows), block_rows)):
         writer.write_block(block, rows[start : start + block_rows])
