@@ -65,7 +65,7 @@ SETTINGS = {
 TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def few_epochs_in_one_process():
     """Tables are compared with predictions, so networks need not be trained to the end."""
     with pytest.MonkeyPatch.context() as patch:
@@ -77,13 +77,13 @@ def few_epochs_in_one_process():
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("authors")
     return make_dataset(folder, make_authors(folder, scale=4), widths=(12, 12, 12))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def released(dataset, tmp_path_factory):
     """Table 2, figure 2 and figure 5 by the released protocol, from all stores."""
     folder = tmp_path_factory.mktemp("released") / "all"
@@ -91,7 +91,7 @@ def released(dataset, tmp_path_factory):
     return om.reproduce(names, dataset.manifest, stores, folder, protocols=["released"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def complete(dataset, tmp_path_factory):
     """All tables and figures, from all stores."""
     folder = tmp_path_factory.mktemp("reproduction") / "all"
