@@ -265,6 +265,7 @@ def test_the_command(good, noisy, tmp_path):
         assert (wrong.exit_code, fact in wrong.stderr) == (code, True), wrong.stderr
 
 
+@pytest.mark.gate
 def test_each_comparison_has_a_metric_of_its_own(run, tmp_path):
     """Two classes have no macro F1, and three no positive class: neither is an error."""
     pair = [run("good").folder, run("three", **CLASSES).folder]

@@ -223,6 +223,7 @@ def test_the_commands_take_sequence_models(small, model, tmp_path):
         assert str(model) in line
 
 
+@pytest.mark.gate
 def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
     """To the same bytes; and where the frames have changed, from the start."""
     experiment = small.experiment(*({"name": name, "max_iter": 3} for name in PROBES))
