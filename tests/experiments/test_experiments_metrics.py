@@ -137,8 +137,8 @@ def test_differences_are_those_of_a_plain_loop(scores, omitted, classes):
         first, second = (
             0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
         )
-    differences = paired_differences(labels, first, second, films, seed=4, replicates=40)
-    drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 40)]
+    differences = paired_differences(labels, first, second, films, seed=4, replicates=20)
+    drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 20)]
     for name in scores.keys() - {omitted}:
         call, difference = scores[name], differences[name]
         assert difference.first == pytest.approx(call(labels, first))
