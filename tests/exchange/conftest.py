@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.store import finalise
-from tests.store import toys
-from tests.store.making import numbers, open_state
+from tests.kit import store as toys
+from tests.kit.store import numbers, open_state
 
 
 @pytest.fixture(scope="session")

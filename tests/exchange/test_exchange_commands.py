@@ -11,8 +11,8 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.store import open_store, verify
-from tests.store import toys
-from tests.store.serving import serve
+from tests.kit import store as toys
+from tests.kit.servers import serve
 
 
 @pytest.fixture

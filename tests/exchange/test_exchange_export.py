@@ -18,7 +18,7 @@ from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import diff, finalise, open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
-from tests.store import making, toys
+from tests.kit import store as toys
 
 
 @given(
@@ -35,9 +35,7 @@ def test_a_store_through_hdf5_is_the_same_store(n, shape, dtype, final, data):
     values = np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        path = making.open_state(
-            folder / "toy.zarr", {"native": values}, failed, todo, block_rows=32
-        )
+        path = toys.open_state(folder / "toy.zarr", {"native": values}, failed, todo, block_rows=32)
         if final:
             finalise(path, allow_incomplete=True)
         store = open_store(path)
@@ -46,7 +44,7 @@ def test_a_store_through_hdf5_is_the_same_store(n, shape, dtype, final, data):
             np.testing.assert_array_equal(file["native"][:], store.read("native", missing="nan"))
             assert file["native"].dtype == dtype
         (folder / "again").mkdir()
-        import_features(folder / "toy.h5", making.a_manifest(n), folder / "again/toy.zarr")
+        import_features(folder / "toy.h5", toys.plain_manifest(n), folder / "again/toy.zarr")
         again = open_store(folder / "again/toy.zarr")
         assert diff(store, again).identical
         np.testing.assert_array_equal(
@@ -85,7 +83,7 @@ def test_hdf5_for_other_programs(final_store, tmp_path):
 
 def test_large_rows_have_a_chunk_each(tmp_path):
     values = np.zeros((3, 40, 512), np.float32)
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"frames": values}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"frames": values}))
     export(store, tmp_path / "s.h5")
     with h5py.File(tmp_path / "s.h5") as file:
         assert file["frames"].chunks == (1, 40, 512)
@@ -130,7 +128,7 @@ def test_parquet_of_any_rows(n, failed):
     values = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
     with TemporaryDirectory() as folder:
         failed = {row for row in failed if row < n}
-        store = open_store(making.open_state(Path(folder, "s.zarr"), {"mean": values}, failed))
+        store = open_store(toys.open_state(Path(folder, "s.zarr"), {"mean": values}, failed))
         export(store, Path(folder, "s.parquet"))
         found = pyarrow.parquet.read_table(Path(folder, "s.parquet"))["mean"].to_pylist()
         expected = [None if row in failed else values[row].tolist() for row in range(n)]
@@ -140,7 +138,7 @@ def test_parquet_of_any_rows(n, failed):
 @pytest.mark.parametrize("end", ["h5", "parquet"])
 def test_exports_are_whole_or_not_there(end, final_store, tmp_path):
     damaged = shutil.copytree(final_store, tmp_path / "toy.zarr")
-    making.flip_bit(damaged / "native/c/0/0", 3)
+    toys.flip_bit(damaged / "native/c/0/0", 3)
     output = tmp_path / "out" / f"toy.{end}"
     with pytest.raises(StoreError, match="checksum is wrong"):
         export(open_store(damaged), output)
@@ -155,10 +153,10 @@ def test_exports_are_whole_or_not_there(end, final_store, tmp_path):
 
 
 def test_parquet_asks_which_arrays_where_none_is_pooled(tmp_path):
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"frames": np.ones((2, 2, 2))}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"frames": np.ones((2, 2, 2))}))
     with pytest.raises(UsageError, match="no pooled array; name some of frames"):
         export(store, tmp_path / "s.parquet")
-    odd = open_store(making.open_state(tmp_path / "o.zarr", {"film": np.ones((2, 2))}))
+    odd = open_store(toys.open_state(tmp_path / "o.zarr", {"film": np.ones((2, 2))}))
     with pytest.raises(UsageError, match="the array film has the name of a column"):
         export(odd, tmp_path / "o.parquet", arrays=["film"])
 

@@ -13,10 +13,10 @@ from obygaze_features.store import open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
 from tests.exchange.malice import Malice
-from tests.store import making
+from tests.kit import store as toys
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-MANIFEST = making.a_manifest(5)
+MANIFEST = toys.plain_manifest(5)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_rows_that_were_never_written_are_failures(path, tmp_path):
 
 def test_a_damaged_chunk_is_a_failure(tmp_path):
     values = np.random.default_rng(0).normal(size=(5, 40, 512))
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": values}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": values}))
     export(store, tmp_path / "x.h5")
     data = bytearray((tmp_path / "x.h5").read_bytes())
     data[data.index(values[2].tobytes())] ^= 1
@@ -134,7 +134,7 @@ def test_rows_of_any_size_are_not_believed(path, tmp_path):
 
 @pytest.mark.parametrize("change_it", ["status", "rows.reason", "native"])
 def test_an_export_that_was_tampered_with(change_it, tmp_path):
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     export(store, tmp_path / "x.h5")
     change(tmp_path / "x.h5", **{change_it: np.full(5, 9) if change_it == "status" else ["x"]})
     with pytest.raises(StoreError, match=r"code 9|one value for each id|dataset with a row"):
@@ -157,7 +157,7 @@ def test_an_export_that_was_tampered_with(change_it, tmp_path):
     ],
 )
 def test_an_export_whose_datasets_are_of_another_kind_makes_no_store(name, values, why, tmp_path):
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     export(store, tmp_path / "x.h5")
     change(tmp_path / "x.h5", **{name: values})
     with pytest.raises(StoreError, match=rf"x\.h5: {why}"):
@@ -168,7 +168,7 @@ def test_an_export_whose_datasets_are_of_another_kind_makes_no_store(name, value
 @pytest.mark.parametrize("name", ["native", "ids", "status", "rows.reason", "probe/native"])
 def test_sizes_that_are_only_claimed_are_not_believed(name, tmp_path):
     """A dataset of any size takes a few bytes of a file while nothing is written to it."""
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     export(store, tmp_path / "x.h5")
     text = h5py.string_dtype()
     claims = {
@@ -199,7 +199,7 @@ def test_chunks_are_bounded_as_they_are_read_whole(path, tmp_path):
 
 
 def test_reasons_of_others_stay_in_one_line(tmp_path):
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}, failed={0, 1}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}, failed={0, 1}))
     export(store, tmp_path / "x.h5")
     change(tmp_path / "x.h5", **{"rows.reason": ["a\nb\x1b[2J", "no file", "", "", ""]})
     import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "t.zarr")
@@ -225,7 +225,7 @@ def test_texts_however_they_lie(options, path, tmp_path):
 
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", '"\\ud800"'])
 def test_attributes_that_are_no_json_make_no_store(odd, tmp_path):
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     path = export(store, tmp_path / "x.h5")["path"]
     with h5py.File(path) as file:
         about = file["obygaze.json"].asstr()[()]
@@ -276,7 +276,7 @@ def test_what_is_no_hdf5_file(tmp_path):
         import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "none.zarr")
     with pytest.raises(UsageError, match="does not exist"):
         import_features(tmp_path / "nowhere.h5", MANIFEST, tmp_path / "none.zarr")
-    store = open_store(making.open_state(tmp_path / "s.zarr", {"native": VALUES}))
+    store = open_store(toys.open_state(tmp_path / "s.zarr", {"native": VALUES}))
     export(store, tmp_path / "y.h5")
     with pytest.raises(UsageError, match="says itself how it was made"):
         import_features(tmp_path / "y.h5", MANIFEST, tmp_path / "n.zarr", backbone="mine")

@@ -14,8 +14,8 @@ from safetensors.torch import save_file as save_torch_file
 from obygaze_features.errors import UsageError
 from obygaze_features.store import diff, open_store
 from obygaze_features.store.import_features import import_features
-from tests.store import toys
-from tests.store.making import a_manifest, numbers
+from tests.kit import store as toys
+from tests.kit.store import numbers, plain_manifest
 
 N, D, ABSENT = 40, 6, 7
 """Clips, width, and the clip without a row."""
@@ -26,7 +26,7 @@ FRAMES = numbers(N, (3, D), "float16")
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A manifest of 40 clips, and ids and rows of all but one of them, in another order."""
-    a_manifest(N).save(tmp_path / "manifest")
+    plain_manifest(N).save(tmp_path / "manifest")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -142,7 +142,7 @@ def test_only_npy_and_pth_take_several_files(there, suffix):
     for name in sources.values():
         Path(name).touch()
     with pytest.raises(UsageError, match=f"X.{suffix}: one .* has all arrays"):
-        import_features(sources, a_manifest(N), "made.zarr")
+        import_features(sources, plain_manifest(N), "made.zarr")
 
 
 @pytest.mark.parametrize("options", [{"ids": IDS}, {"in_order": True}, {"ids": Path("ids.txt")}])
@@ -150,12 +150,12 @@ def test_ids_of_a_file_that_has_its_own_are_refused(there, options):
     for name in ("X.h5", "X.parquet"):
         Path(name).touch()
         with pytest.raises(UsageError, match=name):
-            import_features(name, a_manifest(N), "made.zarr", **options)
+            import_features(name, plain_manifest(N), "made.zarr", **options)
 
 
 def test_no_source_is_one_line(there):
     with pytest.raises(UsageError, match="no source"):
-        import_features({}, a_manifest(N), "made.zarr")
+        import_features({}, plain_manifest(N), "made.zarr")
 
 
 @pytest.mark.parametrize("kind", ["fixed", "lists", "columns"])

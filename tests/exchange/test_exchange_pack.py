@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import finalise, open_store, verify
 from obygaze_features.store.pack import pack, unpack
-from tests.store import making, toys
+from tests.kit import store as toys
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -42,9 +42,7 @@ def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress)
     values = np.random.default_rng(n).normal(size=(n, width)).astype("float32")
     with TemporaryDirectory() as name:
         folder = Path(name)
-        store = making.open_state(
-            folder / "s.zarr", {"native": values}, failed={0} if n > 1 else ()
-        )
+        store = toys.open_state(folder / "s.zarr", {"native": values}, failed={0} if n > 1 else ())
         finalise(store, compress=compress)
         packed = pack(store, folder / "s.zip")
         unpacked = unpack(packed["path"], folder / "t.zarr")["path"]
@@ -127,7 +125,7 @@ def test_open_and_damaged_stores_are_not_packed(final_store, tmp_path):
     with pytest.raises(StoreError, match=f"still open.*stores finalise {path}"):
         pack(path, tmp_path / "toy.zip")
     damaged = shutil.copytree(final_store, tmp_path / "damaged.zarr")
-    making.flip_bit(damaged / "native/c/0/0", 3)
+    toys.flip_bit(damaged / "native/c/0/0", 3)
     with pytest.raises(StoreError, match="native/c/0/0 is not as it was written"):
         pack(damaged, tmp_path / "toy.zip")
     (damaged / "rows.csv").unlink()

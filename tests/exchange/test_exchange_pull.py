@@ -18,9 +18,9 @@ from obygaze_features.store.pack import pack
 from obygaze_features.store.pull import pull
 from obygaze_features.store.remote import PIECE_BYTES
 from tests.exchange.travelling import files_of, obygaze
-from tests.store import toys
-from tests.store.making import flip_bit, numbers, open_state
-from tests.store.serving import Served, serve
+from tests.kit import store as toys
+from tests.kit.servers import Served, serve
+from tests.kit.store import flip_bit, numbers, open_state
 
 
 @pytest.fixture

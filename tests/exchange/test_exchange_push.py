@@ -19,9 +19,9 @@ from obygaze_features.store.pull import pull
 from obygaze_features.store.push import push
 from obygaze_features.store.remote import open_file_system
 from tests.exchange.travelling import files_of, obygaze
-from tests.store import toys
-from tests.store.making import flip_bit
-from tests.store.s3 import bucket, relay
+from tests.kit import store as toys
+from tests.kit.servers import bucket, relay
+from tests.kit.store import flip_bit
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.store.s3 import bucket, relay
-from tests.store.serving import serve
+from tests.kit.servers import bucket, relay, serve
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
 

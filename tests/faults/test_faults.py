@@ -24,7 +24,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise, open_store, verify
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data
-from tests.store import toys
+from tests.kit import store as toys
 
 SOURCE = Path(__file__).with_name("failing.c")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}

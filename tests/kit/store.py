@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
@@ -193,9 +194,9 @@ def final_state(
     return path
 
 
-def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: object) -> Path:
-    """A folder of ``open.zarr``, and of the same store as ``final.zarr`` and ``compressed.zarr``."""
-    open_state(folder / "open.zarr", values, **options)  # type: ignore[arg-type]
+def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
+    """A folder of ``open.zarr``, and the same store as ``final.zarr``, ``compressed.zarr``."""
+    open_state(folder / "open.zarr", values, **options)
     for state in STATES[1:]:
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
         finalise(path, compress=state == "compressed", allow_incomplete=True)

@@ -160,7 +160,7 @@ SLIPS = {
         lambda w: w.write_block(2, [Failed(Status.TODO, "?")]), "not the status of a failure"
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
-    "unknown array read": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
+    "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
     "no items": (
         lambda w: StoreWriter.create(
             w.store.path / "x.zarr", Manifest("made-up", Items.of([])), plain_recipe()

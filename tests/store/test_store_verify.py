@@ -99,14 +99,14 @@ def swap_shards(path):
     ("spoil", "file", "ids", "why"),
     [
         (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
-        (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, ""),
+        (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
         (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
         (swap_shards, "native/c/2/0", BLOCK_2, "it was changed"),
     ],
 )
 def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, file, ids, why):
     spoil(path)
-    [entry] = verify(path)
+    [entry] = harmful(path)
     assert (entry.file, entry.ids) == (file, ids)
     assert entry.why.startswith(why)
     block = BLOCK_1 if ids[0] in BLOCK_1 else BLOCK_2
