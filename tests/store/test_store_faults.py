@@ -355,7 +355,7 @@ def test_a_read_only_disk(small_disk):
     assert open_store(path).status.tolist() == [1] * 6 + [3, 1] + [0] * 10
 
 
-def test_claims_say_who_is_at_work(tmp_path, monkeypatch):
+def test_claims_say_who_is_at_work(tmp_path):
     ours, other = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
     with ours.heartbeat():
         assert ours.take(3)
@@ -367,16 +367,19 @@ def test_claims_say_who_is_at_work(tmp_path, monkeypatch):
         assert other.stale_files() == [dead]
     assert other.active_blocks() == []
 
-    # Two that start on a block together: the later one must not remove the claim.
+
+def test_a_claim_that_appears_between_two_looks_is_kept(tmp_path, monkeypatch):
+    """Two writers that start on a block together: the later one must not remove the claim."""
+    first, late = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
     exists, taken = Path.exists, []
 
     def exists_just_before_the_other_takes(path):
         found = exists(path)
-        if path.name == "000004.json" and not taken:
-            taken.append(ours.take(4))
+        if path.name == "000003.json" and not taken:
+            taken.append(True)
+            assert first.take(3)
         return found
 
-    with ours.heartbeat():
+    with first.heartbeat():
         monkeypatch.setattr(Path, "exists", exists_just_before_the_other_takes)
-        assert not other.take(4)
-        assert taken == [True]
+        assert not late.take(3)
