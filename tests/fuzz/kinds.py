@@ -298,33 +298,22 @@ def change_safetensors(data: bytes, dice: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input.
+    """A kind of input."""
 
-    Parameters
-    ----------
-    name
-        Of the input in its folder.
-    commands
-        What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder,
-        ``{address}`` the store that an experiment names.
-    inputs
-        How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
-    only
-        Which of its files are changed: those whose names begin so.
-    seal
-        Makes the digests right again, as somebody does who knows the format.
-    change
-        Damages or forges it.
-    refused
-        Whether each command must refuse each input.
-    """
-
+    #: Of the input in its folder.
     name: str
+    #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder,
+    #: ``{address}`` the store that an experiment names.
     commands: tuple[str, ...]
+    #: How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
     inputs: int
+    #: Which of its files are changed: those whose names begin so.
     only: tuple[str, ...] = ("",)
+    #: Makes the digests right again, as somebody does who knows the format.
     seal: Callable[[Files], None] = lambda files: None
+    #: Damages or forges it.
     change: Callable[[Files, random.Random], Files] = mutate
+    #: Whether each command must refuse each input.
     refused: bool = False
 
 

@@ -68,7 +68,7 @@ def write_all(path: Path, seen: Path) -> None:
     note = observe(seen)
     writer = resume(path)
     for block in writer.missing_blocks():
-        note("computing", f"begun {block}")
+        note("computing", f"started {block}")
         rows = [compute(row) for row in writer.rows_of(block)]
         note("writing")
         writer.write_block(block, rows)
@@ -83,7 +83,7 @@ def write_by_claims(path: Path, seen: Path, lease: float, pause: float) -> None:
     while writer.missing_blocks():
         with writer.claimed(lease=lease) as blocks:
             for block in blocks:
-                note("computing", f"begun {block}")
+                note("computing", f"started {block}")
                 rows = [compute(row) for row in writer.rows_of(block)]
                 time.sleep(pause)
                 note("writing")
@@ -150,7 +150,7 @@ def processes():
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    path = tmp_path_factory.mktemp("whole") / "toy.zarr"
+    path = tmp_path_factory.mktemp("expected") / "toy.zarr"
     toys.fill(new_store(path), None, compute)
     return toys.contents(path)
 
@@ -173,7 +173,7 @@ def repair_left(folder: Path, path: Path) -> None:
     repair(path)
 
 
-def kill_again_and_again(processes, folder, moments, landed, whole) -> None:
+def kill_again_and_again(processes, folder, moments, landed, expected) -> None:
     """Kill a writer at each moment and start it again; count in `landed` what it was doing.
 
     A writer that is done before its moment has come starts on a new store.
@@ -193,10 +193,10 @@ def kill_again_and_again(processes, folder, moments, landed, whole) -> None:
         assert last.exitcode == 0
         assert harmful(path) == []
         repair_left(folder, path)
-        assert toys.contents(path) == whole
-        begun = Counter(event for event in events_of(seen) if "begun" in event)
-        assert len(begun) == open_store(path).blocks
-        assert begun.total() - len(begun) <= kills  # one block a kill is done again
+        assert toys.contents(path) == expected
+        started = Counter(event for event in events_of(seen) if "started" in event)
+        assert len(started) == open_store(path).blocks
+        assert started.total() - len(started) <= kills  # one block a kill is done again
         seen.with_suffix(".log").unlink()
 
     new_store(path)

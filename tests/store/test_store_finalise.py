@@ -117,7 +117,7 @@ def test_damage_is_refused_and_nothing_changed(path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_store_is_finalised_once_and_what_a_kill_left_is_removed(path, sound):
+def test_finalising_again_changes_nothing_but_what_a_kill_left(path, sound):
     ended = subprocess.Popen(["true"])
     ended.wait()
     name = prefix(path).replace(f"_{os.getpid()}_", f"_{ended.pid}_")

@@ -38,14 +38,14 @@ CHUNK = T * D * 2 + 4
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     return in_all_states(folder, VALUES, failed=[7], todo=[9], block_rows=32)
 
 
 @pytest.fixture
-def server(made):
-    with serve(made) as served:
+def server(stores):
+    with serve(stores) as served:
         yield served
 
 
@@ -55,10 +55,10 @@ def url(server):
 
 
 @pytest.fixture
-def own(tmp_path, server, made):
+def own(tmp_path, server, stores):
     """A copy of the final store, which may be spoilt."""
     server.folder = tmp_path / "www"
-    return Path(shutil.copytree(made / "final.zarr", tmp_path / "www/final.zarr"))
+    return Path(shutil.copytree(stores / "final.zarr", tmp_path / "www/final.zarr"))
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def as_user(url, user="ann:secret", query="?token=hush"):
 
 
 @pytest.mark.parametrize("state", toys.STATES)
-def test_everything_reads_as_from_the_folder(server, made, state):
-    here, there = open_store(made / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
+def test_everything_reads_as_from_the_folder(server, stores, state):
+    here, there = open_store(stores / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
     assert there.info() == here.info()
     assert there.sources == here.sources
     assert there.ids == here.ids
@@ -128,14 +128,14 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp
     assert sum(sizes) == 3 * CHUNK
 
 
-def test_an_open_store_takes_the_blocks_records(server, made, tmp_path):
+def test_an_open_store_takes_the_blocks_records(server, stores, tmp_path):
     store = open_store(f"{server.url}/open.zarr")
     store.read("frames", ["tt040"])
     paths = [path.partition("zarr/")[2] for path, _ in server.requests]
     assert [path for path in paths if path.startswith("blocks/")] == ["blocks/000001.json"]
     assert len(paths) <= 8
     server.forget()
-    assert (store.status == open_store(made / "open.zarr").status).all()
+    assert (store.status == open_store(stores / "open.zarr").status).all()
     assert len(server.requests) == 9 + 1  # the other records, and whether it is still the same
     # What a writer adds is seen when it is opened again.
     server.folder = tmp_path
@@ -164,7 +164,7 @@ def test_verify_compares_the_list_with_what_a_store_has(server, own, name):
                 archive.write(file, file.relative_to(own).as_posix())
     [here] = [entry for entry in verify(own) if not entry.harmless]
     assert here.file == name
-    assert "list" in here.why
+    assert "list" in here.reason
     for address in (f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}"):
         assert verify(address) == [here]
 
@@ -245,8 +245,8 @@ def test_an_experiment_reads_a_store_elsewhere(server, world, experiment, finish
 
 
 @pytest.mark.parametrize("trusted", [False, pytest.param(True, marks=pytest.mark.gate)])
-def test_https_is_checked_by_its_certificate(made, tmp_path, trusted):
-    with serve(made, make_certificate(tmp_path / "certificate.pem")) as served:
+def test_https_is_checked_by_its_certificate(stores, tmp_path, trusted):
+    with serve(stores, make_certificate(tmp_path / "certificate.pem")) as served:
         if not trusted:
             with pytest.raises(StoreError, match="the certificate is not trusted") as problem:
                 open_store(f"{served.url}/final.zarr")
@@ -302,11 +302,11 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
     assert "Basic" not in str(problem.value)
 
 
-def test_who_asks_is_told_to_no_other_server(server, url, made):
+def test_who_asks_is_told_to_no_other_server(server, url, stores):
     def secrets_in(problem):
         return {"secret", "signed", "hush"} & set(re.findall(r"\w+", str(problem.value)))
 
-    with serve(made) as other:
+    with serve(stores) as other:
         server.refuse = lambda path: (302, {"Location": f"{other.url}{path}?key=signed"})
         store = open_store(as_user(url))
         np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
@@ -381,8 +381,8 @@ def test_a_connection_that_is_cut_is_tried_again(server, url, pauses):
     assert len(open_store(url)) == N
 
 
-def test_a_connection_that_is_cut_for_good_is_one_line(made, pauses):
-    with serve(made) as served:
+def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses):
+    with serve(stores) as served:
         url = f"{served.url}/final.zarr"
         store = open_store(url)
         _ = store.status
@@ -446,15 +446,15 @@ def test_a_server_without_ranges_is_one_line(server, url):
 
 
 @pytest.mark.parametrize("name", ["sto rés", "日本", "a%20b", "50%", "a+b (1)"])
-def test_a_url_with_any_letters_is_read(server, made, tmp_path, name):
-    (tmp_path / unquote(name)).symlink_to(made)
+def test_a_url_with_any_letters_is_read(server, stores, tmp_path, name):
+    (tmp_path / unquote(name)).symlink_to(stores)
     server.folder = tmp_path
     store = open_store(f"{server.url}/{name}/final.zarr")
     np.testing.assert_array_equal(store.read("frames", ["tt010"]), ROWS[10:11])
 
 
-def test_redirects_are_followed(server, url, made, tmp_path):
-    (tmp_path / "a b").symlink_to(made)
+def test_redirects_are_followed(server, url, stores, tmp_path):
+    (tmp_path / "a b").symlink_to(stores)
     server.folder = tmp_path
     server.refuse = lambda path: (
         (302, {"Location": path.replace("/old", "/a b")}) if path.startswith("/old") else None

@@ -63,7 +63,7 @@ def test_a_block_without_its_record_does_not_exist(path):
     assert resume(path).missing_blocks() == [1]
 
 
-def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
+def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
     writer = resume(path)
     writer.write_block(0, [row(1), row(1)])
     (path / "blocks/000000.json").unlink()

@@ -104,7 +104,7 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
 
 
 @pytest.mark.parametrize(
-    ("frames", "times", "why"),
+    ("frames", "times", "reason"),
     [
         (4, 8, None),
         (2, 4, None),
@@ -114,7 +114,7 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
         (0, 0, "frames has "),
     ],
 )
-def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, why):
+def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, reason):
     """So many of 4 frames and of 8 times are there; the rest is padding."""
     specs = (
         ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
@@ -127,8 +127,8 @@ def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, w
         "native": np.ones(3),
     }
     record, store = write_row(tmp_path, values, *specs)
-    if why:
-        assert record.failures["tt000"].startswith(why)
+    if reason:
+        assert record.failures["tt000"].startswith(reason)
     else:
         assert record.failures == {}
         for name, value in values.items():

@@ -23,7 +23,7 @@ VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def stores(tmp_path_factory):
     """The store in all states, damaged, and with a list of checksums that is too large."""
     folder = tmp_path_factory.mktemp("s3")
     in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
@@ -37,9 +37,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def url(made):
+def url(stores):
     with bucket("lab") as put:
-        for path in made.iterdir():
+        for path in stores.iterdir():
             put(path.name, path)
         yield "s3://lab"
 
@@ -52,8 +52,8 @@ def url(made):
         pytest.param("compressed.zarr", marks=pytest.mark.gate),
     ],
 )
-def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
-    here, there = open_store(made / name), open_store(f"{url}/{name}")
+def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
+    here, there = open_store(stores / name), open_store(f"{url}/{name}")
     assert there.info() == here.info()
     for array in here.arrays:
         rows = there.read(array, missing="nan")
@@ -66,16 +66,16 @@ def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
     assert there.where == f"{url}/{name}"
 
 
-def test_damage_and_what_is_too_large_are_named(url, made):
-    assert verify(f"{url}/damaged.zarr") == verify(made / "damaged.zarr")
+def test_damage_and_what_is_too_large_are_named(url, stores):
+    assert verify(f"{url}/damaged.zarr") == verify(stores / "damaged.zarr")
     with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
         open_store(f"{url}/damaged.zarr").read("frames", ["tt001"])
-    for address in (f"{url}/large.zarr", f"file://{made}/large.zarr"):
+    for address in (f"{url}/large.zarr", f"file://{stores}/large.zarr"):
         with pytest.raises(StoreError, match=r"checksums.json has more than"):
             open_store(address)
 
 
-def test_what_is_not_there_is_named(url, made):
+def test_what_is_not_there_is_named(url, stores):
     for address, line in [
         ("s3://lab/none.zarr", "there is nothing at s3://lab/none.zarr; check the address"),
         ("s3://nobody/none.zarr", "there is no bucket nobody, for s3://nobody/none.zarr; check"),
@@ -87,13 +87,13 @@ def test_what_is_not_there_is_named(url, made):
 
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
         with pytest.raises(StoreError, match=f"no bucket wrong-bucket, for {target}.*; check"):
-            push(made / "final.zarr", target)
+            push(stores / "final.zarr", target)
     names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names
 
 
 @pytest.mark.gate
-def test_an_endpoint_where_nobody_is_is_named(url, made, monkeypatch):
+def test_an_endpoint_where_nobody_is_is_named(url, stores, monkeypatch):
     import s3fs
 
     with socket.socket() as unused:
@@ -101,7 +101,7 @@ def test_an_endpoint_where_nobody_is_is_named(url, made, monkeypatch):
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
         s3fs.S3FileSystem.clear_instance_cache()
-        for ask in (open_store, partial(push, made / "final.zarr")):
+        for ask in (open_store, partial(push, stores / "final.zarr")):
             with pytest.raises(StoreError, match=f"nobody answers at {nobody}; check") as problem:
                 ask(f"{url}/final.zarr")
             assert str(problem.value).endswith("AWS_ENDPOINT_URL), and run the same command again")
@@ -141,10 +141,10 @@ def test_client_of_google_that_is_not_installed_is_named():
         "zip://x.zarr::http://127.0.0.1:1/x.zip",
     ],
 )
-def test_other_schemes_are_refused_by_name(made, tmp_path, address):
+def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     """Before anybody is asked: nobody answers at port 1."""
     scheme = address.partition("://")[0]
-    uses = [partial(push, made / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")]
+    uses = [partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")]
     if not address.endswith(".zip"):  # of a packed store it names the command to fetch it
         uses.append(open_store)
     for use in uses:
@@ -153,10 +153,10 @@ def test_other_schemes_are_refused_by_name(made, tmp_path, address):
         assert "cret" not in str(problem.value)
 
 
-def test_url_of_a_file_will_do(made, tmp_path):
-    store = open_store(f"file://{made}/final.zarr")
+def test_url_of_a_file_will_do(stores, tmp_path):
+    store = open_store(f"file://{stores}/final.zarr")
     np.testing.assert_array_equal(store["tt001"]["frames"], VALUES["frames"][1])
-    own = Path(shutil.copytree(made / "final.zarr", tmp_path / "own.zarr"))
+    own = Path(shutil.copytree(stores / "final.zarr", tmp_path / "own.zarr"))
     (own / "native/c/0/0").chmod(0o644)
     os.truncate(own / "native/c/0/0", 2**30 + 1)  # sparse
     with pytest.raises(StoreError, match="native/c/0/0 has more than"):

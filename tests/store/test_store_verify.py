@@ -96,7 +96,7 @@ def swap_shards(path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "file", "ids", "why"),
+    ("spoil", "file", "ids", "reason"),
     [
         (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
         (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
@@ -104,11 +104,11 @@ def swap_shards(path):
         (swap_shards, "native/c/2/0", BLOCK_2, "it was changed"),
     ],
 )
-def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, file, ids, why):
+def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, file, ids, reason):
     spoil(path)
     [entry] = harmful(path)
     assert (entry.file, entry.ids) == (file, ids)
-    assert entry.why.startswith(why)
+    assert entry.why.startswith(reason)
     block = BLOCK_1 if ids[0] in BLOCK_1 else BLOCK_2
     done = repair(path)
     assert (done.to_do, done.reopened) == (block, False)

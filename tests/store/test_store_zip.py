@@ -28,7 +28,7 @@ def pack(store, file):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packed")
     in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
     for name in STATES:
@@ -37,8 +37,8 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_zip_file_reads_as_its_store(made, tmp_path, name):
-    here, address = open_store(made / f"{name}.zarr"), made / f"{name}.zip"
+def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
+    here, address = open_store(stores / f"{name}.zarr"), stores / f"{name}.zip"
     store = open_store(str(address))
     assert store.info() == here.info()
     assert store.sources == here.sources
@@ -52,7 +52,7 @@ def test_a_zip_file_reads_as_its_store(made, tmp_path, name):
     assert some.done_ids() == ["tt001", "tt009"]
     with pytest.raises(StoreError, match=r"can only be read; .* stores pull"):
         _ = store.path
-    with serve(made) as served:  # elsewhere it is to be pulled first
+    with serve(stores) as served:  # elsewhere it is to be pulled first
         url = f"{served.url}/{name}.zip"
         for read in (open_store, verify):
             with pytest.raises(StoreError, match=f"stores pull {url} -o NAME.zarr"):
@@ -60,18 +60,18 @@ def test_a_zip_file_reads_as_its_store(made, tmp_path, name):
         assert served.requests == []
 
 
-def test_large_archives_are_read_by_their_longer_numbers(made, tmp_path, monkeypatch):
+def test_large_archives_are_read_by_their_longer_numbers(stores, tmp_path, monkeypatch):
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # what the writer does from 2 GiB on
-    file = pack(made / "final.zarr", tmp_path / "long.zip")
+    file = pack(stores / "final.zarr", tmp_path / "long.zip")
     monkeypatch.undo()
     rows = open_store(file).read("frames", missing="nan")
     np.testing.assert_array_equal(
-        rows, open_store(made / "final.zarr").read("frames", missing="nan")
+        rows, open_store(stores / "final.zarr").read("frames", missing="nan")
     )
 
 
-def test_a_bit_that_flips_is_found(made, tmp_path):
-    content = bytearray((made / "final.zip").read_bytes())
+def test_a_bit_that_flips_is_found(stores, tmp_path):
+    content = bytearray((stores / "final.zip").read_bytes())
     at = content.index(VALUES["frames"][20].tobytes())
     content[at + 9] ^= 1
     (tmp_path / "x.zip").write_bytes(content)
@@ -113,7 +113,7 @@ def film(content, file):
 
 
 @pytest.mark.parametrize(
-    ("forge", "why"),
+    ("forge", "reason"),
     [
         (entry("../x"), "is not a file name"),
         (entry("a/../../x"), "is not a file name"),
@@ -130,9 +130,9 @@ def film(content, file):
         (lambda content, file: None, "x.zip does not exist"),
     ],
 )
-def test_what_is_no_stores_archive_is_refused(made, tmp_path, forge, why):
-    forge((made / "final.zip").read_bytes(), tmp_path / "x.zip")
-    with pytest.raises(StoreError, match=why) as problem:
+def test_what_is_no_stores_archive_is_refused(stores, tmp_path, forge, reason):
+    forge((stores / "final.zip").read_bytes(), tmp_path / "x.zip")
+    with pytest.raises(StoreError, match=reason) as problem:
         open_store(tmp_path / "x.zip")
     assert "x.zip" in str(problem.value)
     assert "\n" not in str(problem.value)
