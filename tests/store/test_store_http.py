@@ -164,7 +164,7 @@ def test_verify_compares_the_list_with_what_a_store_has(server, own, name):
                 archive.write(file, file.relative_to(own).as_posix())
     [here] = [entry for entry in verify(own) if not entry.harmless]
     assert here.file == name
-    assert "list" in here.reason
+    assert "list" in here.why
     for address in (f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}"):
         assert verify(address) == [here]
 
