@@ -118,7 +118,7 @@ def test_damage_is_refused_and_nothing_changed(path):
 
 
 def test_finalising_again_changes_nothing_but_what_a_kill_left(path, sound):
-    ended = subprocess.Popen(["true"])
+    ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     name = prefix(path).replace(f"_{os.getpid()}_", f"_{ended.pid}_")
     path.with_name(f"{name}a1{SUFFIX}").mkdir()

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -332,6 +333,13 @@ def test_tensorstore_reads_every_state(either):
         spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(either / name)}}
         read = tensorstore.open(spec, read=True, open=True).result().read().result()
         np.testing.assert_array_equal(read, values)
+
+
+def test_the_seal_that_the_specification_works_out():
+    text = (Path(__file__).parents[2] / "stores/README.md").read_text()
+    [(worked, sha256)] = re.findall(r"A worked seal: `(.*)` has\nSHA-256 `([0-9a-f]{64})`", text)
+    record = fmt.BlockRecord.from_json({**json.loads(worked), "sha256": sha256})
+    assert json.loads(record.to_bytes())["sha256"] == sha256
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")

@@ -118,14 +118,6 @@ def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, fi
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
 
 
-def test_every_block_hit_repairs_every_block(path, sound):
-    for block in range(5):
-        flip_bit(path / f"frames/c/{block}/0/0", 3)
-    assert len(repair(path).to_do) == 18
-    toys.fill(toys.resume(path))
-    assert toys.contents(path) == toys.contents(sound / "open.zarr")
-
-
 def test_a_committed_shard_is_found_where_a_kill_left_it(path):
     """Between the commit and the move it is in staging/, and that is no damage."""
     store = open_store(path)
