@@ -118,7 +118,6 @@ def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
     ("state", "method"),
     [("final", "fork"), pytest.param("open", "fork", marks=pytest.mark.night),
      pytest.param("compressed", "fork", marks=pytest.mark.gate),
-     pytest.param("final", "spawn", marks=pytest.mark.night),
      pytest.param("compressed", "spawn", marks=pytest.mark.night)],
 )  # fmt: skip
 def test_a_data_loader_reads_in_workers(stores, state, method):
