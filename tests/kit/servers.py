@@ -15,8 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pytest
-
 RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
@@ -142,11 +140,12 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """A server of S3 with one bucket, which the environment leads to.
+    """A server of S3 with one bucket, to which the environment leads.
 
-    Gives what puts a file, or the files of a folder, under a key.
+    Gives a function that puts a file, or the files of a folder, under a key.
     """
     import boto3
+    import pytest
     import s3fs
     from moto.server import ThreadedMotoServer
 
