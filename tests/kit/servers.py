@@ -144,9 +144,9 @@ def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
 
     Gives a function that puts a file, or the files of a folder, under a key.
     """
-    import boto3
+    import boto3  # type: ignore[import-untyped]
     import pytest
-    import s3fs
+    import s3fs  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
