@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.store import finalise
-from tests.store.toys import a_store
+from tests.kit.store import a_store
 
 
 class Malice:

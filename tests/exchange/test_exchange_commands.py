@@ -17,9 +17,8 @@ from obygaze_features.store.export import export
 from obygaze_features.store.pack import pack
 from tests.exchange.conftest import Malice
 from tests.kit.files import refused, touch, write
-from tests.store.making import flip_bit, open_state
-from tests.store.serving import serve
-from tests.store.toys import a_manifest, a_store
+from tests.kit.servers import serve
+from tests.kit.store import a_manifest, a_store, flip_bit, open_state
 
 RECIPES = {
     "text.toml": "x",

@@ -18,9 +18,7 @@ from obygaze_features.store import diff, finalise, open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
 from tests.exchange.conftest import Malice
-from tests.store.making import a_manifest as plain_manifest
-from tests.store.making import open_state
-from tests.store.toys import a_manifest, contents
+from tests.kit.store import a_manifest, contents, open_state, plain_manifest
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 MANIFEST = plain_manifest(5)

@@ -19,9 +19,7 @@ from safetensors.torch import save_file as save_torch_file
 from obygaze_features.store import diff, open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
-from tests.store.making import a_manifest as plain_manifest
-from tests.store.making import numbers, open_state
-from tests.store.toys import a_manifest
+from tests.kit.store import a_manifest, numbers, open_state, plain_manifest
 
 N, D, ABSENT = 40, 6, 7
 """Clips, width, and the clip without a row."""

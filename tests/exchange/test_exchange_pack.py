@@ -27,8 +27,7 @@ from obygaze_features.store.pack import pack, unpack
 from obygaze_features.store.pull import pull
 from obygaze_features.store.push import push
 from tests.exchange.conftest import files_of
-from tests.store.making import open_state
-from tests.store.toys import a_store, resume
+from tests.kit.store import a_store, open_state, resume
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]

@@ -20,9 +20,8 @@ from obygaze_features.store.pull import pull
 from obygaze_features.store.push import push
 from obygaze_features.store.remote import open_file_system
 from tests.exchange.conftest import files_of
-from tests.store.making import flip_bit
-from tests.store.s3 import bucket
-from tests.store.serving import Served, serve
+from tests.kit.servers import Served, bucket, serve
+from tests.kit.store import flip_bit
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.gate)])
