@@ -27,10 +27,10 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
+from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.reproduce.fake_dataset import make_fake_dataset
 from tests.store.s3 import bucket
 from tests.store.serving import serve
-from tests.tiny_models import write_gpt2, write_sentence_encoder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -12,7 +12,7 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import write_clip
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from obygaze_features.extraction.readers import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, Store, open_store
 from obygaze_features.store.finalise import finalise
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 
 @pytest.fixture(scope="module")

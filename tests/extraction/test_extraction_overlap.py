@@ -28,7 +28,7 @@ from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, compara
 from obygaze_features.extraction.readers import FrameResizer
 from obygaze_features.store import open_store
 from tests.extraction.test_extraction_device import MANIFEST
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 GPU = "cuda:0"
 

@@ -20,7 +20,7 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.extraction import extract
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 NAMES = ("clip3", "clip5")
 CLIPS = Manifest("clips", Items.of([Item(name, media=f"{name}.mp4") for name in NAMES]))

@@ -27,7 +27,7 @@ from obygaze_features.store import diff, finalise, open_store, verify
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_clip
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 
 def clips(*names: str, **kwargs) -> Manifest:

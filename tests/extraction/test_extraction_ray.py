@@ -20,7 +20,7 @@ from obygaze_features.store.claims import Claims
 from tests.extraction.ray_clusters import STORE, Watching, extract_on, finish_locally, head, once
 from tests.extraction.ray_loads import broken, failing, mortal, slow
 from tests.extraction.test_extraction_pipeline import contents
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 pytest.importorskip("ray")
 from obygaze_features.extraction.ray_engine import run_ray
