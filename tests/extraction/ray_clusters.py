@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.extraction.test_extraction_pipeline import contents
 
 from obygaze_features.extraction import Options, extract
 from obygaze_features.extraction.extract import fill
 from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
-from tests.extraction.test_extraction_pipeline import contents
 
 STORE = 100 * 2**20
 

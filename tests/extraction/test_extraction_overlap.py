@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.extraction.test_extraction_device import MANIFEST
 
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
@@ -27,7 +28,6 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, comparable
 from obygaze_features.extraction.readers import FrameResizer
 from obygaze_features.store import open_store
-from tests.extraction.test_extraction_device import MANIFEST
 from tests.kit.models import write_checkpoint
 
 GPU = "cuda:0"

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.extraction.test_extraction_pipeline import contents
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError, BrokenBackbone, ClusterError, VideoError
@@ -19,7 +20,6 @@ from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
 from tests.extraction.ray_clusters import STORE, Watching, extract_on, finish_locally, head, once
 from tests.extraction.ray_loads import broken, failing, mortal, slow
-from tests.extraction.test_extraction_pipeline import contents
 from tests.kit.models import write_checkpoint
 
 pytest.importorskip("ray")

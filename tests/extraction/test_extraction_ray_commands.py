@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.extraction.test_extraction_pipeline import contents
 
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.ray_cluster import make_private_token
 from tests.extraction.ray_clusters import below, children, finish_locally, named
-from tests.extraction.test_extraction_pipeline import contents
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.extraction.test_extraction_pipeline import contents
 
 pytest.importorskip("ray")

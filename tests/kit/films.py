@@ -1,4 +1,4 @@
-"""Films that the tests write, and what they hold by the plainest of decoders."""
+"""Films that the tests write, manifests of them, and what the plainest decoder reads in them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import av
 import numpy as np
 
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import read_frame_number, write_clip
 
-X264 = "libx264"
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
 QUIET = "log-level=none"
@@ -66,3 +66,24 @@ def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:
 def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
     """What is drawn into upright pictures that were stored turned."""
     return [read_frame_number(picture) for picture in upright(rgb, -rotation)]
+
+
+def clips(*names: str) -> Manifest:
+    """A manifest of clips, each with the stem of its file as its id."""
+    items = [Item(Path(name).stem, media=name) for name in names]
+    return Manifest("made-up", Items.of(items))
+
+
+def rows(count: int, films: int = 6) -> Manifest:
+    """A manifest of clips `clip-00` and so on, that share the files clip0.mp4 to clip5.mp4."""
+    items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
+    return Manifest("made-up", Items.of(items))
+
+
+def store_files(store: Path) -> dict[str, bytes]:
+    """Every file of a store but the log, which is for all that may differ."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path.name != "log.jsonl"
+    }
