@@ -75,7 +75,7 @@ def clips(*names: str) -> Manifest:
 
 
 def rows(count: int, films: int = 6) -> Manifest:
-    """A manifest of clips `clip-00` and so on, that share the files clip0.mp4 to clip5.mp4."""
+    """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
 
