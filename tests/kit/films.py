@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -47,10 +50,18 @@ KINDS: dict[str, dict] = {
 }
 
 
-def write(path: Path, *, seconds: float = 3, **changes) -> Path:
+def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:
     """A film of the kind that its name says."""
-    write_clip(path, "S", seconds=seconds, **(KINDS[path.name] | changes))
+    path.write_bytes(encode(path.name, seconds, tuple(changes.items())))
     return path
+
+
+@functools.cache
+def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
+        return path.read_bytes()
 
 
 def everything(path: Path) -> np.ndarray:
