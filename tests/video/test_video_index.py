@@ -35,9 +35,7 @@ def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name):
         requested = span.start + uniform_indices(len(span), 5)
         frames = decode_frames(path, requested, index=index).take(requested)
         assert numbers(frames.rgb) == requested.tolist()
-    with pytest.raises(
-        VideoError, match=rf"{name}: there is no frame from 7 s to 9 s; the film is"
-    ):
+    with pytest.raises(VideoError, match=rf"{name}: there is no frame from 7 s to 9 s; "):
         index.span(path, 7, 9)
 
 
