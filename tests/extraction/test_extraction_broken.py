@@ -22,7 +22,6 @@ from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import write_clip
 from tests.kit.films import clips, rows
-from tests.kit.models import write_checkpoint
 
 
 def cut_header(path: Path) -> None:
@@ -277,8 +276,7 @@ def test_a_slip_is_refused_before_anything_is_made(films, tiny, tmp_path, slip):
     assert not list(tmp_path.iterdir())
 
 
-def test_other_weights_cannot_resume_a_store(manifest, films, whole_store, tmp_path):
-    write_checkpoint("tiny-xclip", tmp_path / "weights", seed=1)
-    second = of.load_backbone(f"tiny={tmp_path / 'weights'}", "cpu")
+def test_other_weights_cannot_resume_a_store(manifest, films, tiny, whole_store):
+    other = tiny.with_changes(about={**tiny.about, "weights_sha256": "0" * 64})
     with pytest.raises(StoreError, match="made with other backbone weights"):
-        of.extract(manifest, films, second, whole_store.parent)
+        of.extract(manifest, films, other, whole_store.parent)

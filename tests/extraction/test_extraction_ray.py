@@ -10,7 +10,6 @@ import platform
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -82,7 +81,7 @@ def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
     return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
 
 
-def test_options_that_do_not_go_together_are_refused(run, tmp_path):
+def test_options_that_do_not_go_together_are_refused(run):
     for options, facts in (
         ("--ray-gpus 0.5", "--ray-gpus is for --engine ray"),
         ("--engine ray --ray-gpus 2", "such as 0.5 (got 2)"),
@@ -97,7 +96,6 @@ def test_options_that_do_not_go_together_are_refused(run, tmp_path):
     ):  # fmt: skip
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (2, True), result.stderr
-    assert not (tmp_path / "stores").exists()
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
@@ -419,19 +417,12 @@ def test_clusters_killed_at_random_give_the_same_store(
 LOOPBACK = {"0100007F", f"{'0' * 24}01000000", "0000000000000000FFFF00000100007F"}
 """127.0.0.1, ::1 and ::ffff:127.0.0.1 in Linux's tables of sockets."""
 CONNECT = """
-import socket, sys
+import sys
 from obygaze_features.extraction.ray_cluster import connect
-with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20) as cluster:
-"""
-STAY_UP = '    sys.__stdout__.write("up\\n")\n    sys.__stdout__.flush()\n    sys.stdin.read()\n'
-KNOCK = """
-    for host in ("127.0.0.1", sys.argv[1]):
-        for _, port in cluster.ports:
-            try:
-                socket.create_connection((host, port), 5).close()
-                sys.stderr.write("reached ")
-            except OSError:
-                sys.stderr.write("refused ")
+with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20):
+    sys.__stdout__.write("up\\n")
+    sys.__stdout__.flush()
+    sys.stdin.read()
 """
 
 
@@ -452,21 +443,6 @@ def listening(pids: dict[int, str]) -> dict[str, set[str]]:
     return addresses
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("imports_first", [False, True])
-def test_a_cluster_of_one_machine_listens_on_loopback_only(imports_first):
-    """Ray reads where it listens when it is imported: before us, it listens everywhere."""
-    script = ("import ray\n" if imports_first else "") + CONNECT + STAY_UP
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout.readline() == b"up\n"
-        addresses = listening(below(process.pid))
-        process.communicate(timeout=60)
-    assert addresses.keys() >= {"gcs_server", "raylet"}
-    assert (set().union(*addresses.values()) <= LOOPBACK) is not imports_first, addresses
-
-
 def without_token(home: Path) -> dict[str, str]:
     environment = {key: text for key, text in os.environ.items() if not key.startswith("RAY_AUTH")}
     return {**environment, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
@@ -474,14 +450,15 @@ def without_token(home: Path) -> dict[str, str]:
 
 @pytest.mark.faults
 def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
-        outward.connect(("192.0.2.1", 9))  # sends nothing
-        address = outward.getsockname()[0]
-    ended = subprocess.run(
-        [sys.executable, "-c", CONNECT + KNOCK, address],
-        env=without_token(tmp_path), capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
-    assert ended.stderr == "reached reached refused refused "
+    with subprocess.Popen(
+        [sys.executable, "-c", CONNECT], env=without_token(tmp_path),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == b"up\n"
+        addresses = listening(below(process.pid))
+        process.communicate(timeout=60)
+    assert addresses.keys() >= {"gcs_server", "raylet"}
+    assert set().union(*addresses.values()) <= LOOPBACK, addresses
     assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600
 
 

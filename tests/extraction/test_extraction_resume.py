@@ -76,20 +76,23 @@ def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_stor
     """By names and texts; the first block of the same store, a summary, and a line in the log."""
     manifest.save(tmp_path / "manifest")
     summary = of.extract(
-        str(tmp_path / "manifest"), str(films), [f"tiny={weights}", f"other={weights}"],
+        str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
         str(tmp_path / "stores"), limit=32, device="cpu", max_hours=1,
     )  # fmt: skip
-    assert summary.stores == [tmp_path / "stores/tiny.zarr", tmp_path / "stores/other.zarr"]
+    assert summary.stores == [tmp_path / "stores/tiny.zarr"]
     assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
     assert (summary.ended, summary.broken) == ("done", {})
     assert 0 < sum(summary.shares.values()) <= 1
     assert summary.shares[summary.bound_by] == max(summary.shares.values())
+    row = of.open_store(summary.stores[0])["clip-00"]  # of five frames, repeated to eight
+    assert row["frame_index"].tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
+    np.testing.assert_array_equal(row["frames"][0], row["frames"][1])
     first, whole = store_files(summary.stores[0]), store_files(whole_store)
     assert {name for name in first if whole.get(name) != first[name]} == set()
     (line,) = (tmp_path / "stores/log.jsonl").read_text().splitlines()
     entry = json.loads(line)
     assert (entry["event"], entry["clips"], entry["frames"]) == ("extracted", 32, summary.frames)
-    assert entry["devices"] == {"tiny": "cpu", "other": "cpu"}
+    assert entry["devices"] == {"tiny": "cpu"}
     row_bytes = sum(spec.row_bytes for spec in of.open_store(summary.stores[0]).specs)
     assert entry["bytes"]["tiny"] == 32 * row_bytes
 
