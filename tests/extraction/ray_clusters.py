@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-import obygaze_features as of
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
 from obygaze_features.extraction.run import Options
@@ -53,43 +52,33 @@ def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     return fill(manifest, Path(films), backbones, output, options, partial(run_ray, loads=loads))
 
 
-def stat_of(pid: int | str) -> list[str]:
-    """State, parent, group and session of a process, and more."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def processes(field: int, number: int) -> list[int]:
-    """The processes with a number in that field of `stat_of`."""
-    pids = []
+def stats() -> dict[int, list[str]]:
+    """Of every process: its name, state, parent, group, session, and more."""
+    fields = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(stat_of(folder.name)[field]) == number:
-                pids.append(int(folder.name))
-    return pids
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            fields[int(folder.name)] = [name, *rest.split()]
+    return fields
 
 
-def children(pid: int) -> list[int]:
-    return processes(1, pid)
+def children(pid: int) -> dict[int, str]:
+    """The processes that a process started, with their names."""
+    return {child: fields[0] for child, fields in stats().items() if int(fields[2]) == pid}
 
 
 def below(pid: int) -> dict[int, str]:
     """All processes that a process started, and that these did, with their names."""
-    pids = {pid}
-    while more := {child for parent in pids for child in children(parent)} - pids:
+    every, pids = stats(), {pid}
+    while more := {child for child, fields in every.items() if int(fields[2]) in pids} - pids:
         pids |= more
-    return {each: name for each in pids - {pid} if (name := name_of(each))}
-
-
-def name_of(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
+    return {each: every[each][0] for each in pids - {pid}}
 
 
 def left_of(session: int, pids: dict[int, str]) -> list[str]:
     """Which of some processes, and which others of a command's session, are still there."""
     names = [name for pid, name in pids.items() if Path(f"/proc/{pid}").exists()]
-    return names + [name_of(pid) for pid in processes(3, session)]
+    return names + [fields[0] for fields in stats().values() if int(fields[4]) == session]
 
 
 class Watching:
@@ -139,7 +128,7 @@ def changed(backbone: Backbone, before: Callable[[list[int]], object], **more: A
 
 
 def slow(spec: str, device: str, **settings: Any) -> Backbone:
-    return changed(of.load_backbone(spec, device, **settings), lambda sizes: time.sleep(0.3))
+    return changed(load_backbone(spec, device, **settings), lambda sizes: time.sleep(0.3))
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
@@ -159,14 +148,14 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
             (deaths / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return changed(of.load_backbone(spec, device), die)
+    return changed(load_backbone(spec, device), die)
 
 
 def failing(spec: str, device: str) -> Backbone:
     """Of another package, whose code fails in the second batch of each process."""
     plugin = Plugin("failing", "tests.extraction.ray_clusters:failing", "tests 1.0")
     fail = lambda sizes: {}["key"] if len(sizes) > 1 else None  # noqa: E731
-    return changed(of.load_backbone(spec, device), fail, plugin=plugin)
+    return changed(load_backbone(spec, device), fail, plugin=plugin)
 
 
 def broken(device: str) -> Backbone:

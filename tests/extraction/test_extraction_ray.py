@@ -333,7 +333,7 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
     start, manifest, films, tiny, whole_store, tmp_path, then
 ):
     with start(tmp_path / "stores") as process:
-        for pid, name in below(process.pid).items():
+        for pid, name in clusters.children(process.pid).items():
             if name in ("gcs_server", "raylet"):
                 os.kill(pid, signal.SIGKILL)
         out, stderr = process.communicate(timeout=600)
@@ -398,10 +398,10 @@ def test_clusters_killed_at_random_give_the_same_store(
         output = tmp_path / f"{number}/stores"
         output.parent.mkdir()
         with start(output, until="../manifest") as process:
-            while "raylet" not in (pids := below(process.pid)).values():
+            while "raylet" not in (pids := clusters.children(process.pid)).values():
                 time.sleep(0.01)
             time.sleep(chance.uniform(0, 9))
-            for pid in set(pids) & set(clusters.children(process.pid)):
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             _, stderr = process.communicate(timeout=600)

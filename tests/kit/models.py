@@ -9,20 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones import (
-    KnownCheckpoint,
-    clip,
-    dinov2,
-    known_checkpoints,
-    siglip,
-    tiny,
-    videomae,
-    vjepa2,
-)
-from obygaze_features.backbones import timesformer as times
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
+from obygaze_features.backbones.clip import clip_arrays
+from obygaze_features.backbones.dinov2 import dino_arrays
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.siglip import siglip_arrays
+from obygaze_features.backbones.timesformer import timesformer_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
+from obygaze_features.backbones.videomae import videomae_arrays
+from obygaze_features.backbones.vjepa2 import vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
@@ -48,14 +44,9 @@ def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
 
 
 def write_network(
-    folder: Path,
-    seed: int,
-    kind: str,
-    model: str,
-    sizes: Sizes,
-    processor: Sizes | None = None,
+    folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
     normal: Sequence[str] = (),
-) -> Any:
+) -> Any:  # fmt: skip
     """Write a model of transformers; weights with names of `normal` are not zeros. Its config."""
     import transformers
 
@@ -249,26 +240,25 @@ REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 #: name -> what writes it, with which sizes; of tiny ones also their arrays.
 _WRITERS: dict[str, tuple[Any, ...]] = {
-    "tiny-clip": (write_clip, [SMALL_VISION, 32], clip.clip_arrays(32, 16, 32)),
-    "tiny-siglip": (write_siglip, [SMALL_VISION], siglip.siglip_arrays(16, 32)),
+    "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
+    "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),
     "tiny-videomae": (write_videomae, [EIGHT],
-                      videomae.videomae_arrays(4, 16, 32, finetuned=True)),
-    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2.vjepa2_arrays(4, 16, 32, finetuned=False)),
-    "tiny-timesformer": (write_timesformer, [EIGHT], times.timesformer_arrays(8, 16, 32)),
-    "tiny-dinov2": (write_dino, [TINY_DINOV2], dinov2.dino_arrays(16, 32)),
+                      videomae_arrays(4, 16, 32, finetuned=True)),
+    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2_arrays(4, 16, 32, finetuned=False)),
+    "tiny-timesformer": (write_timesformer, [EIGHT], timesformer_arrays(8, 16, 32)),
+    "tiny-dinov2": (write_dino, [TINY_DINOV2], dino_arrays(16, 32)),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
-                                   dinov2.dino_arrays(16, 32, 4)),
-    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dinov2.dino_arrays(16, 32, 4)),
+                                   dino_arrays(16, 32, 4)),
+    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
     # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
-    "random-vivit": (tiny.write_vivit, [{}]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
     "random-clip": (write_clip, [{}, 512]),
-    "random-siglip": (write_siglip, [{}]),
-    "random-videomae": (write_videomae, [{}]),
-    "random-vjepa2": (write_vjepa2, [{}]),
-    "random-timesformer": (write_timesformer, [{}]),
     "random-dinov2": (write_dino, [{"image_size": 518}]),
+    **{f"random-{name}": (write, [{}]) for name, write in (
+        ("vivit", tiny.write_vivit), ("siglip", write_siglip), ("videomae", write_videomae),
+        ("vjepa2", write_vjepa2), ("timesformer", write_timesformer),
+    )},
 }  # fmt: skip
 VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
 """Networks of eight frames; the others take 32."""
