@@ -148,6 +148,7 @@ def test_no_cell_of_probes_table_is_a_formula(library, tmp_path, obygaze):
     assert not [cell for cell in (*sound.values(), *absent.values()) if cell.startswith("=")]
 
 
+@pytest.mark.gate
 def test_a_clip_that_ends_after_its_film_is_bad(command, library, obygaze):
     """The film is half a second long; an end that is rounded up by a second is none."""
     film = "tt0000001/tt0000001_scene_1.mp4"
@@ -209,6 +210,7 @@ def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
     assert (tmp_path / "small/cool.jpg").stat().st_size < 10_000
 
 
+@pytest.mark.gate
 def test_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]

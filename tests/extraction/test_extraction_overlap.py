@@ -160,7 +160,10 @@ def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
     return replace(backbone, device=GPU, encode_clips=compute)
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.night)])
+@pytest.mark.parametrize(
+    "full",
+    [pytest.param(False, marks=pytest.mark.gate), pytest.param(True, marks=pytest.mark.night)],
+)
 def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(films, tiny, gpu, tmp_path, full):
     """Two backbones that sample otherwise; of a full GPU, a batch at a time."""
 
@@ -214,6 +217,7 @@ def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_
     assert summary.shares["device"] * summary.seconds == pytest.approx(2 * 5)
 
 
+@pytest.mark.gate
 def test_a_batch_that_does_not_fit_waits_and_is_tried_again(films, tiny, gpu, tmp_path):
     def full_once(pixels, present, names):
         gpu.log.append(("forward", len(pixels)))
@@ -229,6 +233,7 @@ def test_a_batch_that_does_not_fit_waits_and_is_tried_again(films, tiny, gpu, tm
     assert (summary.done, summary.batches) == (32, {"tiny": 8})
 
 
+@pytest.mark.gate
 def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
     def fails(event):
         waited.append(event)

@@ -129,7 +129,7 @@ def test_what_cannot_be_imported_is_left_out_of_a_plan(mylab, manifest, films, t
     manifest.save(tmp_path / "m")
     plan = ["features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s"]
     plan += ["--dry-run", "--backbone", "colours"]
-    for spec in ("bad", "lacking", "mylab.nets:Colors", "nobody.nets:Net"):
+    for spec in ("bad", "mylab.nets:Colors"):
         with pytest.raises(BrokenBackbone) as caught:
             of.load_backbone(spec, "cpu")
         assert "\n" not in str(caught.value)
@@ -185,6 +185,7 @@ def test_one_that_fails_midway_leaves_the_other_complete(
     assert (of.open_store(tmp_path / "s/late.zarr").status == 1).all()
 
 
+@pytest.mark.gate
 def test_rows_with_nan_name_the_plugin(install, manifest, films, tmp_path, obygaze):
     install({"nets.py": NETS + LATE}, {"nan": "mylab.nets:Nan"}, group=GROUP)
     manifest.save(tmp_path / "m")
