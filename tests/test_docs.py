@@ -30,8 +30,8 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
+from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.servers import bucket, serve
-from tests.tiny_models import write_gpt2, write_sentence_encoder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -234,7 +234,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
     """The smallest inputs that have all kinds of files."""
-    from tests.tiny_models import write_checkpoint
+    from tests.kit.models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("faults")
     golden, data = copy_data(folder / "golden"), folder / "data"

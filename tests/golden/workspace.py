@@ -33,7 +33,7 @@ def copy_data(folder: Path) -> Path:
 
 def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     """All that `COMMANDS` are given."""
-    from tests.tiny_models import write_checkpoint, write_gpt2, write_sentence_encoder
+    from tests.kit.models import write_checkpoint, write_gpt2, write_sentence_encoder
 
     copy_data(folder)
     for name, source in (("finalise", "open"), ("repair", "open"), ("reopen", "final")):

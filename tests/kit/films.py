@@ -1,15 +1,18 @@
-"""Films that the tests write, and what they hold by the plainest of decoders."""
+"""Films that the tests write, manifests of them, and what the plainest decoder reads in them."""
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import read_frame_number, write_clip
 
-X264 = "libx264"
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
 QUIET = "log-level=none"
@@ -47,10 +50,18 @@ KINDS: dict[str, dict] = {
 }
 
 
-def write(path: Path, *, seconds: float = 3, **changes) -> Path:
+def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:
     """A film of the kind that its name says."""
-    write_clip(path, "S", seconds=seconds, **(KINDS[path.name] | changes))
+    path.write_bytes(encode(path.name, seconds, tuple(changes.items())))
     return path
+
+
+@functools.cache
+def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
+        return path.read_bytes()
 
 
 def everything(path: Path) -> np.ndarray:
@@ -66,3 +77,24 @@ def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:
 def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
     """What is drawn into upright pictures that were stored turned."""
     return [read_frame_number(picture) for picture in upright(rgb, -rotation)]
+
+
+def clips(*names: str) -> Manifest:
+    """A manifest of clips, each with the stem of its file as its id."""
+    items = [Item(Path(name).stem, media=name) for name in names]
+    return Manifest("made-up", Items.of(items))
+
+
+def rows(count: int, films: int = 6) -> Manifest:
+    """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
+    items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
+    return Manifest("made-up", Items.of(items))
+
+
+def store_files(store: Path) -> dict[str, bytes]:
+    """Every file of a store but the log, which is for all that may differ."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path.name != "log.jsonl"
+    }
