@@ -68,7 +68,7 @@ PARAMETERS = [
 def test_a_wrong_parameter_is_named(estimator):
     target = C if isinstance(estimator, om.ConceptBank) else Y
     with pytest.raises(
-        ValueError, match="(bank|head|residual_C|random_state|cv|hidden_layer_sizes)"
+        ValueError, match=r"(bank|head|residual_C|random_state|cv|hidden_layer_sizes)"
     ):
         estimator.fit(X, target)
 
