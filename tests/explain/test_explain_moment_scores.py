@@ -224,11 +224,11 @@ def test_bad_input_is_one_line():
     moments = make_moments([("tt0000001", 0, 5, 0.9)])
     elsewhere, none = mark([("tt0000002", 0, 1)]), mark([("tt0000001", 0, 1)], level="EN")
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
-    for given, segments, options, error, message in (
+    for found, segments, options, error, message in (
         (moments, elsewhere, {}, ExperimentError, r"mine are of other films \(tt0000002\) than"),
         (moments, none, {}, ExperimentError, "no segment of Sure in these films; choose among"),
         (moments, none, {"positives": ["Suer"]}, ManifestError, "unknown label 'Suer'"),
         (om.Moments([], within), none, {}, ExperimentError, "times within their clips"),
     ):
         with pytest.raises(error, match=message):
-            evaluate(given, segments, **options)
+            evaluate(found, segments, **options)
