@@ -61,7 +61,7 @@ def finds_the_frames(models, clips):
 
 
 def test_labels_of_clips_tell_which_frames_show_it():
-    finds_the_frames([MODELS[0], MODELS[2]], 400)
+    finds_the_frames([MODELS[0], MODELS[2]], 300)
 
 
 @pytest.mark.night

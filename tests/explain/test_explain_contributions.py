@@ -44,7 +44,7 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
             assert part.amount == pytest.approx(part.weight * measured[part.concept])
 
 
-def test_of_several_classes_the_predicted_ones_logit_is_explained(clips):
+def test_of_several_classes_the_predicted_ones_is_explained(clips):
     model = logistic_on(clips.bank, C=10).fit(clips.X, clips.levels)
     for x in clips.X[:10]:
         found = explain_clip(model, x, classes=LEVELS)

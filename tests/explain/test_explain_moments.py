@@ -53,7 +53,7 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
-def test_a_frame_stands_for_the_stretch_halfway_to_its_neighbours():
+def test_a_frame_reaches_halfway_to_its_neighbours():
     moments = find({"a": ([12, 14, 18], [0.9, 0.1, 0.7])}, FILM)
     assert spans(moments) == [(10, 13), (16, 20)]
     assert [(m.score, m.clips) for m in moments.moments] == [(0.9, ("a",)), (0.7, ("a",))]
