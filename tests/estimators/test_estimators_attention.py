@@ -71,7 +71,7 @@ def test_every_pooling_finds_frames_that_a_mean_does_not():
     mlp, test = fitted_to_part(om.MLPProbe(random_state=0), mean, y)
     pooled = roc_auc_score(y[test], mlp.predict_proba(mean[test])[:, 1])
     model, test = fitted_to_part(MODELS[0], X, y)
-    assert pooled + 0.05 < roc_auc_score(y[test], model.predict_proba(X[test])[:, 1])
+    assert pooled + 0.02 < roc_auc_score(y[test], model.predict_proba(X[test])[:, 1])
 
 
 def test_without_a_signal_nothing_is_found():
