@@ -27,7 +27,7 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
-from tests.reproduce.fake_dataset import make_fake_dataset
+from tests.kit.authors import make_dataset
 from tests.store.s3 import bucket
 from tests.store.serving import serve
 from tests.tiny_models import write_gpt2, write_sentence_encoder
@@ -301,7 +301,7 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
-    made_up = make_fake_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
+    made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
     Path("stores").mkdir()
     for path in made_up.stores.values():
         name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)

@@ -14,7 +14,6 @@ from obygaze_features.common.figures import (
     describe,
     figure_style,
     plain,
-    tip,
 )
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
@@ -55,7 +54,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
         concepts = agreement.concepts_by_kappa()
         kappa_axes = figure.add_subplot(grid[0, 0])
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        _dots(kappa_axes, [c.concept for c in concepts], kappas, "kappa")
+        _dots(kappa_axes, [c.concept for c in concepts], kappas)
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 text = f"marked by {plain(alone)} alone"
@@ -64,7 +63,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
         _ends(kappa_axes, "Cohen’s kappa:  0 by chance", "1 always the same")
         _shares(figure.add_subplot(grid[0, 1], sharey=kappa_axes), agreement)
         film_axes = figure.add_subplot(grid[1, :])
-        _dots(film_axes, list(gammas), list(gammas.values()), "gamma")
+        _dots(film_axes, list(gammas), list(gammas.values()))
         film_axes.set_title("Agreement by film", loc="left", fontsize=10)
         _ends(film_axes, "gamma:  0 as in a random order", "1 always the same level")
         title = f"How far {names[0]} and {names[1]} agree"
@@ -77,12 +76,11 @@ def agreement_figure(report: AgreementReport) -> Figure:
     return figure
 
 
-def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], word: str) -> None:
+def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> None:
     """A dot a row, the first on top, on an axis that has 0 and 1."""
-    for row, (name, value) in enumerate(zip(names, values, strict=True)):
+    for row, value in enumerate(values):
         if value is not None:
-            [dot] = axes.plot(value, -row, "o", color=INK, markersize=6)
-            dot.set_gid(tip(f"{name}: {word} {value:.2f}"))
+            axes.plot(value, -row, "o", color=INK, markersize=6)
             offset: dict[str, Any] = {
                 "xytext": (8, 0),
                 "textcoords": "offset points",
@@ -109,8 +107,7 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
         ):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             label = plain(name) if row == 0 else None
-            [dot] = axes.plot(share, -row, "o", markersize=size, label=label, **style)
-            dot.set_gid(tip(f"{name}: {concept.concept} in {share:.1f}% of clips"))
+            axes.plot(share, -row, "o", markersize=size, label=label, **style)
     axes.tick_params(labelleft=False)
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
     axes.set_xlabel("% of clips")

@@ -78,7 +78,7 @@ def film_figure(
         figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
         axes = figure.add_subplot()
         for row, band in enumerate(bands):
-            draw_level_bars(axes, -row, band.name, band.bars, levels)
+            draw_level_bars(axes, -row, band.bars, levels)
         axes.set_yticks([-row for row in range(len(bands))], [plain(band.name) for band in bands])
         axes.set_ylim(-len(bands) + 0.4, 0.6)
         ends = [end for band in bands for _, end, _ in band.bars]

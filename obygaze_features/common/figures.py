@@ -1,7 +1,7 @@
 """One style for all figures, and one way to save them: SVG, PDF or PNG, or inline in a page.
 
-Figures are drawn in the light colours. A saved SVG keeps its text as text and turns dark where
-the reader's system is dark; inside a page, colours are the page's CSS properties.
+Figures are drawn in the light colours, on their own paper. An SVG keeps its text as text; inside a
+page, colours are the page's CSS properties, so that it may turn dark.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """Which colours of the ramp a scheme of so many levels has."""
 
-_SVG_FONTS = "system-ui, 'Helvetica Neue', Helvetica, Arial, sans-serif"
 _PNG_DPI = 200
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],
+    "font.family": ["sans-serif"],
     "font.size": 9.5,
     "text.color": INK,
     "text.parse_math": False,
@@ -97,7 +96,7 @@ def figure_style() -> AbstractContextManager[None]:
 
     # DejaVu Sans comes with matplotlib and lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
-    style: Any = {**_STYLE, "font.family": ["DejaVu Sans", *sorted(wider)[:1]]}
+    style: Any = {**_STYLE, "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]]}
     return rc_context(style)
 
 
@@ -141,18 +140,16 @@ def css_colours() -> str:
     )
 
 
-def draw_level_bars(
-    axes: Axes, y: float, name: str, bars: Sequence[Bar], levels: Mapping[str, str]
-) -> None:
+def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
     """Draw the bars of a row around `y`; the higher the level, the taller.
 
-    `name` is the row's, in the tooltips; `levels` are codes and names, in ascending order.
+    `levels` are codes and names, in ascending order.
     """
-    colours, names = level_colours(list(levels)), list(levels.values())
+    colours = level_colours(list(levels))
     for start, end, rank in bars:
-        [bar] = axes.bar(
+        axes.bar(
             start,
-            0.8 * (rank + 1) / len(names),
+            0.8 * (rank + 1) / len(colours),
             width=end - start,
             bottom=y - 0.4,
             align="edge",
@@ -160,7 +157,6 @@ def draw_level_bars(
             edgecolor=PAPER,
             linewidth=0.4,
         )
-        bar.set_gid(tip(f"{name}: {names[rank]}, {format_time(start)} to {format_time(end)}"))
 
 
 def level_keys(levels: Mapping[str, str]) -> list[Patch]:
@@ -187,12 +183,14 @@ def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
 
 def describe(figure: Figure, title: str, description: str) -> None:
     """Say what a figure shows, for readers who cannot see it."""
-    figure.set_label(f"{title}\n{description}")
+    figure.set_label(f"{plain(title)}\n{plain(description)}")
 
 
-def tip(text: str) -> str:
-    """An artist's gid that becomes a tooltip in an SVG."""
-    return f"tip:{plain(text)}"
+def add_number(axes: Axes, text: str) -> None:
+    """Add a line to what a figure says to readers who cannot see it, such as a mark's number."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.set_label(f"{figure.get_label()}\n{plain(text)}")
 
 
 def plain(text: str) -> str:
@@ -213,7 +211,8 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()
     if suffix == ".svg":
-        write_bytes(path, _svg_file(figure).encode())
+        head = '<?xml version="1.0" encoding="utf-8"?>\n'
+        write_bytes(path, (head + _svg(figure, background=True)).encode())
     elif suffix == ".pdf":
         title = str(figure.get_label()).partition("\n")[0]
         about = {"Title": title or None, "CreationDate": None, "Creator": None, "Producer": None}
@@ -222,79 +221,32 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
         write_bytes(path, _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI))
 
 
-def inline_svg(figure: Figure, *, margin: float = 0.0) -> str:
+def inline_svg(figure: Figure) -> str:
     """An ``<svg>`` element for a page, in the page's colours (``--ink``, ``--s1``, ...).
 
-    Its ids begin with a digest of the figure; a `margin` (points) at the left and right is cut off.
+    Its ids begin with a digest of the figure.
     """
     svg = _svg(figure, background=False)
     prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
-    width, height = (72 * float(inches) for inches in figure.get_size_inches())
-    box = f'width="{width - 2 * margin:g}pt" height="{height:g}pt" '
-    box += f'viewBox="{margin:g} 0 {width - 2 * margin:g} {height:g}"'
-    svg = re.sub(r'width="[^"]*" height="[^"]*" viewBox="[^"]*"', box, svg, count=1)
-    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+    svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
     for name, colour in LIGHT.items():
         svg = svg.replace(f": {colour}", f": var(--{name}, {colour})")
-        svg = svg.replace(f'fill="{colour}"', f'style="fill: var(--{name}, {colour})"')
     return svg.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
 
 
-def _svg_file(figure: Figure) -> str:
-    """An SVG file, dark where the reader's system is, on white in print."""
-    dark = _recoloured(DARK)
-    on_white = _recoloured({"paper": "#ffffff", "ink": "#000000", "soft": "#444444"})
-    style = (
-        f"<style>@media (prefers-color-scheme: dark) {{ {dark} }} "
-        f"@media print {{ {on_white} }}</style>"
-    )
-    svg = _svg(figure, background=True).replace("</desc>", f"</desc>\n{style}", 1)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n'
-
-
-def _recoloured(colours: Mapping[str, str]) -> str:
-    """Rules that put other colours where the light ones are written."""
-    return " ".join(
-        f'[style*="{part}: {LIGHT[name]}"], [{part}="{LIGHT[name]}"] '
-        f"{{ {part}: {colour} !important; }}"
-        for name, colour in colours.items()
-        for part in ("fill", "stroke")
-    )
-
-
 def _svg(figure: Figure, *, background: bool) -> str:
-    """Matplotlib's SVG, made small: text as text, our title and description, no metadata."""
-    title, _, description = str(figure.get_label()).partition("\n")
-    about = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    """Matplotlib's SVG with our title and description, as part of a page."""
     face = figure.get_facecolor() if background else "none"
+    about = {"Date": None, "Creator": None, "Format": None, "Type": None}
     svg = _drawn(figure, "svg", about, facecolor=face).decode()
-    svg = svg[svg.index("<svg") :].rstrip()
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, count=1, flags=re.S)
+    svg = svg[svg.index("<svg") :]
     # matplotlib's rule is for every element of the page that holds the figure.
-    svg = re.sub(r"\s*<defs>\s*<style.*?</defs>", "", svg, count=1, flags=re.S)
-    svg = re.sub(r' transform="rotate\(-0[^"]*"', "", svg)
-    svg = re.sub(r" ?font-family: [^;\"]*;?", "", svg)
-    svg = re.sub(
-        r"""<g id=(?:"tip:([^"]*)"|'tip:([^']*)')>""",
-        lambda m: f"<g><title>{m[1] or m[2]}</title>",
-        svg,
-    )
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
-    svg = re.sub(r'(?<= d=")[^"]*', lambda m: " ".join(m[0].split()), svg)
-    title, description = (escape(_NOT_XML.sub("\ufffd", text)) for text in (title, description))
-    head = (
-        f'<svg class="figure" role="img" font-family="{_SVG_FONTS}" stroke-linejoin="round" '
-        f'stroke-linecap="butt" '
-    )
-    svg = svg.replace("<svg ", head, 1)
-    return re.sub(
-        r"(<svg [^>]*>)",
-        lambda m: f"{m[1]}<title>{title}</title>\n<desc>{description}</desc>",
-        svg,
-        count=1,
-    )
+    rule = svg.index("<defs>\n  <style")
+    svg = svg[:rule] + svg[svg.index("</defs>", rule) + 7 :]
+    title, _, description = (escape(part) for part in str(figure.get_label()).partition("\n"))
+    head, rest = svg.split(">", 1)
+    head = head.replace("<svg", '<svg class="figure" role="img" stroke-linejoin="round"', 1)
+    return f"{head}><title>{title}</title>\n<desc>{description}</desc>{rest}"
 
 
 def _drawn(figure: Figure, kind: str, about: Mapping[str, str | None], **options: Any) -> bytes:

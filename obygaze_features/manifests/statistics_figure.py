@@ -10,6 +10,7 @@ from obygaze_features.common.figures import (
     INK,
     PAPER,
     SOFT,
+    add_number,
     check_figure_path,
     describe,
     figure_style,
@@ -17,7 +18,6 @@ from obygaze_features.common.figures import (
     level_keys,
     plain,
     save_figure,
-    tip,
 )
 from obygaze_features.common.text import counted
 from obygaze_features.manifests.statistics import Counts, Statistics
@@ -46,6 +46,11 @@ def draw_statistics(
         rows = [1.2, max(1, len(stats.concepts)), *([len(stats.films)] if by_film else [])]
         size = 8.5, ROW_IN * sum(rows) + 0.75 * len(rows) + 0.7
         figure = Figure(figsize=size, layout="constrained")
+        title = (
+            f"{stats.manifest}, labels “{stats.labels}”: "
+            f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
+        )
+        describe(figure, title, "Shares of the levels, and the concepts within each level.")
         levels, concepts, *films = figure.subplots(
             len(rows), 1, gridspec_kw={"height_ratios": rows}, squeeze=False
         )[:, 0]
@@ -58,14 +63,9 @@ def draw_statistics(
             _draw_shares(axes, names, stats)
             top = stats.scheme.levels[-1].name
             axes.set_title(f"Films, by their share of {top}", loc="left", fontsize=10)
-        title = (
-            f"{stats.manifest}, labels “{stats.labels}”: "
-            f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
-        )
         figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
         keys = level_keys(stats.scheme.name_of)
         figure.legend(handles=keys, loc="outside lower left", ncols=len(keys))
-        describe(figure, title, "Shares of the levels, and the concepts within each level.")
         save_figure(figure, path, overwrite=overwrite)
 
 
@@ -80,10 +80,10 @@ def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> N
         left = 0.0
         for level, colour in zip(stats.scheme.levels, colours, strict=True):
             share = 100 * counts.share(level.code)
-            [bar] = axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=PAPER)
+            axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=PAPER)
+            clips = counted(counts.levels[level.code], "clip")
             concepts = f"{counts.concepts_per_item(level.code):.2f} concepts a clip"
-            text = f"{level.name} {share:.1f}%, {counted(counts.levels[level.code], 'clip')}"
-            bar.set_gid(tip(f"{name}: {text}, {concepts}"))
+            add_number(axes, f"{name}, {level.name}: {share:.1f}%, {clips}, {concepts}")
             if share >= MIN_LABELLED:
                 centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
                 axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **centre)
@@ -115,8 +115,8 @@ def _draw_concepts(axes: Axes, stats: Statistics) -> None:
                 "markeredgecolor": INK,
                 "markersize": 7,
             }
-            [dot] = axes.plot(rate, -row, "o", markeredgewidth=0.6, **style)
-            dot.set_gid(tip(f"{name}: {rate:.1f}% of {stats.scheme.name_of[code]}"))
+            axes.plot(rate, -row, "o", markeredgewidth=0.6, **style)
+            add_number(axes, f"{name}, {stats.scheme.name_of[code]}: {rate:.1f}%")
     axes.set_yticks([-row for row in range(len(concepts))], [plain(name) for name in concepts])
     axes.set_ylim(0.6 - max(1, len(concepts)), 0.6)
     axes.set_xlim(-1, 1.02 * axes.get_xlim()[1])

@@ -10,8 +10,8 @@ from obygaze_models.bias.captions import Rate, Rates
 from obygaze_models.bias.gender_score import ObjectScores, truncate
 from obygaze_models.bias.ratings import Share
 from obygaze_models.bias.run_battery import SIGNIFICANT, BatteryResults
-from obygaze_models.figure_marks import format_number
-from obygaze_models.figures import Dot, Line, Point, dot_plot, grouped_dots, numbered_series
+from obygaze_models.figures.dots import Line, Point, dot_plot, grouped_dots, numbered_series
+from obygaze_models.figures.sheet import Dot, format_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -95,9 +95,9 @@ def _write_outputs(
     quiet: bool,
 ) -> None:
     """Write the rows as CSV, all content as JSON, and the figure."""
+    from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import to_json, write_text
     from obygaze_models.bias.inputs import to_csv
-    from obygaze_models.figures import save_figure
 
     for path in outputs:
         if path.suffix in _FIGURES:

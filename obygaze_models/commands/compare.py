@@ -88,7 +88,7 @@ def compare(
     kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
     echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
     if output:
-        from obygaze_models.figures import save_figure
+        from obygaze_features.common.figures import save_figure
 
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)

@@ -141,7 +141,7 @@ class Comparisons:
 
     def figure(self, metric: str | None = None) -> Figure:
         """The differences and their intervals as a figure."""
-        from obygaze_models.figures import Line, Point, dot_plot
+        from obygaze_models.figures.dots import Line, Point, dot_plot
 
         selected = self.select(metric)
         tests = list(dict.fromkeys(comparison.test for comparison, _ in selected))

@@ -16,9 +16,8 @@ from obygaze_features.common.figures import (
     level_keys,
     plain,
     show_time,
-    tip,
 )
-from obygaze_features.common.text import counted, format_time, join_some, shorten
+from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.statistics import known_titles, match_film
 from obygaze_models.explain.frame_scores import Axis, name_film
@@ -65,13 +64,13 @@ def moment_figure(
 
         figure = Figure(figsize=(11, 2.1 + 0.55 * (len(rows) + CURVE)), layout="constrained")
         axes = figure.add_subplot()
-        for y, (name, bars, levels) in enumerate(rows):
-            draw_level_bars(axes, -y, name, bars, levels)
+        for y, (_, bars, levels) in enumerate(rows):
+            draw_level_bars(axes, -y, bars, levels)
         base = 0.4 - len(rows) - CURVE
         _draw_curve(axes, moments, axis, base)
         bottom = base - 0.85
         for moment in own:
-            [bar] = axes.bar(
+            axes.bar(
                 moment.start,
                 0.5,
                 width=moment.end - moment.start,
@@ -79,8 +78,6 @@ def moment_figure(
                 align="edge",
                 color=INK,
             )
-            span = f"{format_time(moment.start)} to {format_time(moment.end)}"
-            bar.set_gid(tip(f"moment, {span}: {moment.score:.2f}"))
         names = [plain(name) for name, _, _ in rows]
         axes.set_yticks(
             [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35],

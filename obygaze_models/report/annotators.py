@@ -9,10 +9,11 @@ from statistics import fmean
 
 from obygaze_features.annotations.agreement import find_pairs
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
+from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 from obygaze_models.experiments.record import TestSet
-from obygaze_models.figures import Line, Point, dot_plot, inline_svg
+from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.figures import Line, Point, dot_plot, inline_svg
+from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.intervals import too_few
 from obygaze_models.metrics import METRICS
 from obygaze_models.report.annotators import Annotators

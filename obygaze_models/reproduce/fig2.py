@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
-from obygaze_models.figure_bars import Share, stacked_shares
-from obygaze_models.figures import Dot, Panel, level_series, panel_plot, round_up
+from obygaze_models.figures.bars import Share, stacked_shares
+from obygaze_models.figures.dots import Panel, level_series, panel_plot, round_up
+from obygaze_models.figures.sheet import Dot
 from obygaze_models.reproduce.context import ReproductionContext
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value

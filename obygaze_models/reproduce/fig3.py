@@ -11,7 +11,8 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.experiments.run_folder import Results
-from obygaze_models.figures import Dot, Series, grouped_dots
+from obygaze_models.figures.dots import grouped_dots
+from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.context import Feature, ReproductionContext, Setting, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value

@@ -7,8 +7,8 @@ from typing import Any
 from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.run_folder import Results, saved_models
-from obygaze_models.figure_bars import count_visits, tree_outline
-from obygaze_models.figures import level_series
+from obygaze_models.figures.bars import count_visits, tree_outline
+from obygaze_models.figures.dots import level_series
 from obygaze_models.persistence import load_model
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings

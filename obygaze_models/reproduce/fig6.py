@@ -5,7 +5,7 @@ from __future__ import annotations
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.experiments.run_folder import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
-from obygaze_models.figure_factors import error_factors
+from obygaze_models.figures.factors import error_factors
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value

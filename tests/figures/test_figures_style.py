@@ -8,24 +8,29 @@ import pytest
 from matplotlib.colors import to_rgb
 from sklearn.tree import DecisionTreeClassifier
 
-from obygaze_features.common.figures import DARK, INK, LIGHT, SERIES, ink_on, level_colours
+from obygaze_features.common.figures import (
+    DARK,
+    INK,
+    LIGHT,
+    SERIES,
+    ink_on,
+    inline_svg,
+    level_colours,
+)
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import error_factors as factors_of
-from obygaze_models.figure_bars import Share, count_visits, stacked_shares, tree_outline
-from obygaze_models.figure_factors import error_factors
-from obygaze_models.figures import (
-    Dot,
+from obygaze_models.figures.bars import Share, count_visits, stacked_shares, tree_outline
+from obygaze_models.figures.dots import (
     Line,
     Panel,
     Point,
-    Series,
     dot_plot,
     grouped_dots,
-    inline_svg,
     level_series,
     panel_plot,
-    save_figure,
 )
+from obygaze_models.figures.factors import error_factors
+from obygaze_models.figures.sheet import Dot, Series
 from tests.kit.page import find_chromium, open_tab
 
 CONCEPTS = [
@@ -124,18 +129,6 @@ def figures():
 @pytest.fixture(scope="module")
 def drawn(figures):
     return {name: inline_svg(figure) for name, figure in figures.items()}
-
-
-def test_a_file_turns_dark_by_its_style(figures, tmp_path):
-    for name in ("forest", "shares", "tree"):
-        save_figure(figures[name], tmp_path / f"{name}.svg")
-        text = (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
-        assert "var(" not in text
-        dark = text.split("prefers-color-scheme: dark")[1].split("@media print")[0]
-        for colour in set(re.findall(r'(?:fill|stroke)(?:: |=")(#\w+)', text.split("</style>")[1])):
-            (name_of,) = [key for key, value in LIGHT.items() if value == colour]
-            assert f'[style*="fill: {colour}"]' in dark
-            assert DARK[name_of] in dark
 
 
 def test_a_page_gives_colours_and_sizes_to_its_figures(drawn):

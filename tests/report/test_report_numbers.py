@@ -40,8 +40,9 @@ def values(html):
 
 
 def tips(svg):
-    """Mark -> the number of its tooltip."""
-    return dict(text.rsplit(": ", 1) for text in re.findall(r"<g><title>([^<]*)</title>", svg))
+    """Mark -> the number that is read aloud."""
+    lines = re.search(r"<desc>([^<]*)</desc>", svg)[1].split("\n")[1:]
+    return dict(line.rsplit(": ", 1) for line in lines)
 
 
 def close(tip, value):

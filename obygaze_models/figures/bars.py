@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.figures import INK, PAPER, SOFT, figure_style, ink_on, tip
+from obygaze_features.common.figures import INK, PAPER, SOFT, add_number, figure_style, ink_on
 from obygaze_features.common.text import counted
-from obygaze_models.figure_layout import (
-    MARGIN,
+from obygaze_models.figures.sheet import (
     SMALL,
     TEXT,
     WIDTH,
     Series,
     Sheet,
+    format_number,
     name_width,
+    scale_x,
     text_width,
     wrap,
+    write_in,
 )
-from obygaze_models.figure_marks import format_number, scale_x, write_centred
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from obygaze_models.estimators.trees import TreeArrays
-
-__all__ = ["Share", "count_visits", "stacked_shares", "tree_outline"]
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,23 @@ def stacked_shares(
     count: str = "clips",
 ) -> Figure:
     """Draw each row as a bar of its parts; `count` names the numbers behind the bars."""
-    numbers = max(
-        [text_width(count, SMALL), *(text_width(f"{r.count:,}", TEXT, bold=True) for r in rows)]
-    )
-    names = name_width([row.label for row in rows], bold=True)
-    sheet = Sheet(title, description)
-    sheet.legend(parts)
+    names = name_width([row.label for row in rows])
+    left = names + 10
+    counts = [f"{row.count:,}" for row in rows]
+    right = WIDTH - 10 - max(text_width(text, TEXT) for text in (count, *counts))
     heights = [33.0 if row.overall else 24.0 for row in rows]
-    axes = sheet.axes(14 + sum(heights), names + 10, WIDTH - numbers - 10, axis)
+    full = 14 + sum(heights)
+    keys = [part.key(bar=True) for part in parts]
+    sheet = Sheet(title, description, full, keys=keys, axis=axis, left=left, right=right)
+    axes = sheet.axes(left, right, 0, full)
     scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
-    sheet.text(axes, WIDTH, 6, count, size=SMALL, color=SOFT, ha="right")
-    y = 14.0
+    sheet.text(WIDTH, 6, count, size=SMALL, color=SOFT, ha="right")
+    y = 24.0
     for row, height in zip(rows, heights, strict=True):
         weight = "bold" if row.overall else "normal"
-        sheet.label(axes, y + 10, row.label, names, names + 10, weight=weight)
-        _draw_stack(axes, row.parts, parts, y + 10, 18, row.label)
-        sheet.text(axes, WIDTH, y + 10, f"{row.count:,}", weight=weight, ha="right")
+        sheet.label(y, row.label, names, weight=weight)
+        _draw_stack(axes, row.parts, parts, y, 18, row.label)
+        sheet.text(WIDTH, y, f"{row.count:,}", weight=weight, ha="right")
         y += height
     return sheet.figure
 
@@ -107,30 +107,32 @@ def tree_outline(
     numbers = WIDTH - bar - 10
     room = numbers - (max(34.0, text_width(count, SMALL)) + 8 if counts is not None else 0)
     nodes = _tree_rows(head, concepts, depth)
-    sheet = Sheet(title, description)
-    sheet.legend(classes)
     heights = [row + (8 if node.below else 0) for node in nodes]
-    axes = sheet.axes(14 + sum(heights), WIDTH - bar, WIDTH)
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    sheet.text(axes, WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
+    full = 14 + sum(heights)
+    sheet = Sheet(title, description, full, keys=[kind.key(bar=True) for kind in classes])
+    axes = sheet.axes(WIDTH - bar, WIDTH, 0, full)
+    branches = sheet.axes(0, WIDTH, 0, full)
+    for each, end in ((axes, 1.0), (branches, WIDTH)):
+        each.set_axis_off()
+        each.set_xlim(0, end)
+    sheet.text(WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
     if counts is not None:
-        sheet.text(axes, numbers, 6, count, size=SMALL, color=SOFT, ha="right")
+        sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
     y, middles = 14.0, list[float]()
     for node, height in zip(nodes, heights, strict=True):
         middle, x = y + height / 2, indent * node.depth
         middles.append(middle)
         if node.depth:
-            above = middles[node.parent] + 7
-            sheet.line([x - 10, x - 10, x - 3], [above, middle, middle], axes)
+            bend = [middles[node.parent] + 7, middle, middle]
+            branches.plot([x - 10, x - 10, x - 3], bend, color=SOFT, linewidth=0.9)
         # A long name is cut, never the number.
-        (name,) = wrap(node.concept, room - x - text_width(node.limit, TEXT), TEXT, lines=1)
-        sheet.text(axes, x, middle - (5 if node.below else 0), name + node.limit)
+        (name,) = wrap(node.concept, room - x - text_width(node.limit, TEXT), TEXT, 1)
+        sheet.text(x, middle - (5 if node.below else 0), name + node.limit)
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
-            sheet.text(axes, x, middle + 6, more, size=SMALL, color=SOFT)
+            sheet.text(x, middle + 6, more, size=SMALL, color=SOFT)
         if counts is not None:
-            sheet.text(axes, numbers, middle, f"{int(counts[node.node]):,}", ha="right")
+            sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
         shares = [float(share) for share in head.value[node.node]]
         _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
         y += height
@@ -150,23 +152,16 @@ def _draw_stack(
 ) -> None:
     """A bar in parts, each with its share where it is wide enough for it."""
     before = 0.0
-    low, high = axes.get_xlim()
-    width = axes.get_position().width * (WIDTH + 2 * MARGIN)
+    width = axes.get_position().width * WIDTH
     for value, part in zip(values, parts, strict=True):
-        text = format_number(value, percent=True)
+        style = {**part.fill, "edgecolor": part.colour if part.hatched else PAPER, "linewidth": 1.0}
         with figure_style():
-            axes.barh(
-                y, value, height=height, left=before, zorder=3, clip_on=False,
-                gid=tip(f"{name}, {part.label}: {text}"), **part.fill,
-            )  # fmt: skip
-        if before:
-            axes.plot(
-                [before] * 2, [y - height / 2, y + height / 2], color=PAPER, linewidth=1.1,
-                zorder=4, clip_on=False,
-            )  # fmt: skip
-        if value * width / (high - low) >= text_width(text, SMALL) + 4:
-            ink, background = (INK, PAPER) if part.hatched else (ink_on(part.colour), None)
-            write_centred(axes, before + value / 2, y, text, ink, SMALL, background=background)
+            axes.barh(y, value, height=height, left=before, zorder=3, clip_on=False, **style)
+        text = format_number(value, percent=True)
+        add_number(axes, f"{name}, {part.label}: {text}")
+        if value * width >= text_width(text, SMALL) + 4:
+            ink, box = (INK, {}) if part.hatched else (ink_on(part.colour), {"bbox": None})
+            write_in(axes, before + value / 2, y, text, ink, **box)
         before += value
 
 
