@@ -83,7 +83,7 @@ def test_without_a_signal_nothing_is_found():
 
 
 @pytest.fixture(scope="module")
-def few():
+def drawn():
     chance = np.random.default_rng(0)
     X = chance.standard_normal((60, 6, 5)).astype(np.float32)
     y = np.array(["no", "yes", "sure"])[np.arange(60) % 3]
@@ -94,9 +94,9 @@ def few():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_a_clip_counts_by_itself_and_without_absent_frames(few, model, tmp_path):
+def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model, tmp_path):
     """Alone as among others, with any padding, from any seed's own draw, and from a file."""
-    X, y = few
+    X, y = drawn
     model = clone(model).set_params(max_iter=3).fit(X, y)
     together = model.predict_proba(X)
     assert together.shape == (60, 3)
@@ -122,9 +122,9 @@ def test_a_clip_counts_by_itself_and_without_absent_frames(few, model, tmp_path)
         assert not np.allclose(together[::4], model.predict_proba(shown))
 
 
-def test_the_query_is_cross_attention(few):
+def test_the_query_is_cross_attention(drawn):
     """The collapsed form equals torch's own attention with one query and a linear layer."""
-    X, y = few
+    X, y = drawn
     X = np.nan_to_num(X)
     model = om.AttentionProbe(max_iter=3, random_state=0).fit(X, y)
     frames = torch.from_numpy((X - model.mean_) / model.scale_)
@@ -135,8 +135,8 @@ def test_the_query_is_cross_attention(few):
     np.testing.assert_allclose(model.predict_proba(X), logits.softmax(1).numpy(), atol=1e-5)
 
 
-def test_attention_sums_to_one_over_present_frames(few):
-    X, y = few
+def test_attention_sums_to_one_over_present_frames(drawn):
+    X, y = drawn
     model = om.AttentionProbe(heads=3, max_iter=5, random_state=0).fit(X, y)
     weights = model.predict_attention(X)
     assert weights.shape == (60, 6, 3)
@@ -144,8 +144,8 @@ def test_attention_sums_to_one_over_present_frames(few):
     assert (weights[::4, 5] == 0).all()
 
 
-def test_noisy_or_is_one_minus_the_product(few):
-    X, y = few
+def test_noisy_or_is_one_minus_the_product(drawn):
+    X, y = drawn
     X, y = X[y != "sure"], y[y != "sure"]
     model = om.FrameMIL("noisy-or", max_iter=5, random_state=0).fit(X, y)
     frames = np.nan_to_num(model.predict_frames(X)[..., 1], nan=0.0)
@@ -153,15 +153,15 @@ def test_noisy_or_is_one_minus_the_product(few):
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, atol=1e-5)
 
 
-def test_half_precision_gives_nearly_the_same(few):
-    X, y = few
+def test_half_precision_gives_nearly_the_same(drawn):
+    X, y = drawn
     exact = om.FrameMIL(max_iter=3, random_state=0).fit(X, y)
     half = om.FrameMIL(max_iter=3, random_state=0).fit(X.astype(np.float16), y)
     np.testing.assert_allclose(half.predict_proba(X), exact.predict_proba(X), atol=5e-3)
 
 
-def test_scikit_learns_tools_work_on_sequences(few):
-    X, y = few
+def test_scikit_learns_tools_work_on_sequences(drawn):
+    X, y = drawn
     model = om.FrameMIL(max_iter=2, random_state=0)
     search = GridSearchCV(model, {"k": [1, 2], "pooling": ["max", "top-k"]}, cv=2)
     assert search.fit(X, y).best_params_["k"] in (1, 2)
@@ -171,8 +171,8 @@ def test_scikit_learns_tools_work_on_sequences(few):
 
 
 @pytest.mark.parametrize("model", MODELS[::2], ids=repr)
-def test_the_threshold_has_the_best_f1_on_validation(few, model):
-    X, y = few
+def test_the_threshold_has_the_best_f1_on_validation(drawn, model):
+    X, y = drawn
     X, y = X[y != "sure"], y[y != "sure"]
     model = clone(model).set_params(max_iter=2).fit(X[:25], y[:25], X_val=X[25:], y_val=y[25:])
     highest = np.nanmax(model.predict_frames(X[25:])[..., 1], axis=1)

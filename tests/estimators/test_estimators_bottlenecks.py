@@ -29,14 +29,14 @@ def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
     bank = with_output(bank, output)
     options = {"max_depth": depth, "min_samples_leaf": leaf, "random_state": 42}
     scores = bank.transform(DATA.X)
-    theirs = DecisionTreeClassifier(**options).fit(scores[TRAIN], LEVELS[TRAIN])
+    reference = DecisionTreeClassifier(**options).fit(scores[TRAIN], LEVELS[TRAIN])
     ours = tree_on(bank, **options).fit(DATA.X[TRAIN], LEVELS[TRAIN])
     arrays = as_tree(ours.head_)
     assert (ours.concept_scores(DATA.X) == scores).all()
     for found in (ours.predict_proba(DATA.X), arrays.predict_proba(scores)):
-        assert (found == theirs.predict_proba(scores)).all()
-    assert (arrays.apply(scores) == theirs.apply(scores)).all()
-    assert (ours.predict(DATA.X) == theirs.predict(scores)).all()
+        assert (found == reference.predict_proba(scores)).all()
+    assert (arrays.apply(scores) == reference.apply(scores)).all()
+    assert (ours.predict(DATA.X) == reference.predict(scores)).all()
 
 
 @pytest.mark.parametrize("output", ["distance", "decision"])
@@ -46,15 +46,15 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
     solver = "liblinear" if l1_ratio in (0, 1) else "saga"
     options = {"l1_ratio": l1_ratio, "C": C, "random_state": 42}
     scores = bank.transform(DATA.X)
-    theirs = LogisticRegression(solver=solver, max_iter=5000, **options).fit(
+    reference = LogisticRegression(solver=solver, max_iter=5000, **options).fit(
         scores[TRAIN], Y[TRAIN]
     )
     ours = logistic_on(bank, **options).fit(DATA.X[TRAIN], Y[TRAIN])
-    assert (ours.head_.coef_ == theirs.coef_).all()
-    assert (ours.head_.intercept_ == theirs.intercept_).all()
-    expected = theirs.predict_proba(scores)
+    assert (ours.head_.coef_ == reference.coef_).all()
+    assert (ours.head_.intercept_ == reference.intercept_).all()
+    expected = reference.predict_proba(scores)
     assert ours.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-14)
-    assert (ours.predict(DATA.X) == theirs.predict(scores)).all()
+    assert (ours.predict(DATA.X) == reference.predict(scores)).all()
 
 
 def test_a_linear_head_of_three_classes(bank):
@@ -111,8 +111,8 @@ def test_validation_clips_choose_for_the_bank_and_teach_the_head():
 def test_an_oracle_is_a_tree_on_the_annotations():
     C = DATA.concepts.astype(float)
     ours = om.OracleBottleneck(random_state=3).fit(DATA.X, Y, concepts=C)
-    theirs = DecisionTreeClassifier(max_depth=10, random_state=3).fit(C, Y)
-    assert (ours.predict_proba(DATA.X, concepts=C) == theirs.predict_proba(C)).all()
+    reference = DecisionTreeClassifier(max_depth=10, random_state=3).fit(C, Y)
+    assert (ours.predict_proba(DATA.X, concepts=C) == reference.predict_proba(C)).all()
 
 
 def test_a_residual_on_nothing_is_a_logistic_regression():
@@ -121,8 +121,8 @@ def test_a_residual_on_nothing_is_a_logistic_regression():
     hybrid.fit(DATA.X[TRAIN], Y[TRAIN])
     assert np.abs(hybrid.head_.coef_).max() < 1e-6
     # A row of weights for each of two classes, both penalised: as one row at twice the C.
-    theirs = LogisticRegression(C=2.0, tol=1e-10, max_iter=5000).fit(DATA.X[TRAIN], Y[TRAIN])
-    expected = theirs.predict_proba(DATA.X)
+    reference = LogisticRegression(C=2.0, tol=1e-10, max_iter=5000).fit(DATA.X[TRAIN], Y[TRAIN])
+    expected = reference.predict_proba(DATA.X)
     assert hybrid.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-3)
 
 

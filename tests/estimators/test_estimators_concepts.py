@@ -38,10 +38,10 @@ def bank():
 def test_each_direction_is_an_svms_normal(bank):
     assert bank.get_feature_names_out().tolist() == list(CONCEPTS)
     for column in range(3):
-        theirs = their_svm(bank.C_[column], X, Y[:, column])
-        normal, length = theirs.coef_[0], np.linalg.norm(theirs.coef_)
+        reference = their_svm(bank.C_[column], X, Y[:, column])
+        normal, length = reference.coef_[0], np.linalg.norm(reference.coef_)
         assert bank.cavs_[column] == pytest.approx(normal / length, abs=1e-6)
-        decisions = theirs.decision_function(X_VAL)
+        decisions = reference.decision_function(X_VAL)
         for output, scale in (("distance", length), ("decision", 1)):
             bank.output = output
             assert bank.transform(X_VAL)[:, column] == pytest.approx(decisions / scale, abs=1e-5)
@@ -148,8 +148,8 @@ def test_without_validation_folds_choose_c_as_scikit_learn_does():
         ]
         assert list(bank.quality_[0]["aucs"].values()) == pytest.approx(means, abs=1e-6)
         assert bank.C_[0] == CS[int(np.argmax(np.round(means, 9)))]
-        theirs = their_svm(bank.C_[0], X, y)
-        assert bank.cavs_[0] * bank.scales_[0] == pytest.approx(theirs.coef_[0], abs=1e-5)
+        reference = their_svm(bank.C_[0], X, y)
+        assert bank.cavs_[0] * bank.scales_[0] == pytest.approx(reference.coef_[0], abs=1e-5)
         assert bank.quality_[0]["on"] == "cross-validation"
 
 
@@ -157,9 +157,9 @@ def test_refit_learns_once_more_with_the_chosen_c(bank):
     again = fit(refit=True)
     for column, C in enumerate(again.C_):
         both = np.concatenate([Y[:, column], Y_VAL[:, column]])
-        theirs = their_svm(C, np.vstack([X, X_VAL]), both)
+        reference = their_svm(C, np.vstack([X, X_VAL]), both)
         scaled = again.cavs_[column] * again.scales_[column]
-        assert scaled == pytest.approx(theirs.coef_[0], abs=1e-5)
+        assert scaled == pytest.approx(reference.coef_[0], abs=1e-5)
     assert again.quality_ == bank.quality_
 
 

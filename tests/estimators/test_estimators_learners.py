@@ -151,9 +151,9 @@ def test_concepts_are_learned_once_more_with_validation():
     both = np.flatnonzero(DATA.folds < 5)
     targets = concept_targets(DATA.levels, DATA.concepts, "b")[both]
     for column, name in enumerate(DATA.concept_names):
-        theirs = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
-        theirs.fit(DATA.X[both], targets[:, column])
-        direction = theirs.coef_[0] / np.linalg.norm(theirs.coef_[0])
+        reference = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
+        reference.fit(DATA.X[both], targets[:, column])
+        direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
         np.testing.assert_allclose(again.model.bank_.cavs_[column], direction, atol=2e-3)
         assert np.abs(once.model.bank_.cavs_[column] - direction).max() > 1e-2
 

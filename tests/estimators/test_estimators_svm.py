@@ -22,13 +22,13 @@ def test_decides_as_scikit_learns_own(C, class_weight):
     train = DATA.folds < 5
     for concept in DATA.concepts.T:
         fit = LinearSVM(CLIPS[train], concept[train], class_weight).fit(C)
-        theirs = SVC(C=C, kernel="linear", class_weight=class_weight)
-        theirs.fit(DATA.X[train], concept[train])
-        decisions = theirs.decision_function(DATA.X)
+        reference = SVC(C=C, kernel="linear", class_weight=class_weight)
+        reference.fit(DATA.X[train], concept[train])
+        decisions = reference.decision_function(DATA.X)
         assert fit.solver == "libsvm"
         assert fit.decide(CLIPS) == pytest.approx(decisions, abs=1e-5)
         assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[abs(decisions) > 1e-6].all()
-        assert fit.margin == pytest.approx(1 / np.linalg.norm(theirs.coef_), rel=1e-6)
+        assert fit.margin == pytest.approx(1 / np.linalg.norm(reference.coef_), rel=1e-6)
 
 
 def newton(X, y, class_weight="balanced"):
@@ -47,11 +47,11 @@ def test_newtons_method_finds_the_optimum_of_svc(class_weight):
         fit = problem.fit(C)
         assert fit.solver == "newton"
         assert fit.duality_gap < 1e-5
-        theirs = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8).fit(CLIPS, y)
+        reference = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8).fit(CLIPS, y)
         if C < 0.1:
             continue  # few clips or none are on the margin, so the offset is arbitrary
-        decisions = theirs.decision_function(CLIPS)
-        assert fit.coef == pytest.approx(theirs.coef_[0], rel=1e-2, abs=2e-2)
+        decisions = reference.decision_function(CLIPS)
+        assert fit.coef == pytest.approx(reference.coef_[0], rel=1e-2, abs=2e-2)
         assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()
 
 
@@ -112,10 +112,10 @@ def test_above_the_limit_the_same_svm_is_solved_otherwise():
     X, y = chance.normal(size=(GRAM_ROWS + 200, 8)), np.arange(GRAM_ROWS + 200) % 4 == 0
     X[y] += 1
     model = LinearSVMProbe(C=0.1).fit(X, y)
-    theirs = SVC(kernel="linear", C=0.1, class_weight="balanced").fit(X, y)
+    reference = SVC(kernel="linear", C=0.1, class_weight="balanced").fit(X, y)
     assert model.facts_["solver"] == "newton"
     assert model.duality_gap_[0] < 1e-5
-    assert (model.predict(X) == theirs.predict(X)).mean() > 0.999
+    assert (model.predict(X) == reference.predict(X)).mean() > 0.999
 
 
 def test_a_c_that_is_too_small_is_seen():
@@ -140,8 +140,8 @@ SURE = NAMES == "S"
 def test_more_than_two_classes_one_against_the_rest():
     model = LinearSVMProbe(C=1.0).fit(X[:200], NAMES[:200])
     for column, name in enumerate(["EN", "HN", "S"]):
-        theirs = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
-        expected = theirs.decision_function(X)
+        reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
+        expected = reference.decision_function(X)
         assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
     assert model.score(X[200:], NAMES[200:]) > 0.75
 
@@ -179,9 +179,9 @@ def test_validation_clips_choose_c_and_the_temperature():
 
 def test_without_validation_folds_choose_c():
     model = LinearSVMProbe(C=[0.001, 1.0]).fit(X, SURE)
-    theirs = SVC(kernel="linear", class_weight="balanced")
+    reference = SVC(kernel="linear", class_weight="balanced")
     means = [
-        cross_val_score(theirs.set_params(C=C), X, SURE, scoring="roc_auc").mean()
+        cross_val_score(reference.set_params(C=C), X, SURE, scoring="roc_auc").mean()
         for C in (0.001, 1.0)
     ]
     assert [(0.001, 1.0)[int(np.argmax(means))]] == model.C_
@@ -191,5 +191,5 @@ def test_without_validation_folds_choose_c():
 def test_weights_of_classes_are_those_of_svc():
     weights = {False: 1.0, True: 5.0}
     model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
-    theirs = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
-    assert model.decision_function(X) == pytest.approx(theirs.decision_function(X), abs=1e-3)
+    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
+    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)

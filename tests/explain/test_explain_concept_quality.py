@@ -79,9 +79,9 @@ def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path):
         experiment, manifest=world.manifest, store=world.store, estimators=("pcbm-logistic",)
     )
     results = read_results(om.run_experiment(changed, tmp_path / "run").folder)
-    found = concept_quality(results.explained, results.clips)
-    assert [row.concept for row in found] == list(results.explained[0].concepts)
-    for column, row in enumerate(found):
+    result = concept_quality(results.explained, results.clips)
+    assert [row.concept for row in result] == list(results.explained[0].concepts)
+    for column, row in enumerate(result):
         areas, precisions = [], []
         for run in results.explained:
             clips = [results.clips[clip] for clip in run.ids]

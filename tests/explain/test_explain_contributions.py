@@ -32,10 +32,10 @@ def logit(probabilities):
 def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
-        found = explain_clip(model, x, classes=("rest", "S"))
-        why = found.why
+        result = explain_clip(model, x, classes=("rest", "S"))
+        why = result.why
         assert (why.label, why.residual) == ("S", None)  # even where "rest" is predicted
-        assert found.label == ("rest", "S")[expected.argmax()]
+        assert result.label == ("rest", "S")[expected.argmax()]
         total = why.intercept + sum(part.amount for part in why.contributions)
         assert total == pytest.approx(logit(expected)) == pytest.approx(why.logit)
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
@@ -47,10 +47,10 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
 def test_of_several_classes_the_predicted_ones_is_explained(clips):
     model = logistic_on(clips.bank, C=10).fit(clips.X, clips.levels)
     for x in clips.X[:10]:
-        found = explain_clip(model, x, classes=LEVELS)
-        assert found.why.label == found.label == max(LEVELS, key=found.probabilities.get)
+        result = explain_clip(model, x, classes=LEVELS)
+        assert result.why.label == result.label == max(LEVELS, key=result.probabilities.get)
         decisions = model.head_.decision_function(model.concept_scores([x]))[0]
-        assert found.why.logit == pytest.approx(decisions[LEVELS.index(found.label)])
+        assert result.why.logit == pytest.approx(decisions[LEVELS.index(result.label)])
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -71,21 +71,21 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
 
 def test_a_trees_path_is_scikit_learns(clips):
     measured = clips.bank.transform(clips.X)
-    theirs = DecisionTreeClassifier(max_depth=5, random_state=3).fit(measured, clips.levels)
+    reference = DecisionTreeClassifier(max_depth=5, random_state=3).fit(measured, clips.levels)
     model = tree_on(clips.bank, max_depth=5, random_state=3).fit(clips.X, clips.levels)
-    names, tree, lengths = clips.data.concept_names, theirs.tree_, set()
+    names, tree, lengths = clips.data.concept_names, reference.tree_, set()
     for row, x in enumerate(clips.X[:40]):
-        found = explain_clip(model, x, classes=LEVELS)
-        *inner, leaf = theirs.decision_path(measured[[row]]).indices.tolist()
-        assert [(step.concept, step.threshold, step.above) for step in found.why.steps] == [
+        result = explain_clip(model, x, classes=LEVELS)
+        *inner, leaf = reference.decision_path(measured[[row]]).indices.tolist()
+        assert [(step.concept, step.threshold, step.above) for step in result.why.steps] == [
             (names[tree.feature[node]], tree.threshold[node], after == tree.children_right[node])
             for node, after in zip(inner, [*inner[1:], leaf], strict=True)
         ]
         values = measured[row, tree.feature[inner]].tolist()
-        assert [step.value for step in found.why.steps] == pytest.approx(values)
-        shares = theirs.predict_proba(measured[[row]])[0]
-        assert (found.why.leaf, found.why.shares) == (leaf, found.probabilities)
-        assert list(found.why.shares.values()) == pytest.approx(shares.tolist())
+        assert [step.value for step in result.why.steps] == pytest.approx(values)
+        shares = reference.predict_proba(measured[[row]])[0]
+        assert (result.why.leaf, result.why.shares) == (leaf, result.probabilities)
+        assert list(result.why.shares.values()) == pytest.approx(shares.tolist())
         lengths.add(len(inner))
     assert len(lengths) > 1
 
@@ -95,7 +95,7 @@ def test_a_trees_questions_are_joined_as_percentiles(clips):
     scores = model.concept_scores(clips.X)
     kinds = set()
     explanations = explain_rows(model, clips.X, range(40))
-    for path, own in zip([found.why for found in explanations], scores, strict=False):
+    for path, own in zip([result.why for result in explanations], scores, strict=False):
         assert len(path.conditions) == len({step.concept for step in path.steps})
         for condition in path.conditions:
             column = clips.data.concept_names.index(condition.concept)
@@ -134,17 +134,17 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
     model.bank_, model.head_, model.classes_ = FunctionTransformer(), tree, np.array(["EN", "S"])
     model.bank_.get_feature_names_out = lambda: ["Look", "Body"]
     rounded = np.array([[float(f"{value:.6g}") for value in row] for row in scores])
-    for row, found in enumerate(explain_rows(model, scores, range(len(scores)))):
-        assert found.why.leaf == tree.apply(scores)[row]
+    for row, result in enumerate(explain_rows(model, scores, range(len(scores)))):
+        assert result.why.leaf == tree.apply(scores)[row]
         saved = [
-            replace(step, threshold=float(f"{step.threshold:.6g}")) for step in found.why.steps
+            replace(step, threshold=float(f"{step.threshold:.6g}")) for step in result.why.steps
         ]
         read_again = join_steps(saved, ("Look", "Body"), rounded, row)
-        for condition in (*found.why.conditions, *read_again):
+        for condition in (*result.why.conditions, *read_again):
             text = condition.sentence("the clips")
             own = float(re.search(r"more of it than in (\d+)%", text)[1])
             low, high = (re.search(rf"(\d+)% or {side}", text) for side in ("more", "less"))
-            branches = {s.above for s in found.why.steps if s.concept == condition.concept}
+            branches = {s.above for s in result.why.steps if s.concept == condition.concept}
             assert branches == {side for side, bound in ((True, low), (False, high)) if bound}
             assert (float(low[1]) if low else 0) <= own <= (float(high[1]) if high else 100)
             assert condition.low is None or condition.low < condition.percentile
@@ -173,9 +173,9 @@ def test_a_networks_parts_are_derivatives_along_concepts(clips, network, torch_l
 def test_without_concepts_there_is_no_why(clips, network):
     votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
     for model in (network, votes):
-        found = explain_clip(model, clips.X[0])
-        assert found.why is None
-        assert list(found.probabilities.values()) == model.predict_proba(clips.X[:1])[0].tolist()
+        result = explain_clip(model, clips.X[0])
+        assert result.why is None
+        assert list(result.probabilities.values()) == model.predict_proba(clips.X[:1])[0].tolist()
     narrow = om.MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
         attribute(narrow, clips.X[:1, :4], bank=clips.bank)
@@ -184,11 +184,11 @@ def test_without_concepts_there_is_no_why(clips, network):
 def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):
     ids, features = clips.data.ids, clips.X * np.arange(1, 241)[:, None]
     cosines = cosine_similarity(clips.X[:1], features)[0]
-    found = nearest_clips(clips.X[0], ids, features, 7)
+    result = nearest_clips(clips.X[0], ids, features, 7)
     order = np.argsort(-cosines, kind="stable")[:7]
-    assert [near.id for near in found] == [ids[row] for row in order]
-    assert [near.cosine for near in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    assert [near.id for near in result] == [ids[row] for row in order]
+    assert [near.cosine for near in result] == pytest.approx(cosines[order].tolist(), abs=1e-6)
     # A clip of zeros is like none.
     features = np.vstack([np.zeros(16), -clips.X[0]])
-    found = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
-    assert [(near.id, round(near.cosine, 6)) for near in found] == [("zeros", 0), ("opposite", -1)]
+    result = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
+    assert [(near.id, round(near.cosine, 6)) for near in result] == [("zeros", 0), ("opposite", -1)]

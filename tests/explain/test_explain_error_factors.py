@@ -32,9 +32,9 @@ def values(of_film, attribute="coefficient"):
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 20.0])
 def test_coefficients_are_scikit_learns(penalty):
-    found = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20)
-    assert [entry.film for entry in found] == [None, "tt0", "tt1", "tt2", "tt3"]
-    for entry in found:
+    result = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20)
+    assert [entry.film for entry in result] == [None, "tt0", "tt1", "tt2", "tt3"]
+    for entry in result:
         rows = np.array([entry.film in (None, film) for film in FILMS])
         assert (entry.clips, entry.wrong) == (rows.sum(), WRONG[rows].sum())
         expected = scikit_learns(WRONG[rows], MARKS[rows], penalty)
@@ -42,18 +42,18 @@ def test_coefficients_are_scikit_learns(penalty):
         assert values(entry, "name") == NAMES
         assert values(entry, "clips") == MARKS[rows].sum(axis=0).tolist()
     alone = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, by_film=False)
-    assert alone == found[:1]
+    assert alone == result[:1]
     other = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
-    assert values(other[0]) == values(found[0])
-    assert other != found  # the intervals are those of other draws
+    assert values(other[0]) == values(result[0])
+    assert other != result  # the intervals are those of other draws
 
 
 def test_one_wrong_clip_and_a_mark_that_parts_it():
     """Nearly separable: only the penalty keeps the coefficient finite."""
     wrong = np.arange(1500) == 7
     marks = np.column_stack([wrong, np.arange(1500) % 2 == 0])
-    found = error_factors(wrong, marks, ["a", "b"], ["tt1"] * 1500, penalty=0.001, draws=30)
-    assert values(found[1]) == pytest.approx(scikit_learns(wrong, marks, 0.001), abs=1e-4)
+    result = error_factors(wrong, marks, ["a", "b"], ["tt1"] * 1500, penalty=0.001, draws=30)
+    assert values(result[1]) == pytest.approx(scikit_learns(wrong, marks, 0.001), abs=1e-4)
 
 
 def test_intervals_are_those_of_drawing_clips_anew():
@@ -76,18 +76,18 @@ def test_of_all_films_together_films_are_drawn():
     """Films that are the same, drawn anew, are the same again, however their clips differ."""
     wrong, marks, _ = draw_clips(80, 1)
     films = [film for film in ("tt1", "tt2", "tt3") for _ in range(80)]
-    every, *found = error_factors(
+    every, *result = error_factors(
         np.tile(wrong, 3), np.tile(marks, (3, 1)), NAMES, films, draws=100
     )
     assert values(every, "low") == pytest.approx(values(every), abs=1e-6)
     assert values(every, "high") == pytest.approx(values(every), abs=1e-6)
-    assert all(factor.high - factor.low > 0.1 for film in found for factor in film.factors)
+    assert all(factor.high - factor.low > 0.1 for film in result for factor in film.factors)
 
 
 def test_finds_what_errors_go_with():
     wrong, marks, films = draw_clips(1500, 8)
-    [found] = error_factors(wrong, marks, NAMES, films, by_film=False)
-    every = {factor.name: factor for factor in found.factors}
+    [result] = error_factors(wrong, marks, NAMES, films, by_film=False)
+    every = {factor.name: factor for factor in result.factors}
     assert every["Look"].low > 0.8
     assert every["S"].high < -0.2
     assert every["Posture"].low < 0 < every["Posture"].high
@@ -97,18 +97,18 @@ def test_a_film_without_errors_or_without_variety_says_so():
     films, wrong, marks = np.array(FILMS), WRONG.copy(), MARKS.copy()
     wrong[films == "tt1"], wrong[films == "tt2"] = False, True
     marks[films == "tt3", 0], marks[films == "tt3", 1] = False, True
-    found = error_factors(wrong, marks, NAMES, FILMS, draws=20)
-    assert (found[2].factors, found[2].wrong) == ((), 0)
-    assert found[2].too_few == "no wrong clip to compare with"
-    assert (found[3].factors, found[3].wrong) == ((), found[3].clips)
-    assert found[3].too_few == "no right clip to compare with"
+    result = error_factors(wrong, marks, NAMES, FILMS, draws=20)
+    assert (result[2].factors, result[2].wrong) == ((), 0)
+    assert result[2].too_few == "no wrong clip to compare with"
+    assert (result[3].factors, result[3].wrong) == ((), result[3].clips)
+    assert result[3].too_few == "no right clip to compare with"
     here = films == "tt3"
-    assert values(found[4], "clips")[:2] == [0, here.sum()]
-    assert [values(found[4], name)[0] for name in ("coefficient", "low", "high")] == [None] * 3
+    assert values(result[4], "clips")[:2] == [0, here.sum()]
+    assert [values(result[4], name)[0] for name in ("coefficient", "low", "high")] == [None] * 3
     expected = scikit_learns(wrong[here], marks[here][:, 2:])
-    assert values(found[4])[1] is None
-    assert values(found[4])[2:] == pytest.approx(expected, abs=1e-4)
-    assert found[0].factors[0].coefficient is not None
+    assert values(result[4])[1] is None
+    assert values(result[4])[2:] == pytest.approx(expected, abs=1e-4)
+    assert result[0].factors[0].coefficient is not None
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -25,8 +25,8 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
     train, test = clips.data.folds < 5, np.flatnonzero(clips.data.folds == 5)
     model.fit(clips.X[train], y[train])
     known, asked = (Annotated(clips.X[rows], concepts[rows]) for rows in (train, test))
-    found = intervene(model, names, known, asked, y[test], draws=DRAWS, random_state=6)
-    assert (found.concepts, found.clips) == (names, len(test))
+    result = intervene(model, names, known, asked, y[test], draws=DRAWS, random_state=6)
+    assert (result.concepts, result.clips) == (names, len(test))
 
     scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
     distances = clips.bank.transform(clips.X)
@@ -35,8 +35,8 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
          for k, column in enumerate(concepts.T)]
         for shown in (False, True)
     )  # fmt: skip
-    assert found.present == pytest.approx(present)
-    assert found.absent == pytest.approx(absent)
+    assert result.present == pytest.approx(present)
+    assert result.absent == pytest.approx(absent)
 
     def predict(row, corrected):
         measured = distances[row] * scale
@@ -58,7 +58,7 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
     chance = np.random.RandomState(6)
     orders = [chance.permutation(3).tolist() for _ in range(DRAWS)]
     runs = np.array([score(lambda row, order=order: order) for order in orders])
-    random, uncertain = found.curves
+    random, uncertain = result.curves
     assert (random.order, random.draws) == ("random", DRAWS)
     assert [random.accuracy, random.f1] == [pytest.approx(row) for row in runs.mean(axis=0)]
     assert [random.accuracy_std, random.f1_std] == [pytest.approx(row) for row in runs.std(axis=0)]

@@ -23,13 +23,13 @@ def test_p_against_every_permutation():
     ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
     exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
     bank = ConceptBank("mean-difference").fit(X, y[:, None])
-    (found,) = concept_significance(
+    (result,) = concept_significance(
         bank, X, y[:, None], held, truth[:, None], runs=300, random_state=0
     )
-    assert found.auc == pytest.approx(auc(y == 1))
+    assert result.auc == pytest.approx(auc(y == 1))
     assert 0.01 < exact < 0.5
-    assert found.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 300))
-    assert found.runs == 300
+    assert result.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 300))
+    assert result.runs == 300
 
 
 def test_a_signal_is_significant_and_noise_is_not():
@@ -50,7 +50,7 @@ def test_a_signal_is_significant_and_noise_is_not():
 
 
 def holm_by_definition(ps):
-    """The level at which each hypothesis is first rejected, found by trying levels."""
+    """The level at which each hypothesis is first rejected, by trying levels."""
 
     def rejected(level):
         gone = set()

@@ -34,13 +34,13 @@ def test_scores_are_shares_of_finite_differences(clips, network, torch_logits, l
     after, X = torch_logits(network, layer), clips.X[clips.levels == 1]
     seen = activations(network, X, layer)
     cavs = random_cavs(seen, 5, random_state=1)
-    found = tcav(network, X, 1, cavs, list("abcde"), cavs[:2], layer=layer)
+    result = tcav(network, X, 1, cavs, list("abcde"), cavs[:2], layer=layer)
     scores = []
     for cav in cavs:
         with torch.no_grad():
             up, down = (after(torch.tensor(seen + step * cav))[:, 1] for step in (1e-6, -1e-6))
         scores.append(float((up > down).double().mean()))
-    assert [concept.score for concept in found] == scores
+    assert [concept.score for concept in result] == scores
     assert any(0 < score < 1 for score in scores)
 
 
@@ -82,9 +82,9 @@ def test_in_a_nearly_linear_network_only_the_slope_tells():
 
 def test_p_counts_random_directions_that_are_as_far(clips, network):
     null = random_cavs(clips.X, 60, random_state=3)
-    found = tcav(network, clips.X, 0, clips.bank.cavs_, clips.bank.names_, null)
+    result = tcav(network, clips.X, 0, clips.bank.cavs_, clips.bank.names_, null)
     gradients = logit_gradients(network, clips.X, 0)
-    for concept, cav in zip(found, clips.bank.cavs_, strict=True):
+    for concept, cav in zip(result, clips.bank.cavs_, strict=True):
         far = abs(float((gradients @ cav > 0).mean()) - 0.5)
         as_far = sum(abs(float((gradients @ v > 0).mean()) - 0.5) >= far - 1e-9 for v in null)
         assert concept.p == pytest.approx((1 + as_far) / 61)
@@ -94,15 +94,15 @@ def test_p_counts_random_directions_that_are_as_far(clips, network):
         assert abs(concept.slope) == pytest.approx(steep)
     # A random direction among random directions: its p is uniform, so rarely below 0.1.
     drawn = random_cavs(clips.X, 300, random_state=8)
-    found = tcav(network, clips.X, 2, drawn[:100], [""] * 100, drawn[100:])
-    assert 0.02 <= np.mean([concept.slope_p <= 0.1 for concept in found]) <= 0.2
+    result = tcav(network, clips.X, 2, drawn[:100], [""] * 100, drawn[100:])
+    assert 0.02 <= np.mean([concept.slope_p <= 0.1 for concept in result]) <= 0.2
 
 
 def test_where_a_clip_has_no_gradient_it_counts_half(clips):
     model = MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(clips.X, clips.y)
     model.intercepts_[0] = np.full(4, -1e6, np.float32)
-    (found,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
-    assert (found.score, found.p) == (0.5, 1.0)
+    (result,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
+    assert (result.score, result.p) == (0.5, 1.0)
 
 
 def test_refuses_what_does_not_fit(clips, network):
