@@ -22,7 +22,7 @@ from tests.figures.drawn import texts, tips
 from tests.kit.clips import tree_on
 from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
 from tests.kit.files import csv_rows, refused, write
-from tests.world import write_store
+from tests.kit.run import write_store
 
 
 def expected(images, prompts, job, settings=None):

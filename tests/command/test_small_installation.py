@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.golden.workspace import copy_data
-from tests.world import World
+from tests.kit.run import World
 
 BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (

@@ -14,9 +14,9 @@ from obygaze_features.store import finalise
 from obygaze_features.store.pull import pull
 from obygaze_features.store.repair import repair
 from obygaze_models.experiments.run import run_experiment
+from tests.kit.run import make_world
 from tests.kit.servers import serve
 from tests.kit.store import flip_bit
-from tests.world import make_world
 
 
 @pytest.fixture(scope="module")

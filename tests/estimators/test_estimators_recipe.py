@@ -12,7 +12,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from examples.plugin.film_lab.centroids import Centroids
-from tests.world import make_world
+from tests.kit.run import make_world
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()

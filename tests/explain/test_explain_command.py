@@ -16,7 +16,7 @@ from obygaze_models.inference import check_features, features_of
 from obygaze_models.tasks import concept_targets
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused
-from tests.world import RECIPE, write_store
+from tests.kit.run import RECIPE, write_store
 
 NAMES = ["Look", "Body"]
 BACKBONE = RECIPE.backbone
