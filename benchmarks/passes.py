@@ -30,7 +30,7 @@ from obygaze_features.extraction.readers import ItemReader, ReadItem, ask_decode
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.video.synthetic import write_clip
-from tests.tiny_models import write_checkpoint
+from tests.kit.models import write_checkpoint
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
 FULL = "random-xclip"

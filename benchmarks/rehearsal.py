@@ -18,7 +18,7 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, open_store
-from tests.store.serving import serve
+from tests.kit.servers import serve
 
 CLIPS, FILMS = 7637, 51
 TENTH = 10

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.result import Result
 from obygaze_models.reproduce.reproduce import reproduce
-from tests.reproduce.fake_dataset import make_fake_dataset
+from tests.kit.authors import make_dataset
 
 SECONDS, MEGABYTES = 90, 5
 
@@ -23,9 +23,9 @@ def measure() -> Iterator[Result]:
         sys.exit("Error: set OBYGAZE_TEST_DATA to the folder of the authors' files")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fake_dataset = make_fake_dataset(folder, Path(authors), widths=(512, 768, 512))
+        dataset = make_dataset(folder, Path(authors), widths=(512, 768, 512))
         begin = time.perf_counter()
-        done = reproduce("all", fake_dataset.manifest, fake_dataset.stores, folder / "all")
+        done = reproduce("all", dataset.manifest, dataset.stores, folder / "all")
         took = time.perf_counter() - begin
         yield Result("all tables, figures, page (limit)", took, "s", SECONDS, took / SECONDS, 1)
         assert done.report is not None

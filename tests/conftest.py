@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from hypothesis import settings
 
 from cli import main
-from tests.world import World, make_world
+from tests.kit.run import World, make_world
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment

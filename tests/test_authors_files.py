@@ -5,9 +5,11 @@ import json
 import pytest
 
 import obygaze_features as of
+import obygaze_models as om
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 from obygaze_features.manifests.statistics import statistics
+from tests.kit.authors import make_dataset
 
 LEVELS = ("EN", "HN", "NS", "S")
 
@@ -88,3 +90,35 @@ def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
     assert (
         "EN     Easy Negative   1003  52.4%" in obygaze("manifests", "stats", tmp_path / "m").output
     )
+
+
+@pytest.mark.gate
+def test_a_reproduction_counts_what_they_published(authors, tmp_path):
+    """On drawn features."""
+    made = make_dataset(tmp_path, authors, widths=(8, 8, 8))
+    stores = {"vivit": made.stores["vivit"]}
+    done = om.reproduce(["table2", "fig2"], made.manifest, stores, tmp_path / "out",
+                        protocols=["released"])  # fmt: skip
+
+    def values(name, title, line):
+        data = json.loads((done.folder / f"{name}.json").read_text(encoding="utf-8"))
+        part = next(part for part in data["blocks"] if title in part["title"])
+        cells = next(row for row in part["lines"] if row["name"].startswith(line))["values"]
+        return {column: cell["mean"] for column, cell in cells.items()}
+
+    shares = values("table2", "Released: ", "Share of positives")
+    assert shares["EN-S/EN-S"] == pytest.approx(31 / 75)
+    assert shares["HN-S/ENHN-S"] == pytest.approx(31 / 103)  # two have no video
+    clips = values("table2", "Released: ", "Clips scored")
+    assert [*clips.values()] == [75, 75, 103, 103]
+    leaks = [note.text for note in done.tables[0].notes if note.code == "leak"]
+    for facts in (
+        ("105 test clips", "(31 of them Sure), 54 (26)", "(13 to 17)"),
+        ("(31 of them Sure), 67 (29)", "(17 to 24)"),
+        ("75 test clips", "(31 of them Sure), 26 (26)"),
+    ):
+        assert any(all(fact in text for fact in facts) for text in leaks), leaks
+    share = values("fig2", "Levels", "share of clips")
+    assert [round(share[code], 2) for code in ("EN", "HN")] == [0.52, 0.16]
+    concepts = values("fig2", "Levels", "concepts a clip")
+    assert [round(concepts[code], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]

@@ -16,9 +16,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import click
+import nbformat
 import numpy as np
 import pytest
 from click.testing import Result
+from nbclient import NotebookClient
 
 from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
@@ -27,10 +29,9 @@ from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
-from tests.reproduce.fake_dataset import make_fake_dataset
-from tests.store.s3 import bucket
-from tests.store.serving import serve
-from tests.tiny_models import write_gpt2, write_sentence_encoder
+from tests.kit.authors import make_dataset
+from tests.kit.models import write_gpt2, write_sentence_encoder
+from tests.kit.servers import bucket, serve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -41,6 +42,11 @@ FILES = ("csv", "toml", "text", "bash")
 def section(title: str) -> str:
     """A section of README."""
     return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def read(name: str) -> str:
+    """A page of docs/."""
+    return (ROOT / f"docs/{name}.md").read_text()
 
 
 class Page:
@@ -140,7 +146,7 @@ def test_five_minutes(tour: Page) -> None:
 
 @pytest.mark.gate
 def test_python_api(tour: Page) -> None:
-    printed = tour.run((ROOT / "docs/reference/python.md").read_text()).splitlines()
+    printed = tour.run(read("reference/python")).splitlines()
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
     assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
     assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
@@ -156,21 +162,15 @@ def test_python_api(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_search(tour: Page) -> None:
-    assert tour.run((ROOT / "docs/how-to/search.md").read_text()) == "3 True\nTrue\n"
-
-
-@pytest.mark.gate
 def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two tutorials, one after the other."""
     monkeypatch.syspath_prepend(tmp_path)
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
-    page.run((ROOT / "docs/tutorials/videos.md").read_text())
+    page.run(read("tutorials/videos"))
     mine, same = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
     assert mine.digest == same.digest
     assert mine.labels().level_of == same.labels().level_of
-    text = (ROOT / "docs/tutorials/notebook.md").read_text()
-    printed = page.run(text, notebook=True).splitlines()
+    printed = page.run(read("tutorials/notebook"), notebook=True).splitlines()
     assert printed[0] == "(16, 16) {}"
     assert printed[1].startswith("ClipDataset(13 clips, X 13x16, 4 films, 7 calm, 6 tense)")
     assert printed[3].startswith("4 films; mean over films: 0.")
@@ -183,7 +183,7 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     """The recipe of docs/how-to/import-features.md is given to an import of its own."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    text = (ROOT / "docs/how-to/share.md").read_text()
+    text = read("how-to/share")
     with serve(tmp_path) as served, bucket("lab-features"):
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
@@ -193,7 +193,7 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
         "(8, 32)",
         "12 (12, 8, 32)",
     ]
-    tour.run((ROOT / "docs/how-to/import-features.md").read_text())
+    tour.run(read("how-to/import-features"))
     arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)
@@ -207,6 +207,7 @@ PRINTED = {
     "how-to/gender-score": "0.453207 0.399123 53.17275\n",
     "how-to/mediaeval": "violence 16 16 False\n",
     "how-to/moments": "ann True True\nben True True\n",
+    "how-to/search": "3 True\nTrue\n",
     "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
     "explanation/scores": "F1 of the positive class 0.50, weighted F1 0.80\n"
     "F1 of the positive class 0.00, weighted F1 0.71\n",
@@ -215,11 +216,13 @@ PRINTED = {
 
 @pytest.mark.gate
 @pytest.mark.parametrize("name", PRINTED)
-def test_page(name: str, page: Page) -> None:
+def test_page(name: str, page: Page, request: pytest.FixtureRequest) -> None:
+    if name == "how-to/search":
+        request.getfixturevalue("tour")
     if name == "how-to/caption-scores":
         for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
             write_random_weights(write, Path("models") / model)
-    assert page.run((ROOT / f"docs/{name}.md").read_text()) == PRINTED[name]
+    assert page.run(read(name)) == PRINTED[name]
 
 
 @pytest.mark.gate
@@ -227,7 +230,7 @@ def test_zoo(page: Page) -> None:
     """The pages on experiments, runs, models and concepts, each of which continues the last."""
     names = ("reference/configuration", "reference/run", "reference/model")
     for name in (*names, "explanation/concept-vectors"):
-        page.run((ROOT / f"docs/{name}.md").read_text())
+        page.run(read(name))
     assert page.printed.splitlines() == [
         "True ['concepts', 'synthetic']",
         "5",
@@ -241,7 +244,7 @@ def test_zoo(page: Page) -> None:
 
 
 def test_every_key_of_an_experiment_is_described() -> None:
-    text = (ROOT / "docs/reference/configuration.md").read_text()
+    text = read("reference/configuration")
     tables = text.partition("\n## Keys\n")[2].partition("\n### ")[0]
     keys = {field.name for field in fields(Experiment)} | {"stores"}
     assert sorted(re.findall(r"^[|] `(\w+)` [|]", tables, re.MULTILINE)) == sorted(keys)
@@ -250,7 +253,7 @@ def test_every_key_of_an_experiment_is_described() -> None:
 @pytest.mark.gate
 def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package of the page is that of examples/plugin; it is installed and used."""
-    text = (ROOT / "docs/how-to/extend.md").read_text()
+    text = read("how-to/extend")
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
         for path in (ROOT / "examples/plugin").rglob("*")
@@ -281,32 +284,34 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         forget_package("film_lab")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_annotations(page: Page) -> None:
     """From timelines to a model."""
-    page.run((ROOT / "docs/tutorials/scholars.md").read_text())
+    page.run(read("tutorials/scholars"))
     levels, gamma = page.printed.splitlines()
     assert levels == "['EN', 'NS', 'S', 'S', 'S', 'HN']"
     assert 0 < float(gamma) < 1
 
 
 def test_association(page: Page) -> None:
-    printed = page.run((ROOT / "docs/how-to/association.md").read_text())
-    assert printed.splitlines() == ["d 1.506042, T 2.295120, p 0.05", "1.649786"]
+    assert page.run(read("how-to/association")).splitlines() == [
+        "d 1.506042, T 2.295120, p 0.05",
+        "1.649786",
+    ]
     assert Path("eat/professions.csv").read_text().count("\n") == 4
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
     """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
-    made_up = make_fake_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
+    made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
     Path("stores").mkdir()
     for path in made_up.stores.values():
         name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)
         path.rename(Path("stores", f"{name}.zarr"))
-    page.run((ROOT / "docs/tutorials/reproduce.md").read_text())
+    page.run(read("tutorials/reproduce"))
     assert Path("levels.png").stat().st_size > 10_000
     for name in ("fig2", "table5"):
         assert Path("reproduction", name, f"{name}.tex").is_file()
@@ -315,8 +320,8 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
 def calls_of(script: str) -> list[list[str]]:
     """The arguments of each `obygaze` in a script that bash runs: here they start sooner."""
     stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
-    told = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
-    words, calls = told.stdout.decode().split("\0")[:-1], []
+    result = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
+    words, calls = result.stdout.decode().split("\0")[:-1], []
     while words:
         count = int(words[0])
         calls.append(words[1 : 1 + count])
@@ -324,12 +329,12 @@ def calls_of(script: str) -> list[list[str]]:
     return calls
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
-    text = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")[0]
+    text = read("how-to/scale").partition("\n## Ray\n")[0]
     for part in re.split(r"(?<=```\n\n)", text):
         page.run(part)
         for block in re.findall(r"```bash\n(.*?)```", part, re.DOTALL):
@@ -343,10 +348,10 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     same_stores(*(f"scale/{name}" for name in ("stores/tiny-xclip", "gpus/tiny-xclip", "merged")))
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
 def test_scale_with_ray(page: Page) -> None:
-    first, _, ray = (ROOT / "docs/how-to/scale.md").read_text().partition("\n## Ray\n")
+    first, _, ray = read("how-to/scale").partition("\n## Ray\n")
     page.run(first.partition("\n## A machine ")[0])
     page.run(ray)
     arguments = "--videos scale/films/videos --backbone tiny-xclip -o scale/local"
@@ -392,29 +397,41 @@ def test_blocks_that_are_not_run_say_why() -> None:
                 assert re.fullmatch(r"<!-- not run: .+ -->", reason), f"{path}: {reason}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in link and "/pictures/" not in link:  # those the site's build makes
-            assert (page.parent / link).exists(), link
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in link and "/pictures/" not in link:  # those the site's build makes
+                assert (page.parent / link).exists(), f"{page}: {link}"
 
 
 def test_architecture_names_files_that_exist() -> None:
-    names = re.findall(
-        r"`([a-z]+/[a-z0-9_/]+[.]py)`", (ROOT / "docs/explanation/architecture.md").read_text()
-    )
+    names = re.findall(r"`([a-z]+/[a-z0-9_/]+[.]py)`", read("explanation/architecture"))
     assert len(names) > 30
     assert [name for name in names if not (ROOT / "obygaze_features" / name).is_file()] == []
 
 
 def test_commands_that_pages_name_exist() -> None:
-    known = {context.command_path: context.command for context in contexts()}
+    commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
             name = f"obygaze{words}"
-            parent = known.get(name.rpartition(" ")[0])
-            # The last word may be an argument, unless it stands where a command is meant.
-            assert name in known or (parent and not isinstance(parent, click.Group)), name
+            parent = commands.get(name.rpartition(" ")[0])
+            # The last word may be an argument, unless it is where a command must be.
+            assert name in commands or (parent and not isinstance(parent, click.Group)), name
+
+
+def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
+    """Without running them, which for some pages happens at night only, or never."""
+    commands = {context.command_path: context.command for context in contexts()}
+    for page in PAGES:
+        blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
+        text = "\n".join(blocks).replace("\\\n", "")
+        for line in re.findall(r"^(?:\$ )?(obygaze .*)", text, re.MULTILINE):
+            name, *words = shlex.split(re.split(" [>&|]", line)[0], comments=True)
+            while words and f"{name} {words[0]}" in commands:
+                name = f"{name} {words.pop(0)}"
+            with contextlib.suppress(click.exceptions.Exit):  # of --help
+                commands[name].make_context(name, words)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
@@ -427,3 +444,15 @@ def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith("Error: demo is there and no earlier demo")
     assert (tmp_path / "demo" / "film.mkv").exists()
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    """From top to bottom, without a warning."""
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})
+    for cell in client.execute().cells:
+        for output in cell.get("outputs", ()):
+            assert output.get("name") != "stderr" or "Warning" not in output.text

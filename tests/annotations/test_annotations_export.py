@@ -16,9 +16,9 @@ from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
-from tests.experiments.test_experiments_elan import check_schema
 from tests.kit.authors import make_authors
 from tests.kit.files import refused
+from tests.kit.timelines import check_schema
 
 SEGMENTS = [
     Segment("juno", "ann", 0, 10.0004, "EN"),

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from obygaze_features.backbones import Backbone
-from tests.tiny_models import TINY, Checkpoints
+from tests.kit.models import TINY, Checkpoints
 
 ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip")
 """The families of `make test`; the others wait for the gate."""

@@ -21,7 +21,7 @@ from obygaze_features.backbones import known_checkpoints
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.errors import OutputExists
 from tests.backbones.conftest import in_shards
-from tests.tiny_models import write_gpt2, write_sentence_encoder
+from tests.kit.models import write_gpt2, write_sentence_encoder
 
 SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc"]
 SIZES = {

@@ -16,7 +16,7 @@ from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction.forward import embed_probe
 from tests.backbones.conftest import as_pickle, each, edit_weights, embed, in_shards, pictures
-from tests.tiny_models import CHECKPOINTS, TINY, write_checkpoint
+from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 NAMES = {"native", "cls", "max", "mean", "frames", "frames_temporal", "tokens"}
 """As stores/README.md has them."""

@@ -17,7 +17,6 @@ import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
-from tests import tiny_models as tiny
 from tests.backbones.conftest import (  # fmt: skip
     as_pickle,
     each,
@@ -28,6 +27,7 @@ from tests.backbones.conftest import (  # fmt: skip
     shuffle_norms,
     tensor,
 )
+from tests.kit import models as tiny
 
 WIDTH = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
 MIT = {"mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 2}

@@ -27,7 +27,7 @@ from obygaze_features.backbones.preprocess import (
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import edit_json
-from tests.tiny_models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
+from tests.kit.models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
 
 SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
 VIDEOMAE = video_processor(32) | SHAPE

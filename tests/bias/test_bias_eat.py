@@ -18,11 +18,11 @@ from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, rea
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.persistence import save_model
-from tests.estimators.clips import tree_on
 from tests.figures.drawn import texts, tips
+from tests.kit.clips import tree_on
 from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
 from tests.kit.files import csv_rows, refused, write
-from tests.world import write_store
+from tests.kit.run import write_store
 
 
 def expected(images, prompts, job, settings=None):

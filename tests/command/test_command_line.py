@@ -23,71 +23,53 @@ from obygaze_features.common.text import find_closest, unknown_name
 from obygaze_features.errors import ManifestError, UsageError
 from tests.kit.timelines import worked
 
+Obygaze = Callable[..., Result]
 ALL = {context.command_path: context.command for context in contexts()}
 HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_command_has_help_and_an_example(name: str) -> None:
-    text = ALL[name].help or ""
-    assert len(text.splitlines()[0]) > 10
-    if name != "obygaze":
-        assert "Example" in text
+def test_every_command_and_option_has_help_and_an_example() -> None:
+    for name, command in ALL.items():
+        text = command.help or ""
+        assert len(text.splitlines()[0]) > 10, name
         examples = [line for line in text.splitlines() if line.strip().startswith("obygaze ")]
-        assert examples
+        assert name == "obygaze" or ("Example" in text and examples), name
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        silent = [option.opts for option in options if not option.help and not option.hidden]
+        assert silent == [], name
+        if isinstance(command, LazyGroup):  # repeats its commands' own words
+            for part, (_, line) in command.lazy.items():
+                assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == line
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_option_has_help(name: str) -> None:
-    options = [option for option in ALL[name].params if isinstance(option, click.Option)]
-    assert [option.opts for option in options if not option.help and not option.hidden] == []
+#: Code that a fresh interpreter runs, one line after the other, and what is loaded then.
+LIGHT = {
+    "from cli import main": set(),
+    **{f"main({words}, standalone_mode=False)": set()
+       for words in (["--help"], ["models", "--help"], ["--version"])},
+    "import obygaze_features.errors": set(),
+    "import obygaze_models.commands.models": set(),
+    "import obygaze_models.commands.report": set(),
+    "import obygaze_features.commands.features": set(),
+    "import obygaze_features.manifests": {"numpy"},
+    "import obygaze_features.store": {"numpy"},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [n for n, c in ALL.items() if isinstance(c, LazyGroup)])
-def test_lazy_groups_repeat_their_commands_own_words(name: str) -> None:
-    group = ALL[name]
-    assert isinstance(group, LazyGroup)
-    for part, (_, text) in group.lazy.items():
-        assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == text
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["models", "--help"], ["--version"]])
-def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
-    code = f"from cli import main; main({arguments!r}, standalone_mode=False)"
-    assert not HEAVY & loaded_by(code)
-
-
-@pytest.mark.parametrize(
-    ("module", "allowed"),
-    [
-        ("obygaze_features.errors", set()),
-        ("obygaze_features.manifests", {"numpy"}),
-        ("obygaze_features.store", {"numpy"}),
-        ("obygaze_models.commands.models", set()),
-        ("obygaze_models.commands.report", set()),
-        ("obygaze_features.commands.features", set()),
-    ],
-)
-def test_the_light_rooms_are_light(module: str, allowed: set[str]) -> None:
-    assert loaded_by(f"import {module}") & HEAVY <= allowed
-
-
-def loaded_by(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has after running some code."""
-    script = f"import sys\n{code}\nprint('|', *sorted({{m.split('.')[0] for m in sys.modules}}))"
+def test_help_and_the_light_rooms_load_nothing_heavy() -> None:
+    look = f"print('|', *sorted({HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}))"
+    script = "\n".join(["import sys", *(f"{code}\n{look}" for code in LIGHT)])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(run.stdout.rpartition("|")[2].split())
-
-
-def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Result]) -> None:
-    assert obygaze("manifest").exit_code == 2
-    assert obygaze("manifests", "stats", "x", "--nonsense").exit_code == 2
-    assert obygaze("manifests", "import", "nonsense").exit_code == 2
+    loaded = [set(line[1:].split()) for line in run.stdout.splitlines() if line.startswith("|")]
+    for (code, allowed), names in zip(LIGHT.items(), loaded, strict=True):
+        assert names <= allowed, code
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "facts"),
     [
+        ("manifest", "did you mean manifests?"),
+        ("manifests import nonsense", "'nonsense'"),
         ("feature extract", "unknown command 'feature'; did you mean features?"),
         ("features extrct", " features: unknown command 'extrct'; did you mean extract?"),
         ("extract m", "unknown command 'extract'; did you mean main features extract?"),
@@ -96,12 +78,10 @@ def test_unknown_commands_and_options_are_usage_errors(obygaze: Callable[..., Re
         ("bias xyz", " bias: unknown command 'xyz'; known are captions, eat, "),
     ],
 )
-def test_a_mistyped_command_is_answered(
-    words: str, hint: str, obygaze: Callable[..., Result]
-) -> None:
+def test_a_mistyped_command_is_answered(words: str, facts: str, obygaze: Obygaze) -> None:
     result = obygaze(*words.split())
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert hint in result.stderr
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert facts in result.stderr
 
 
 def test_far_names_are_not_suggested() -> None:
@@ -125,64 +105,39 @@ def root(debug: bool) -> None:
     """A root group with commands that end badly."""
 
 
-@root.command()
-def mistake() -> None:
-    raise ManifestError("what, where, what to do")
+#: A command that raises this, its exit code, and what it prints.
+NO_SPACE = (errno.ENOSPC, "No space left on device")
+ENDS: dict[str, tuple[BaseException, int, str]] = {
+    "mistake": (ManifestError("what, where, what to do"), 1, "Error: what, where, what to do\n"),
+    "misuse": (UsageError("not together"), 2, "Error: not together\n"),
+    "refused": (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/dev/null/file"), 1,
+                "Error: /dev/null/file is a file, not a folder\n"),
+    "full": (OSError(*NO_SPACE), 1, "Error: No space left on device: free some space and run the "
+             "same command again\n"),
+    "half": (OSError(*NO_SPACE, "/disk/.run.0_1_x.partial"), 1,
+             "Error: /disk: No space left on device\n"),
+    "large": (MemoryError(), 1, "Error: out of memory; free some, or take a machine or a limit "
+              "(ulimit) with more\n"),
+    "long": (ManifestError("x" * 100_000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
+    "stop": (KeyboardInterrupt(), 130, "Interrupted.\n"),
+}  # fmt: skip
 
 
 @root.command()
-def misuse() -> None:
-    raise UsageError("not together")
+@click.argument("name")
+def end(name: str) -> None:
+    raise ENDS[name][0]
 
 
-@root.command()
-def refused() -> None:
-    Path("/dev/null/file").write_text("")
+@pytest.mark.parametrize("name", ENDS)
+def test_a_command_ends_with_its_code_and_one_line(name: str) -> None:
+    result = CliRunner().invoke(root, ["end", name])
+    assert (result.exit_code, result.stderr) == ENDS[name][1:]
 
 
-@root.command()
-def full() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@root.command()
-def half() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device", "/disk/.run.0_1_x.partial")
-
-
-@root.command()
-def large() -> None:
-    raise MemoryError
-
-
-@root.command()
-def long() -> None:
-    raise ManifestError("x" * 100_000)
-
-
-@root.command()
-def stop() -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "line"),
-    [
-        ("mistake", 1, "Error: what, where, what to do\n"),
-        ("misuse", 2, "Error: not together\n"),
-        ("refused", 1, "Error: /dev/null/file is a file, not a folder\n"),
-        ("full", 1, "Error: No space left on device: free some space and run the same command "
-         "again\n"),
-        ("half", 1, "Error: /disk: No space left on device\n"),
-        ("large", 1, "Error: out of memory; free some, or take a machine or a limit (ulimit) with "
-         "more\n"),
-        ("long", 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
-        ("stop", 130, "Interrupted.\n"),
-    ],
-)  # fmt: skip
-def test_exit_codes(command: str, code: int, line: str) -> None:
-    result = CliRunner().invoke(root, [command])
-    assert (result.exit_code, result.stderr) == (code, line)
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(root, ["--debug", "end", "mistake"])
+    assert isinstance(result.exception, ManifestError)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +154,7 @@ def test_exit_codes(command: str, code: int, line: str) -> None:
     ],
 )
 def test_no_folder_is_named_like_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Callable[..., Result], command: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Obygaze, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     worked().save(Path("timelines"))
@@ -209,11 +164,6 @@ def test_no_folder_is_named_like_a_file(
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert re.search(r"Error: out\.\w+: .* folder.* \(got \.\w+\); name it out$", refused.stderr)
     assert not list(tmp_path.glob("out*"))
-
-
-def test_debug_shows_the_traceback() -> None:
-    result = CliRunner().invoke(root, ["--debug", "mistake"])
-    assert isinstance(result.exception, ManifestError)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
@@ -236,22 +186,19 @@ def test_sigterm_ends_cleanly_and_soon(tmp_path: Path) -> None:
     assert process.stdout.readline() == "working\n"
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=50)
-    assert (process.returncode, errors) == (
-        143,
-        "Terminated.\n",
-    )
+    assert (process.returncode, errors) == (143, "Terminated.\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
-def test_nothing_that_is_printed_steers_a_terminal(tmp_path: Path) -> None:
+def test_nothing_that_is_printed_steers_a_terminal(tmp_path: Path, obygaze: Obygaze) -> None:
     """Names come from other people's files; click takes such codes out of files only."""
     hostile = "\x1b]0;title\x07\x1b[2A\x9b1A\r\u202e\u2066x"
     folder = tmp_path / "m"
     table = tmp_path / "m.csv"
     table.write_text(f"id,film,level\na,\u202e{hostile[:4]}film,S\nb,g,EN\n", encoding="utf-8")
     main = [sys.executable, "-m", "cli"]
-    subprocess.run([*main, "manifests", "import", "csv", table, "-o", folder], check=True)
+    assert obygaze("manifests", "import", "csv", table, "-o", folder).exit_code == 0
     header = folder / "manifest.json"
     values = json.loads(header.read_text(encoding="utf-8"))
     values |= {"name": f"name{hostile}", "licence": hostile, "source": hostile}

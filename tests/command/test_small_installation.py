@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.golden.workspace import copy_data
-from tests.world import World
+from tests.kit.run import World
 
 BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (
@@ -46,17 +46,10 @@ for call in calls:
 
 
 def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[str | int]]:
-    """Exit code, output, error output and exception of each call, in a process without extras.
-
-    `but` are modules that are there.
-    """
+    """Exit code, output, errors and exception of each call; of the extras only `but` are there."""
     hidden = " ".join(sorted({*HIDDEN.split()} - {*but.split()}))
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
@@ -67,18 +60,19 @@ def test_the_small_installation_is_seven_packages() -> None:
 
 
 def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
-    manifest, store = str(world.manifest), str(world.store)
-    calls = [
-        ["manifests", "stats", manifest],
-        ["stores", "info", store, "--json"],
-        ["stores", "verify", store],
-        ["stores", "subset", store, "--films", "tt0", "-o", str(tmp_path / "one.zarr")],
-        ["stores", "finalise", str(tmp_path / "one.zarr")],
-        ["stores", "pack", str(tmp_path / "one.zarr"), "-o", str(tmp_path / "one.zarr.zip")],
-        ["stores", "export", str(tmp_path / "one.zarr"), "-o", str(tmp_path / "one.h5")],
-        ["doctor"],
-        ["features", "backbones"],
+    one = tmp_path / "one.zarr"
+    lines = [
+        f"manifests stats {world.manifest}",
+        f"stores info {world.store} --json",
+        f"stores verify {world.store}",
+        f"stores subset {world.store} --films tt0 -o {one}",
+        f"stores finalise {one}",
+        f"stores pack {one} -o {one}.zip",
+        f"stores export {one} -o {one}.h5",
+        "doctor",
+        "features backbones",
     ]
+    calls = [line.split() for line in lines]
     for call, (code, _, errors, problem) in zip(calls, run_without_extras(calls), strict=True):
         assert code == 0, (call, errors, problem)
 

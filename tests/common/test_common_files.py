@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,29 +30,22 @@ from obygaze_features.common.files import (
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError
 
 
-def test_write_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_write_replaces_all_or_nothing(tmp_path, monkeypatch):
     path = tmp_path / "deep" / "file.txt"
     write_text(path, "one\n")
     write_text(path, "zwei ä\n")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_bytes(path, b"new")
     assert path.read_bytes() == "zwei ä\n".encode()
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    write_bytes(path, b"old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_bytes(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_files_get_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
+def test_files_get_the_permissions_that_the_user_wants(tmp_path):
     script = (
         "import sys; from pathlib import Path; "
         "from obygaze_features.common.files import new_folder, write_bytes; "
@@ -66,7 +59,7 @@ def test_files_get_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
 
 
-def test_one_of_many_publishers_wins(tmp_path: Path) -> None:
+def test_one_of_many_publishers_wins(tmp_path):
     path, won = tmp_path / "record", []
     barrier = threading.Barrier(8)
 
@@ -84,7 +77,7 @@ def test_one_of_many_publishers_wins(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_disk_says_is_one_line(tmp_path: Path) -> None:
+def test_what_a_disk_says_is_one_line(tmp_path):
     """HDF5 says it in several, and without a number."""
     with (
         pytest.raises(ObygazeError, match=r"cannot write .*x: no room \(left\)"),
@@ -93,16 +86,36 @@ def test_what_a_disk_says_is_one_line(tmp_path: Path) -> None:
         raise OSError("no room\n  (left)\n")
 
 
-def test_new_folder_appears_at_the_end(tmp_path: Path) -> None:
+def put(path: Path, text: str, name: str = "marker", **options) -> None:
+    """A new folder with one file."""
+    with new_folder(path, **options) as new:
+        (new / name).write_text(text)
+        assert new != path
+
+
+def test_a_new_folder_appears_whole_at_the_end(tmp_path):
     path = tmp_path / "out"
     with new_folder(path) as new:
-        (new / "a").write_text("a")
+        (new / "marker").write_text("old")
         assert not path.exists()
-    assert (path / "a").read_text() == "a"
+
+    def fail(name: str) -> None:
+        with new_folder(tmp_path / name) as new:
+            (new / "a").write_text("a")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail("other")
+    with pytest.raises(OutputExists, match="exists already"):
+        put(path, "new")
+    with pytest.raises(OutputExists, match="was not made by obygaze"):
+        put(path, "new", overwrite=True, marker="other")
+    put(path, "new", overwrite=True, marker="marker")
+    assert (path / "marker").read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_new_folder_flushes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
     """However deep in unfinished folders it was written, and before the folder gets its name."""
     flushed: list[tuple[int, bool]] = []
 
@@ -125,76 +138,36 @@ def test_new_folder_flushes_each_file_once(tmp_path: Path, monkeypatch: pytest.M
     assert len(flushed) == len(made) + 1 + 2
 
 
-def test_new_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> None:
-        with new_folder(tmp_path / "out") as new:
-            (new / "a").write_text("a")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_new_folder_replaces_only_what_it_may(tmp_path: Path) -> None:
+def test_a_new_folder_loses_no_file_of_others(tmp_path):
     path = tmp_path / "out"
-    with new_folder(path) as new:
-        (new / "marker").write_text("old")
-    with pytest.raises(OutputExists, match="exists already"), new_folder(path):
-        pass
-    with (
-        pytest.raises(OutputExists, match="was not made by obygaze"),
-        new_folder(path, overwrite=True, marker="other"),
-    ):
-        pass
-    with new_folder(path, overwrite=True, marker="marker") as new:
-        (new / "marker").write_text("new")
-    assert (path / "marker").read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_new_folder_loses_no_file_of_others(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    with new_folder(path) as new:
-        (new / "marker").write_text("old")
+    put(path, "old")
     (path / "films").mkdir()
     (path / "films" / "film.mkv").write_text("precious")
-    with (
-        pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new one does not"),
-        new_folder(path, overwrite=True, marker="marker") as new,
-    ):
-        (new / "marker").write_text("new")
+    with pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new one does not"):
+        put(path, "new", overwrite=True, marker="marker")
     assert (path / "films" / "film.mkv").read_text() == "precious"
     assert (path / "marker").read_text() == "old"
     with new_folder(path, overwrite=True, marker="marker", allow_missing=True):
         pass
-    assert list(tmp_path.iterdir()) == [path]
     assert list(path.iterdir()) == []
-
-
-def test_new_folder_does_not_follow_links(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "link").symlink_to(path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for name in ("link", "nowhere"):
-        with (
-            pytest.raises(OutputExists, match="is a link"),
-            new_folder(tmp_path / name, overwrite=True),
-        ):
-            pass
+        with pytest.raises(OutputExists, match="is a link"):
+            put(tmp_path / name, "new", overwrite=True)
 
 
-def test_new_folder_without_exchange_takes_back_its_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where two names cannot be exchanged: the second rename fails, the first is undone."""
-    monkeypatch.setattr(sys, "platform", "elsewhere")
-    path = tmp_path / "out"
-    for text in ("old", "new"):
-        with new_folder(path, overwrite=True) as new:
-            (new / "a").write_text(text)
-    assert (path / "a").read_text() == "new"
-    rename = os.rename
+@pytest.mark.parametrize("where", ["another system", "Alpine"])
+def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeypatch, where):
+    """Where the second rename fails, the first is undone."""
+    if where == "Alpine":  # its C library has no exchange
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    else:
+        monkeypatch.setattr(sys, "platform", "elsewhere")
+    path, rename = tmp_path / "out", os.rename
+    put(path, "old")
+    put(path, "new", overwrite=True)
 
     def fails(source: Path, target: Path) -> None:
         if Path(source).suffix == ".partial" and Path(target) == path:
@@ -202,31 +175,17 @@ def test_new_folder_without_exchange_takes_back_its_first_step(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", fails)
-    with pytest.raises(OSError, match="Input/output"), new_folder(path, overwrite=True) as new:
-        (new / "a").write_text("newer")
-    assert (path / "a").read_text() == "new"
+    with pytest.raises(OSError, match="Input/output"):
+        put(path, "newer", overwrite=True)
+    assert (path / "marker").read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_new_folder_replaces_where_the_c_library_has_no_exchange(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on Alpine."""
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
-    for text in ("old", "new"):
-        with new_folder(tmp_path / "out", overwrite=True) as new:
-            (new / "a").write_text(text)
-    assert (tmp_path / "out/a").read_text() == "new"
-    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-
-
-def test_sha256_is_that_of_the_standard_tool(tmp_path: Path) -> None:
+def test_sha256_is_that_of_the_standard_tool(tmp_path):
     (tmp_path / "file").write_bytes(os.urandom(100_000))
-    output = subprocess.run(
-        ["sha256sum", tmp_path / "file"], capture_output=True, text=True, check=True
-    )
-    assert sha256_of(tmp_path / "file") == output.stdout.split()[0]
+    command = ["sha256sum", tmp_path / "file"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert sha256_of(tmp_path / "file") == output.split()[0]
 
 
 SAVER = """
@@ -243,7 +202,7 @@ for number in count():
 
 
 @pytest.mark.faults
-def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
+def test_a_manifest_survives_fifty_kills(tmp_path):
     """Killed at any moment while it is replaced, a manifest is the old one or the new one."""
     from obygaze_features.manifests import Manifest
     from obygaze_features.manifests.check import check
@@ -259,8 +218,8 @@ def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert check(folder) == []
-        found = Manifest.load(folder)
-        assert len(found) == int(found.name) % 50 + 1
+        manifest = Manifest.load(folder)
+        assert len(manifest) == int(manifest.name) % 50 + 1
         left_over += any(tmp_path.glob(".m.*"))
         for path in tmp_path.glob(".m.*"):
             subprocess.run(["rm", "-r", path], check=True)
@@ -268,7 +227,7 @@ def test_a_manifest_survives_fifty_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", ["new_file", "new_folder"])
-def test_what_a_killed_run_left_goes_when_it_is_run_again(make: str, tmp_path: Path) -> None:
+def test_what_a_killed_run_left_goes_when_it_is_run_again(make, tmp_path):
     """But not what another is writing this moment, nor what only looks alike."""
     make_new = getattr(files, make)
     killed = (
@@ -291,17 +250,15 @@ def test_what_a_killed_run_left_goes_when_it_is_run_again(make: str, tmp_path: P
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
     path = tmp_path / "x.zip"
-    with contextlib.ExitStack() as stack:
-        if not overwrite:
-            stack.enter_context(pytest.raises(OutputExists))
-        with new_file(path, overwrite=overwrite) as temporary:
-            temporary.write_text("late")
-            path.write_text("first")
+    expected = contextlib.nullcontext() if overwrite else pytest.raises(OutputExists)
+    with expected, new_file(path, overwrite=overwrite) as temporary:
+        temporary.write_text("late")
+        path.write_text("first")
     assert path.read_text() == ("late" if overwrite else "first")
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_describes_a_file_never_stands_beside_another(tmp_path, monkeypatch):
+def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
     table, about = tmp_path / "x.csv", tmp_path / "x.json"
     write_files({table: "old", about: "of old"})
 

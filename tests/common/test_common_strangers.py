@@ -14,9 +14,9 @@ from obygaze_features.store import finalise
 from obygaze_features.store.pull import pull
 from obygaze_features.store.repair import repair
 from obygaze_models.experiments.run import run_experiment
-from tests.store.making import flip_bit
-from tests.store.serving import serve
-from tests.world import make_world
+from tests.kit.run import make_world
+from tests.kit.servers import serve
+from tests.kit.store import flip_bit
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +120,7 @@ def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, sto
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_run_names_a_folder_that_it_did_not_make(stranger, overwrite, experiment, tmp_path):
     path = tmp_path / "run.partial"
-    message = try_beside(
-        stranger,
-        path,
-        tmp_path / "elsewhere",
-        lambda: run_experiment(experiment, tmp_path / "run", overwrite=overwrite),
-    )
+    run = lambda: run_experiment(experiment, tmp_path / "run", overwrite=overwrite)  # noqa: E731
+    message = try_beside(stranger, path, tmp_path / "elsewhere", run)
     assert message.startswith(f"{path} ")
     assert "choose another" in message

@@ -12,7 +12,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from examples.plugin.film_lab.centroids import Centroids
-from tests.world import make_world
+from tests.kit.run import make_world
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
@@ -50,6 +50,15 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
 
 
+COMMANDS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from cli import main
+for line in sys.stdin.read().splitlines():
+    main(["models", *line.split()], standalone_mode=False)
+"""
+
+
 @pytest.mark.gate
 def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     """In a copy of the package: the file is copied, the line is put in, nothing else changes."""
@@ -63,20 +72,21 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     listing = copy / "obygaze_models" / "estimators" / "registry.py"
     text, line = listing.read_text(), blocks("python")[0]
     listing.write_text(text.replace("ESTIMATORS = {\n", f"ESTIMATORS = {{\n{line}", 1))
-
-    def run(*words: object) -> str:
-        code = f"import sys; sys.path.insert(0, {str(copy)!r}); from cli import main; main()"
-        command = [sys.executable, "-c", code, "models", *map(str, words)]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    toml = write(blocks("toml")[0])
-    assert re.search(r"centroids +0\.[6-9]", run("run", toml, "-o", tmp_path / "run"))
-    run("train", toml, "--estimator", "centroids", "-o", tmp_path / "model")
-    run("predict", tmp_path / "model", world.store, "-o", tmp_path / "out.csv")
+    toml, run, model = write(blocks("toml")[0]), tmp_path / "run", tmp_path / "model"
+    lines = [
+        f"run {toml} -o {run}",
+        f"train {toml} --estimator centroids -o {model}",
+        f"predict {model} {world.store} -o {tmp_path / 'out.csv'}",
+        "list",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, copy],
+        cwd=copy, input="\n".join(lines), capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"centroids +0\.[6-9]", done.stdout)
     assert (tmp_path / "out.csv").read_text().count("\n") == 201
-    assert "The nearer mean of the training clips." in run("list")
+    assert "The nearer mean of the training clips." in done.stdout
 
 
 def test_the_model_that_uses_concepts(install, tmp_path, obygaze):

@@ -1,41 +1,34 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
-from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.svm import LinearSVMProbe, choose_svm
+from obygaze_models import LinearSVMProbe
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
-from obygaze_models.tasks import concept_targets
+from tests.kit.clips import small_clips
 
 CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
-
-
-def folds_and_targets(known):
-    """Training rows, test rows and targets of every concept that the test fold has."""
-    for targets in concept_targets(known.levels, known.concepts, "a").T:
-        train = np.flatnonzero((known.folds < 9) & (targets >= 0))
-        test = np.flatnonzero((known.folds == 9) & (targets >= 0))
-        yield train, test, targets
+DATA = small_clips()
+CLIPS = DATA.X.astype(np.float64)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", None])
 @pytest.mark.parametrize("C", CS)
-def test_decides_as_scikit_learns_own(labelled, C, class_weight):
-    X = labelled.X.astype(np.float64)
-    for train, _, targets in list(folds_and_targets(labelled))[:3]:
-        fit = LinearSVM(X[train], targets[train], class_weight).fit(C)
-        theirs = SVC(C=C, kernel="linear", class_weight=class_weight)
-        theirs.fit(labelled.X[train], targets[train])
-        decisions = theirs.decision_function(labelled.X)
+def test_decides_as_scikit_learns_own(C, class_weight):
+    train = DATA.folds < 5
+    for concept in DATA.concepts.T:
+        fit = LinearSVM(CLIPS[train], concept[train], class_weight).fit(C)
+        reference = SVC(C=C, kernel="linear", class_weight=class_weight)
+        reference.fit(DATA.X[train], concept[train])
+        decisions = reference.decision_function(DATA.X)
         assert fit.solver == "libsvm"
-        assert fit.decide(X) == pytest.approx(decisions, abs=1e-5)
-        assert ((fit.decide(X) > 0) == (decisions > 0)).all()
-        assert fit.margin == pytest.approx(1 / np.linalg.norm(theirs.coef_), rel=1e-6)
+        assert fit.decide(CLIPS) == pytest.approx(decisions, abs=1e-5)
+        assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[abs(decisions) > 1e-6].all()
+        assert fit.margin == pytest.approx(1 / np.linalg.norm(reference.coef_), rel=1e-6)
 
 
 def newton(X, y, class_weight="balanced"):
@@ -46,31 +39,22 @@ def newton(X, y, class_weight="balanced"):
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", None])
-def test_newtons_method_finds_the_optimum_of_svc(labelled, class_weight):
+def test_newtons_method_finds_the_optimum_of_svc(class_weight):
     """With a certificate; SVC must be asked for a tight tolerance to be as close."""
-    X = labelled.X.astype(np.float64)
-    train, _, targets = next(folds_and_targets(labelled))
-    problem = newton(X[train], targets[train], class_weight)
+    y = DATA.concepts[:, 0]
+    problem = newton(CLIPS, y, class_weight)
     for C in CS:
         fit = problem.fit(C)
         assert fit.solver == "newton"
         assert fit.duality_gap < 1e-5
-        theirs = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8)
-        theirs.fit(X[train], targets[train])
-        if CS[0] == C:
-            continue  # no clip is on the margin, so the offset is arbitrary
-        decisions = theirs.decision_function(X)
-        assert fit.coef == pytest.approx(theirs.coef_[0], rel=1e-2, abs=2e-2)
-        assert ((fit.decide(X) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()
+        reference = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8).fit(CLIPS, y)
+        if C < 0.1:
+            continue  # few clips or none are on the margin, so the offset is arbitrary
+        decisions = reference.decision_function(CLIPS)
+        assert fit.coef == pytest.approx(reference.coef_[0], rel=1e-2, abs=2e-2)
+        assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()
 
 
-def primal(fit, X, y, C, weights=1.0):
-    signs = np.where(y, 1, -1)
-    slack = np.maximum(0, 1 - signs * fit.decide(X))
-    return fit.coef @ fit.coef / 2 + C * (weights * slack).sum()
-
-
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
 def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
     """A general solver of the dual, a quadratic program, finds nothing below the gap."""
@@ -85,8 +69,9 @@ def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
         constraints={"type": "eq", "fun": lambda a: a @ signs, "jac": lambda a: signs},
         options={"maxiter": 1000, "ftol": 1e-14},
     )  # fmt: skip
-    value = primal(fit, X, y, C)
-    assert value == pytest.approx(-solved.fun, rel=1e-4, abs=1e-6)
+    slack = np.maximum(0, 1 - signs * fit.decide(X))
+    primal = fit.coef @ fit.coef / 2 + C * slack.sum()
+    assert primal == pytest.approx(-solved.fun, rel=1e-4, abs=1e-6)
     assert fit.duality_gap < 1e-5
 
 
@@ -112,9 +97,10 @@ def test_hard_data_end_with_a_certificate(name):
         assert fit.duality_gap < 1e-5
 
 
-def test_where_libsvm_does_not_end_newtons_method_does(noise):
+def test_where_libsvm_does_not_end_newtons_method_does():
     """1,000 clips in 64 numbers that have nothing to do with the labels."""
-    X, y = noise
+    chance = np.random.default_rng(3)
+    X, y = chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
     fit = LinearSVM(X, y).fit(1e6)
     assert fit.solver == "newton"
     assert fit.duality_gap < 1e-5
@@ -126,124 +112,84 @@ def test_above_the_limit_the_same_svm_is_solved_otherwise():
     X, y = chance.normal(size=(GRAM_ROWS + 200, 8)), np.arange(GRAM_ROWS + 200) % 4 == 0
     X[y] += 1
     model = LinearSVMProbe(C=0.1).fit(X, y)
-    theirs = SVC(kernel="linear", C=0.1, class_weight="balanced").fit(X, y)
+    reference = SVC(kernel="linear", C=0.1, class_weight="balanced").fit(X, y)
     assert model.facts_["solver"] == "newton"
     assert model.duality_gap_[0] < 1e-5
-    assert (model.predict(X) == theirs.predict(X)).mean() > 0.999
+    assert (model.predict(X) == reference.predict(X)).mean() > 0.999
 
 
-@pytest.fixture
-def noise():
-    chance = np.random.default_rng(3)
-    return chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
-
-
-def test_the_c_with_the_highest_auc_is_chosen(labelled):
-    train, test, targets = next(folds_and_targets(labelled))
-    X = labelled.X.astype(np.float64)
-    choice = choose_svm(
-        X[train], targets[train], CS, "balanced", validation=(X[test], targets[test])
-    )
-    expected = {
-        C: roc_auc_score(
-            targets[test],
-            SVC(C=C, kernel="linear", class_weight="balanced")
-            .fit(X[train], targets[train])
-            .decision_function(X[test]),
-        )
-        for C in CS
-    }
-    assert choice.aucs == pytest.approx(expected)
-    assert expected[choice.fit.C] == max(expected.values())
-
-
-def test_a_c_that_is_too_small_is_seen(labelled):
-    train, _, targets = next(folds_and_targets(labelled))
-    X = labelled.X[train].astype(np.float64)
-    small = LinearSVM(X, targets[train]).fit(1e-4)
-    assert small.bounded == 1
-    assert small.degenerate
+def test_a_c_that_is_too_small_is_seen():
+    y = DATA.concepts[:, 0]
+    small = LinearSVM(CLIPS, y).fit(1e-4)
+    assert (small.bounded, small.degenerate) == (1, True)
     # By hand: all duals at the bound make the difference of the classes' means, scaled.
-    positive, negative = (X[targets[train] == code].mean(0) for code in (1, 0))
-    alike = small.coef @ (positive - negative)
-    alike /= np.linalg.norm(small.coef) * np.linalg.norm(positive - negative)
-    assert alike == pytest.approx(1)
-    assert not LinearSVM(X, targets[train]).fit(10).degenerate
+    difference = CLIPS[y].mean(0) - CLIPS[~y].mean(0)
+    lengths = np.linalg.norm(small.coef) * np.linalg.norm(difference)
+    assert small.coef @ difference / lengths == pytest.approx(1)
+    assert not LinearSVM(CLIPS, y).fit(10).degenerate
 
 
-@pytest.fixture
-def three_kinds():
-    chance = np.random.default_rng(1)
-    y = np.array(["EN", "HN", "S"])[np.arange(300) % 3]
-    X = chance.normal(size=(300, 6))
-    X[y == "HN", 0] += 2
-    X[y == "S", 1] += 2
-    return X, y
+CHANCE = np.random.default_rng(1)
+NAMES = np.array(["EN", "HN", "S"])[np.arange(300) % 3]
+X = CHANCE.normal(size=(300, 6))
+X[NAMES == "HN", 0] += 2
+X[NAMES == "S", 1] += 2
+SURE = NAMES == "S"
 
 
-def test_more_than_two_classes_one_against_the_rest(three_kinds):
-    X, y = three_kinds
-    model = LinearSVMProbe(C=1.0).fit(X[:200], y[:200])
+def test_more_than_two_classes_one_against_the_rest():
+    model = LinearSVMProbe(C=1.0).fit(X[:200], NAMES[:200])
     for column, name in enumerate(["EN", "HN", "S"]):
-        theirs = SVC(kernel="linear", class_weight="balanced").fit(X[:200], y[:200] == name)
-        assert model.decision_function(X)[:, column] == pytest.approx(
-            theirs.decision_function(X), abs=1e-5
-        )
-    assert model.score(X[200:], y[200:]) > 0.75
+        reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
+        expected = reference.decision_function(X)
+        assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
+    assert model.score(X[200:], NAMES[200:]) > 0.75
 
 
-def test_probabilities_are_half_on_the_hyperplane_and_fit_validation(three_kinds):
-    X, y = three_kinds
-    y = y == "S"
-    model = LinearSVMProbe(C=1.0).fit(X[:150], y[:150], X_val=X[150:], y_val=y[150:])
-    decisions = model.decision_function(X)
-    said = model.predict_proba(X)[:, 1]
-    assert ((said > 0.5) == (decisions > 0)).all()
-    assert said == pytest.approx(1 / (1 + np.exp(-decisions / model.temperature_)))
-
-    def log_loss(temperature):
-        p = 1 / (1 + np.exp(-decisions[150:] / temperature))
-        return -np.log(np.where(y[150:], p, 1 - p)).mean()
-
-    grid = np.exp(np.linspace(-2, 4, 2001))
-    best = grid[np.argmin([log_loss(one) for one in grid])]
-    assert model.temperature_ == pytest.approx(best, rel=0.01)
-
-
-def test_c_is_chosen_on_validation_or_not_at_all(three_kinds):
-    X, y = three_kinds
-    y = y == "S"
-    model = LinearSVMProbe(C=[0.001, 1.0]).fit(X[:150], y[:150], X_val=X[150:], y_val=y[150:])
+def test_validation_clips_choose_c_and_the_temperature():
+    train, held = slice(150), slice(150, None)
+    model = LinearSVMProbe(C=[0.001, 1.0]).fit(
+        X[train], SURE[train], X_val=X[held], y_val=SURE[held]
+    )
     # scikit-learn's own, each fitted to the same clips: that of the better AUC is taken.
     areas = {
         C: roc_auc_score(
-            y[150:],
+            SURE[held],
             SVC(kernel="linear", C=C, class_weight="balanced")
-            .fit(X[:150], y[:150])
-            .decision_function(X[150:]),
+            .fit(X[train], SURE[train])
+            .decision_function(X[held]),
         )
         for C in (0.001, 1.0)
     }
     assert model.C_[0] == max(areas, key=areas.__getitem__)
-    with pytest.raises(ExperimentError, match="all 100 validation labels are on one side"):
-        LinearSVMProbe(C=[0.1, 1.0]).fit(X, y, X_val=X[:100], y_val=np.ones(100, dtype=bool))
+    model = LinearSVMProbe(C=1.0).fit(X[train], SURE[train], X_val=X[held], y_val=SURE[held])
+    decisions = model.decision_function(X)
+    odds = model.predict_proba(X)[:, 1]
+    assert ((odds > 0.5) == (decisions > 0)).all()
+    assert odds == pytest.approx(1 / (1 + np.exp(-decisions / model.temperature_)))
+
+    def log_loss(temperature):
+        p = 1 / (1 + np.exp(-decisions[held] / temperature))
+        return -np.log(np.where(SURE[held], p, 1 - p)).mean()
+
+    grid = np.exp(np.linspace(-2, 4, 2001))
+    best = grid[np.argmin([log_loss(temperature) for temperature in grid])]
+    assert model.temperature_ == pytest.approx(best, rel=0.01)
 
 
-def test_without_validation_c_and_temperature_are_cross_validated(three_kinds):
-    X, y = three_kinds
-    model = LinearSVMProbe(C=[0.001, 1.0]).fit(X, y == "S")
-    theirs = SVC(kernel="linear", class_weight="balanced")
+def test_without_validation_folds_choose_c():
+    model = LinearSVMProbe(C=[0.001, 1.0]).fit(X, SURE)
+    reference = SVC(kernel="linear", class_weight="balanced")
     means = [
-        cross_val_score(theirs.set_params(C=C), X, y == "S", scoring="roc_auc").mean()
+        cross_val_score(reference.set_params(C=C), X, SURE, scoring="roc_auc").mean()
         for C in (0.001, 1.0)
     ]
     assert [(0.001, 1.0)[int(np.argmax(means))]] == model.C_
-    assert LinearSVMProbe(C=[0.001, 1.0]).fit(X, y).coef_.shape == (3, 6)
+    assert LinearSVMProbe(C=[0.001, 1.0]).fit(X, NAMES).coef_.shape == (3, 6)
 
 
-def test_weights_of_classes_are_those_of_svc(three_kinds):
-    X, y = three_kinds
-    y, weights = y == "S", {False: 1.0, True: 5.0}
-    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, y)
-    theirs = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, y)
-    assert model.decision_function(X) == pytest.approx(theirs.decision_function(X), abs=1e-3)
+def test_weights_of_classes_are_those_of_svc():
+    weights = {False: 1.0, True: 5.0}
+    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
+    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
+    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)

@@ -1,28 +1,204 @@
-"""`obygaze stores pack`, `unpack`, `export` and `import`: what they print, and how they end."""
+"""Commands that send, fetch, export and import: what they print, and slips in one line."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 import obygaze_features as of
+from obygaze_features.errors import UsageError
 from obygaze_features.store import open_store, verify
-from tests.store import toys
-from tests.store.serving import serve
+from obygaze_features.store.export import export
+from obygaze_features.store.pack import pack
+from tests.exchange.conftest import Malice
+from tests.kit.files import refused, touch, write
+from tests.kit.servers import serve
+from tests.kit.store import a_manifest, a_store, flip_bit, open_state
+
+RECIPES = {
+    "text.toml": "x",
+    "text.json": "{",
+    "list.json": "[]",
+    "key.toml": "precison = 'x'",
+    "backbone.toml": "[backbone]\nnames = 'x'",
+    "preprocessing.toml": "[preprocessing]\nsmapling = 'x'",
+    "wrong.toml": "[preprocessing]\nprecision = 'x'",
+    "word.toml": "backbone = 'x'",
+    "number.toml": "[backbone]\nname = 1",
+    "config.toml": "[backbone]\nconfig = 1",
+    "digest.toml": "[backbone]\nweights_sha256 = 'ab'",
+    "date.toml": "[preprocessing]\nwhen = 2020-01-01",
+    "made.toml": "precision = 'float32'",
+}
+URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
+#: Exit code, command, facts. An import without -o is one of the manifest into output.zarr.
+SLIPS = [
+    *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull https://lab.example/toy")
+      for command in (f"pack {URL} -o output.zip", f"unpack {URL} -o output.zarr",
+                      f"push {URL} output.zarr", f"repair {URL}")),
+    (1, "pack open.zarr -o output.zip", "is still open", "stores finalise open.zarr"),
+    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 is not as it was written", "verify dama"),
+    (1, "pack lost.zarr -o output.zip", "rows.csv cannot be read"),
+    (2, "pack toy.zarr -o output.tar", "ends in .zip"),
+    (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
+    (1, "pack toy.zarr -o toy.zip", "toy.zip exists already", "--overwrite"),
+    (1, "pack toy.zip -o output.zip", "is not a folder and cannot be packed; unpack it"),
+    (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip is not a file"),
+    (2, "unpack toy.zip -o output", "ends in .zarr"),
+    (1, "unpack toy.zip -o films.zarr", "films.zarr exists already"),
+    (1, "unpack toy.zip -o films.zarr --overwrite", "it has no checksums.json"),
+    (1, "push toy.zarr films.zarr", "films.zarr holds something else, such as film.mkv"),
+    (1, "push toy.zarr other.zarr", "other.zarr holds another store"),
+    (1, "push open.zarr output.zarr", "is still open", "stores finalise open.zarr"),
+    (1, "push lost.zarr output.zarr", "rows.csv cannot be read (No such file"),
+    (1, "push toy.zip output.zarr", "is not a folder and cannot be pushed; unpack it"),
+    (2, "push toy.zarr https://lab.example/x.zarr", "nothing is sent over HTTP"),
+    (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
+    (2, "push toy.zarr toy.zarr/output", "is inside the store"),
+    (2, "push toy.zarr other.zarr/native/c", "is inside the store", "other.zarr"),
+    (2, "push toy.zarr X.npy/output", "X.npy is a file"),
+    (2, "push toy.zarr hf://models/x", "give hf://datasets/OWNER/NAME"),
+    (2, "push toy.zarr nonsense://x", "nonsense://x: ", "'nonsense' addresses"),
+    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --films"),
+    (1, "pull nowhere.zarr -o output.zarr", "nowhere.zarr"),
+    (2, "pull toy.zarr -o output", "ends in .zarr"),
+    (1, "pull toy.zarr -o other.zarr", "other.zarr exists already", "--overwrite"),
+    (1, "pull toy.zarr -o films.zarr --overwrite", "was not made by obygaze"),
+    (2, "export toy.zarr -o output.mat", "the name must end in .h5, .hdf5, .parquet"),
+    (2, "export toy.zarr -o toy.zarr/native/output.h5", "is inside the store"),
+    (2, "export toy.zarr -o toy.zarr/output.parquet", "is inside the store"),
+    (1, "export toy.zarr -o X.h5", "X.h5 exists already"),
+    (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
+    (1, "export damaged.zarr -o output.parquet", "checksum is wrong"),
+    (2, "export toy.zarr -o output.h5 --arrays cls", "no array 'cls'; it has native, frames"),
+    (2, "export odd.zarr -o output.parquet", "no pooled array; name some of film"),
+    (2, "export odd.zarr -o output.parquet --arrays film", "film has the name of a column"),
+    (2, "import pth nowhere", "nowhere is not a folder"),
+    (1, "import pth empty", "none of the 40 items", "no tt1/tt1_0.pth in empty"),
+    (1, "import pth text", "can be read; text/tt1/tt1_0.pth: it is not a PyTorch file"),
+    (2, "import npy features -o output", "ends in .zarr"),
+    (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
+    (2, "import npy features other", "two paths are for the array native; name them: ARRAY=PATH"),
+    (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
+    (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
+    (2, "import npy features --in-order", "are for one file with all rows"),
+    (2, "import npy X.npy", "X.npy does not say whose its rows are; give --ids FILE"),
+    (1, "import npy objects.npy --in-order", "objects.npy cannot be read as NumPy"),
+    (1, "import npy X.npy --ids objects.npy", "objects.npy cannot be read as ids"),
+    (2, "import npy X.npy --ids nowhere.txt", "nowhere.txt does not exist"),
+    (1, "import npy X.npy --ids latin.npy", "latin.npy cannot be read as ids"),
+    (1, "import npy empty.npy --ids empty.txt", "empty.npy has no rows"),
+    (1, "import npy X.npy --ids short.txt", "native has 40 rows for 2 ids"),
+    (1, "import npy X.npy --ids twice.txt", "two rows for 'tt1-001'"),
+    (1, "import npy X.npy --ids others.txt", "like 'a0.mp4', those of the manifest like 'tt1"),
+    (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no column id (got clip, label)"),
+    (1, "import npy flat.npy --in-order", "native is not a matrix"),
+    (1, "import safetensors X.npy --in-order", "X.npy cannot be read as safetensors"),
+    (1, "import parquet X.npy", "X.npy cannot be read as Parquet"),
+    (2, "import hdf5 nowhere.h5", "nowhere.h5 does not exist"),
+    (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
+    (2, "import hdf5 X.h5 --backbone mine", "says itself how it was made"),
+    *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
+        ("text.toml", "is not valid TOML"), ("text.json", "is not valid TOML, or JSON"),
+        ("list.json", "is not a table with backbone, preprocessing"),
+        ("key.toml", "unknown key 'precison'; did you mean precision"),
+        ("backbone.toml", "unknown key of backbone 'names'; did you mean name"),
+        ("preprocessing.toml", "'smapling'; did you mean sampling"),
+        ("wrong.toml", "unknown key of preprocessing 'precision'"),
+        ("word.toml", "backbone must be a table"), ("number.toml", "name must be text"),
+        ("config.toml", "config must be a table"), ("digest.toml", "64 hexadecimal digits"),
+        ("date.toml", "is not valid TOML"))),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def workspace(final_store, tmp_path_factory):
+    """Stores, archives, matrices, ids and recipes. Not to be changed."""
+    folder = tmp_path_factory.mktemp("slips")
+    for name in ("toy", "damaged", "lost"):
+        shutil.copytree(final_store, folder / f"{name}.zarr")
+    flip_bit(folder / "damaged.zarr/native/c/0/0", 3)
+    (folder / "lost.zarr/rows.csv").unlink()
+    a_store(folder / "open.zarr")
+    other = a_store(folder / "other.zarr", 5)
+    of.open_store(other).finalise()
+    open_state(folder / "odd.zarr", {"film": np.ones((2, 2, 2))})
+    pack(final_store, folder / "toy.zip")
+    export(of.open_store(final_store), folder / "X.h5")
+    write(folder / "films.zarr/film.mkv", "precious")
+    (folder / "empty").mkdir()
+    write(folder / "text/tt1/tt1_0.pth", "x")
+    (folder / "features/tt1").mkdir(parents=True)
+    np.save(folder / "features/tt1/tt1_0.npy", np.ones(3, np.float32))
+    a_manifest(40).save(folder / "manifest")
+    for name, text in RECIPES.items():
+        write(folder / name, text)
+    rows = np.ones((40, 3), np.float32)
+    for name, values in {
+        "X": rows, "flat": rows[:, 0], "empty": rows[:0], "latin": np.array([b"\xe9"]),
+        "objects": np.array([Malice(folder / "trace")] * 40, object),
+    }.items():  # fmt: skip
+        np.save(folder / f"{name}.npy", values)
+    touch(folder, "empty.txt", "X.safetensors", "X.parquet")
+    write(folder / "short.txt", "tt1-001", "tt1-002")
+    write(folder / "twice.txt", *["tt1-001"] * 40)
+    write(folder / "others.txt", *(f"a{row}.mp4" for row in range(40)))
+    write(folder / "wide.csv", "clip,label", "tt1-001,1")
+    return folder
+
+
+def names_in(folder: Path) -> set[tuple[Path, int]]:
+    """What a folder holds, with the times of its files, but what a cut-off transfer keeps."""
+    return {
+        (path, path.stat().st_mtime_ns * path.is_file())
+        for path in folder.rglob("*")
+        if ".pulling" not in str(path)
+    }
+
+
+@pytest.mark.parametrize(("code", "command", "facts"), [(c, w, f) for c, w, *f in SLIPS], ids=str)
+def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatch):
+    monkeypatch.chdir(workspace)
+    before, words = names_in(workspace), command.split()
+    if words[0] == "import":
+        words += ["--manifest", "manifest", *(() if "-o" in words else ("-o", "output.zarr"))]
+    result = obygaze("stores", *words)
+    refused(result, *facts, code=code)
+    assert "secret" not in result.output
+    assert names_in(workspace) == before
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "fact"),
+    [
+        ({}, {}, "no source"),
+        ("nowhere.mat", {}, "nowhere.mat does not exist"),
+        ("key.toml", {}, "unknown kind of features"),
+        *(({"native": f"X.{kind}", "frames": f"Y.{kind}"}, {}, f"X.{kind}: one .* has all arrays")
+          for kind in ("safetensors", "parquet", "h5")),
+        *((name, options, name) for name in ("X.h5", "X.parquet")
+          for options in ({"ids": ["tt1-001"]}, {"in_order": True}, {"ids": Path("short.txt")})),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_slip_in_a_call(source, options, fact, workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+    before = names_in(workspace)
+    with pytest.raises(UsageError, match=fact):
+        of.import_features(source, a_manifest(40), "output.zarr", **options)
+    assert names_in(workspace) == before
 
 
 @pytest.fixture
-def manifest(tmp_path):
-    toys.a_manifest(4).save(tmp_path / "manifest")
-    return tmp_path / "manifest"
-
-
-@pytest.fixture
-def folder(tmp_path):
+def features(tmp_path, monkeypatch):
+    """A folder with a file for each of four clips, beside their manifest."""
+    monkeypatch.chdir(tmp_path)
+    a_manifest(4).save(tmp_path / "manifest")
     for row in range(4):
         path = tmp_path / f"features/tt1/tt1_{row}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,237 +206,106 @@ def folder(tmp_path):
     return tmp_path / "features"
 
 
-def test_pack_and_unpack(obygaze, final_store, tmp_path):
-    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith(f"kB -> {tmp_path / 'toy.zip'}\n")
-    result = obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    assert result.exit_code == 1
-    assert "exists already" in result.stderr
-    result = obygaze(
-        "stores", "unpack", tmp_path / "toy.zip", "-o", tmp_path / "toy.zarr", "--json"
-    )
-    assert json.loads(result.stdout)["path"] == str(tmp_path / "toy.zarr")
-    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
-    result = obygaze("stores", "unpack", tmp_path / "no.zip", "-o", tmp_path / "x.zarr")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+@pytest.fixture
+def bring(obygaze, features):
+    def run(arguments, output="s.zarr"):
+        words = [*arguments.split(), "--manifest", "manifest", "-o", output]
+        return obygaze("stores", "import", *words)
+
+    return run
 
 
-@pytest.mark.parametrize("archive", ["toy.zip", "toy.zarr.zip"])
-def test_unpack_names_the_store(archive, obygaze, final_store, tmp_path, monkeypatch):
-    assert obygaze("stores", "pack", final_store, "-o", tmp_path / archive).exit_code == 0
+def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert obygaze("stores", "unpack", archive).exit_code == 0
-    assert obygaze("stores", "diff", final_store, tmp_path / "toy.zarr").exit_code == 0
+    result = obygaze("stores", "pack", final_store)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith("kB -> toy.zarr.zip\n")
+    assert verify(tmp_path / "toy.zarr.zip") == []
+    result = obygaze("stores", "unpack", "toy.zarr.zip", "--json")
+    assert json.loads(result.stdout)["path"] == "toy.zarr"
+    assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
+    shutil.move("toy.zarr.zip", "other.zip")
+    assert obygaze("stores", "unpack", "other.zip").exit_code == 0
+    assert obygaze("stores", "diff", final_store, "other.zarr").exit_code == 0
 
 
-@pytest.mark.parametrize("end", ["h5", "hdf5", "parquet"])
-def test_export(end, obygaze, final_store, tmp_path):
-    output = tmp_path / f"toy.{end}"
-    result = obygaze("stores", "export", final_store, "-o", output, "--arrays", "native,frames")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("18 rows, 17 done, of native, frames; ")
-    again = obygaze("stores", "export", final_store, "-o", output, "--overwrite", "--json")
-    assert json.loads(again.stdout)["done"] == 17
-    assert obygaze("stores", "export", final_store, "-o", tmp_path / "x.mat").exit_code == 2
+def test_files_of_nobody_are_named(obygaze, final_store, tmp_path):
+    own = shutil.copytree(final_store, tmp_path / "own.zarr")
+    (own / ".DS_Store").write_text("x")
+    (own / "notes.txt").write_text("mine")
+    for command in (("pack", own, "-o", tmp_path / "x.zip"), ("push", own, tmp_path / "x.zarr")):
+        result = obygaze("stores", *command)
+        assert result.exit_code == 0
+        assert "left out, not a file of the store: .DS_Store and 1 more" in result.stderr
+    result = obygaze("stores", "verify", own)
+    assert (result.exit_code, "writer" in result.stdout) == (0, False)
+    assert "harmless: .DS_Store and notes.txt: " in result.stdout.replace(", ", " and ", 1)
 
 
 @pytest.mark.parametrize("end", ["h5", "parquet"])
-def test_export_takes_an_archive_and_an_address(end, obygaze, final_store, tmp_path, monkeypatch):
+def test_export_takes_a_store_wherever_it_is(end, obygaze, final_store, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
+    sizes = set()
     with serve(final_store.parent) as server:
-        for number, address in enumerate((tmp_path / "toy.zip", f"{server.url}/toy.zarr")):
-            output = tmp_path / f"{number}.{end}"
-            result = obygaze("stores", "export", address, "-o", output)
+        for source in (final_store, tmp_path / "toy.zip", f"{server.url}/toy.zarr"):
+            words = ("stores", "export", source, "-o", tmp_path / f"toy.{end}", "--overwrite")
+            result = obygaze(*words, "--arrays", "native,frames")
             assert (result.exit_code, result.stderr) == (0, "")
-            here = tmp_path / f"here.{end}"
-            obygaze("stores", "export", final_store, "-o", here, "--overwrite")
-            assert output.stat().st_size == here.stat().st_size
+            assert result.stdout.startswith("18 rows, 17 done, of native, frames; ")
+            sizes.add((tmp_path / f"toy.{end}").stat().st_size)
+    assert len(sizes) == 1
     if end == "h5":
-        with h5py.File(tmp_path / "1.h5") as file:
+        with h5py.File(tmp_path / "toy.h5") as file:
             np.testing.assert_array_equal(
                 file["native"], open_store(final_store).read("native", missing="nan")
             )
 
 
-def test_an_address_where_a_path_is_meant_is_one_line(obygaze, final_store, tmp_path):
-    address = "https://ann:secret@lab.example/toy.zarr?token=secret"
-    for ask in (
-        ["pack", address, "-o", tmp_path / "x.zip"],
-        ["unpack", address, "-o", tmp_path / "x.zarr"],
-        ["push", address, tmp_path / "x.zarr"],
-        ["repair", address],
-    ):
-        result = obygaze("stores", *ask)
-        assert (result.exit_code, result.output) == (
-            2,
-            "Error: https://lab.example/toy.zarr is a URL; this takes a local path. Fetch the "
-            "store first: obygaze stores pull https://lab.example/toy.zarr -o NAME.zarr\n",
-        )
-    obygaze("stores", "pack", final_store, "-o", tmp_path / "toy.zip")
-    for ask in (
-        ["pack", tmp_path / "toy.zip", "-o", tmp_path / "x.zip"],
-        ["push", tmp_path / "toy.zip", tmp_path / "x.zarr"],
-    ):
-        result = obygaze("stores", *ask)
-        assert result.exit_code == 1
-        assert f"toy.zip is not a folder and cannot be {ask[0]}ed; unpack it" in result.output
-
-
-def test_what_is_left_out_is_named(obygaze, final_store, tmp_path):
-    own = shutil.copytree(final_store, tmp_path / "own.zarr")
-    (own / "notes.txt").write_text("x")
-    for ask in (["pack", own, "-o", tmp_path / "x.zip"], ["push", own, tmp_path / "x.zarr"]):
-        result = obygaze("stores", *ask)
-        assert (result.exit_code, result.stderr) == (
-            0,
-            "left out, not a file of the store: notes.txt\n",
-        )
-
-
-@pytest.mark.parametrize("name", ["x.h5", "x.parquet", "native/x.h5"])
-def test_nothing_is_exported_into_the_store(name, obygaze, final_store):
-    result = obygaze("stores", "export", final_store, "-o", final_store / name)
-    (final_store / name).unlink(missing_ok=True)
-    assert (result.exit_code, result.stderr) == (
-        2,
-        f"Error: {final_store / name} is inside the store; choose another output\n",
-    )
-
-
-def test_nothing_is_imported_into_a_final_store(obygaze, manifest, folder, tmp_path):
-    out = tmp_path / "s.zarr"
-    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
-    obygaze(*ask)
-    obygaze("stores", "finalise", out)
-    before = (out / "log.jsonl").read_bytes()
-    result = obygaze(*ask)
-    assert (result.exit_code, result.output) == (
-        2,
-        f"Error: {out} is final; choose another output\n",
-    )
-    assert (out / "log.jsonl").read_bytes() == before
-
-
-def test_import_says_what_is_not_known(obygaze, manifest, folder, tmp_path):
-    out = tmp_path / "s.zarr"
-    result = obygaze("stores", "import", "npy", folder, "--manifest", manifest, "-o", out)
-    assert result.exit_code == 0, result.output
+def test_an_import_says_what_is_unknown_and_what_failed(bring, features, tmp_path):
+    (features / "tt1/tt1_2.npy").rename(tmp_path / "aside")
+    result = bring("npy max=features --precision float32")
+    assert (result.exit_code, result.stderr) == (3, "  tt1-002: no tt1/tt1_2.npy in features\n")
     assert result.stdout == (
-        "recorded as unknown: backbone, weights, preprocessing, precision\n"
-        f"4 rows: 4 done, 0 failed, 0 to do\nnext: obygaze stores finalise {out}\n"
+        "recorded as unknown: backbone, weights, preprocessing\n"
+        "4 rows: 3 done, 1 failed, 0 to do\n"
+        "next: obygaze stores finalise s.zarr, or mend what failed and run this again with "
+        "--retry-failed\n"
     )
-    result = obygaze(
-        "stores", "import", "npy", folder, "--manifest", manifest, "-o", out, "--backbone", "x"
-    )
-    assert result.exit_code == 1
-    assert "made with other backbone weights" in result.stderr
-
-
-def test_a_folder_without_such_files_makes_no_store(obygaze, manifest, folder, tmp_path):
-    ask = ("stores", "import", "pth", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
-    result = obygaze(*ask)
-    assert result.exit_code == 1
-    assert result.stderr.endswith("is there: no tt1/tt1_0.pth in features\n")
-
-
-def test_rows_that_fail_alike_are_one_line(obygaze, manifest, tmp_path):
-    ids = of.Manifest.load(manifest).ids
-    values = np.ones((len(ids), 3), np.float32)
-    values[[0, 2, 3], 1] = np.nan
-    np.save(tmp_path / "native.npy", values)
-    result = obygaze(
-        "stores", "import", "npy", tmp_path / "native.npy", "--manifest", manifest, "--in-order",
-        "-o", tmp_path / "s.zarr",
-    )  # fmt: skip
-    assert result.exit_code == 3
-    assert result.stderr == f"  {ids[0]} and 2 more: native has NaN or infinity\n"
-    assert "4 rows: 1 done, 3 failed" in result.stdout
-
-
-def test_rows_that_fail_are_named(obygaze, manifest, folder, tmp_path):
-    (folder / "tt1/tt1_2.npy").rename(tmp_path / "aside")
-    ask = ("stores", "import", "npy", f"max={folder}", "--manifest", manifest, "-o")
-    result = obygaze(*ask, tmp_path / "s.zarr", "--precision", "float32")
-    assert result.exit_code == 3
-    assert result.stderr == "  tt1-002: no tt1/tt1_2.npy in features\n"
-    assert result.stdout.endswith(", or mend what failed and run this again with --retry-failed\n")
-    (tmp_path / "aside").rename(folder / "tt1/tt1_2.npy")
-    again = (*ask, tmp_path / "s.zarr", "--precision", "float32")
-    assert obygaze(*again).exit_code == 3
-    result = obygaze(*again, "--retry-failed", "--json")
+    (tmp_path / "aside").rename(features / "tt1/tt1_2.npy")
+    assert bring("npy max=features --precision float32").exit_code == 3
+    result = bring("npy max=features --precision float32 --retry-failed --json")
     assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
-    assert open_store(tmp_path / "s.zarr").arrays == ["max"]
-
-
-def test_a_recipe_or_words_not_both(obygaze, manifest, folder, tmp_path):
+    assert open_store("s.zarr").arrays == ["max"]
     (tmp_path / "made.toml").write_text('precision = "float32"\n[backbone]\nname = "x"\n')
-    ask = ("stores", "import", "npy", folder, "--manifest", manifest, "-o", tmp_path / "s.zarr")
-    recipe = ("--recipe", tmp_path / "made.toml")
-    assert obygaze(*ask, *recipe, "--backbone", "x").exit_code == 2
-    result = obygaze(*ask, *recipe, "--json")
+    result = bring("npy features --recipe made.toml --json", output="t.zarr")
     assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]
 
 
-def test_there_and_back(obygaze, final_store, tmp_path):
-    toys.a_manifest().save(tmp_path / "m")
-    obygaze("stores", "export", final_store, "-o", tmp_path / "toy.h5")
-    out = tmp_path / "toy.zarr"
-    result = obygaze(
-        "stores", "import", "hdf5", tmp_path / "toy.h5", "--manifest", tmp_path / "m", "-o", out
-    )
-    assert result.exit_code == 3  # the row that had failed is still one
-    assert open_store(out).failures == open_store(final_store).failures
-    result = obygaze(
-        "stores", "import", "pth", "a", "b", "--manifest", tmp_path / "m", "-o", tmp_path / "x.zarr"
-    )
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "Error: two paths are for the array native; name them: ARRAY=PATH\n",
-    )
+def test_rows_that_fail_alike_are_one_line(bring, features):
+    values = np.ones((4, 3), np.float32)
+    values[[0, 2, 3], 1] = np.nan
+    np.save("native.npy", values)
+    result = bring("npy native.npy --in-order")
+    assert result.exit_code == 3
+    assert result.stderr == "  tt1-000 and 2 more: native has NaN or infinity\n"
+    assert "4 rows: 1 done, 3 failed" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
-    [(["native"], ["other"]), (["native"], ["native", "other"]), (["native", "other"], ["native"])],
-    ids=str,
+    ("first", "second"),
+    [("native", "other"), ("native", "native other"), ("native other", "native")],
 )
-@pytest.mark.parametrize("kind", ["npy", "hdf5"])
-def test_an_import_goes_on_with_the_arrays_that_it_was_begun_with(
-    kind, first, then, obygaze, manifest, folder, tmp_path
-):
-    def asked(names):
-        if kind == "npy":
-            return [f"{name}={folder}" for name in names]
-        with h5py.File(tmp_path / "x.h5", "w") as file:
-            file["ids"] = toys.a_manifest(4).ids[1:]
-            file.update({name: np.ones((3, 3), np.float32) for name in names})
-        return [tmp_path / "x.h5"]
-
-    (folder / "tt1/tt1_2.npy").unlink()
-    out = tmp_path / "s.zarr"
-    goal = ("--manifest", manifest, "-o", out, "--retry-failed")
-    assert obygaze("stores", "import", kind, *asked(first), *goal).exit_code == 3
-    before = (out / "blocks/000000.json").read_bytes()
-    result = obygaze("stores", "import", kind, *asked(then), *goal)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert f"was begun with {', '.join(first)}, and the source has '" in result.stderr
-    assert (out / "blocks/000000.json").read_bytes() == before
-
-
-def test_an_archive_is_named_after_its_store(obygaze, final_store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert obygaze("stores", "pack", final_store).exit_code == 0
-    assert verify(tmp_path / "toy.zarr.zip") == []
-    again = obygaze("stores", "pack", final_store)
-    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-
-
-def test_verify_says_what_is_no_part_of_a_final_store(obygaze, final_store, tmp_path):
-    own = shutil.copytree(final_store, tmp_path / "own.zarr")
-    (own / "notes.txt").write_text("mine")
-    result = obygaze("stores", "verify", own)
-    assert result.exit_code == 0
-    assert "harmless: notes.txt: it is not part of the store" in result.stdout
-    assert "writer" not in result.stdout
+def test_an_import_keeps_the_arrays_that_it_began_with(first, second, bring, features, tmp_path):
+    first, second = (
+        " ".join(f"{name}=features" for name in names.split()) for names in (first, second)
+    )
+    (features / "tt1/tt1_2.npy").unlink()
+    assert bring(f"npy {first} --retry-failed").exit_code == 3
+    before = (tmp_path / "s.zarr/blocks/000000.json").read_bytes()
+    arrays = ", ".join(open_store("s.zarr").arrays)
+    refused(
+        bring(f"npy {second} --retry-failed"),
+        f"was begun with {arrays}, and the source has '", code=2,
+    )  # fmt: skip
+    assert (tmp_path / "s.zarr/blocks/000000.json").read_bytes() == before

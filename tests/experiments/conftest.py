@@ -1,50 +1,71 @@
-"""The authors' data with made-up features, which their splits and labels can be tried on."""
+"""Runs, models and data that the tests of this room read; each is made once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+import obygaze_models as om
+from obygaze_features.manifests import Split
 from obygaze_features.manifests.manifest import save_parts
-from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
-from obygaze_models.experiments.experiment import Experiment
+from tests.conftest import run_obygaze
+from tests.kit.authors import Dataset, make_authors, make_dataset
+from tests.kit.run import World, make_world, write_experiment
 
-CODES = Recipe(
-    name="codes",
-    backbone={"name": "none", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
-    preprocessing={"mode": "standard"},
-    precision="float32",
-    arrays=(ArraySpec("native", (16,), "float32", "a random code of each clip, and no more"),),
-)
+MakeRun = Callable[..., om.Run]
 
 
-@dataclass(frozen=True)
-class Authors:
-    """The authors' manifest, and a store of a random code for each of its 1,914 clips."""
-
-    manifest: Path
-    store: Path
-
-    def experiment(self, negatives: tuple[str, ...] = ("HN",), **more: object) -> Experiment:
-        values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
-        return Experiment("codes", self.manifest, self.store, **(values | more))
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing here survives a loss of power; which files are flushed is still seen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")
-def coded(authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Authors:
+def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The world in which clips show concepts; it also has a split of three folds."""
+    world = make_world(tmp_path_factory.mktemp("marked"), marked=True)
+    save_parts(world.manifest, [Split("three", world.ids, [fold % 3 for fold in world.folds])])
+    return world
+
+
+@pytest.fixture(scope="session")
+def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
+    """``make_run("films", protocol="leave-film-out")``: the shared experiment with changes.
+
+    A logistic regression alone, if no estimators are named.
+    """
+    folder, runs = tmp_path_factory.mktemp("made"), dict[str, om.Run]()
+
+    def make(name: str, **changes: object) -> om.Run:
+        changes = {"estimators": ("logistic",)} | changes
+        key = f"{name} {sorted(changes.items())}"
+        if key not in runs:
+            changed = replace(experiment, **changes)
+            runs[key] = om.run_experiment(changed, folder / str(len(runs)) / name)
+        return runs[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A logistic regression of Sure against Hard Negatives, trained for use."""
+    folder = tmp_path_factory.mktemp("models")
+    toml = write_experiment(folder / "sure.toml", world, estimators=["logistic"])
+    trained = run_obygaze("models", "train", toml, "-o", folder / "sure")
+    assert trained.exit_code == 0, trained.output
+    return folder / "sure"
+
+
+@pytest.fixture(scope="session")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The authors' files in miniature, and features that tell each clip from all others."""
     folder = tmp_path_factory.mktemp("coded")
-    Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv").save(folder / "manifest")
-    manifest = Manifest.load(folder / "manifest")
-    splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    save_parts(folder / "manifest", [*splits, *runs])
-    codes = np.random.default_rng(7).normal(size=(len(manifest), 16)).astype(np.float32)
-    writer = StoreWriter.create(folder / "codes.zarr", manifest, CODES, block_rows=512)
-    for block, start in enumerate(range(0, len(manifest), 512)):
-        rows = [Done({"native": code}, None) for code in codes[start : start + 512]]
-        writer.write_block(block, rows)
-    return Authors(folder / "manifest", folder / "codes.zarr")
+    return make_dataset(folder, make_authors(folder, scale=4), widths=(16, 8, 8), signal=0.0)

@@ -1,27 +1,30 @@
-"""Predictions film by film: for ELAN, read back by another program, and for spreadsheets."""
-
-from __future__ import annotations
+"""Predictions film by film, of a model or held out in a run: for ELAN, and for spreadsheets."""
 
 import csv
 import io
 import itertools
-import re
-from datetime import datetime
-from pathlib import Path
+import json
+from collections import defaultdict
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from pympi.Elan import Eaf
 
+import obygaze_features as of
+import obygaze_models as om
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.annotations.export import elan_files
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import open_store
-from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.train import train_model
-from obygaze_models.exports import elan_files, film_tables
-from obygaze_models.inference import UNSURE, predict
-from tests.world import write_store
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
+from obygaze_models import held_out as module
+from obygaze_models.experiments.explanations import Explained
+from obygaze_models.explain.parts import average_parts
+from tests.conftest import run_obygaze
+from tests.kit.files import contents, csv_rows, refused
+from tests.kit.run import write_store
+from tests.kit.timelines import check_schema
 
 ITEMS = [
     Item("one-1", film="Été", media="Été à Paris.mp4", start=0.0, end=10.0004),
@@ -35,213 +38,320 @@ ITEMS = [
     Item("none-1", media="loose.mp4", start=5.0, end=6.0),
     Item("whole", film="Été", media="whole.mp4"),
 ]
-#: What ELAN's schema asks of each element: its children in order, what must be said, what may be.
-SCHEMA = {
-    "ANNOTATION_DOCUMENT": (
-        "LICENSE HEADER TIME_ORDER TIER LINGUISTIC_TYPE LOCALE LANGUAGE CONSTRAINT "
-        "CONTROLLED_VOCABULARY LEXICON_REF EXTERNAL_REF", "DATE AUTHOR VERSION FORMAT", ""
-    ),
-    "HEADER": ("MEDIA_DESCRIPTOR LINKED_FILE_DESCRIPTOR PROPERTY", "", "MEDIA_FILE TIME_UNITS"),
-    "MEDIA_DESCRIPTOR": (
-        "", "MEDIA_URL MIME_TYPE", "RELATIVE_MEDIA_URL TIME_ORIGIN EXTRACTED_FROM"
-    ),
-    "PROPERTY": ("", "", "NAME"),
-    "TIME_ORDER": ("TIME_SLOT", "", ""),
-    "TIME_SLOT": ("", "TIME_SLOT_ID", "TIME_VALUE"),
-    "TIER": ("ANNOTATION", "TIER_ID LINGUISTIC_TYPE_REF", "PARENT_REF PARTICIPANT ANNOTATOR"),
-    "ANNOTATION": ("ALIGNABLE_ANNOTATION REF_ANNOTATION", "", ""),
-    "ALIGNABLE_ANNOTATION": (
-        "ANNOTATION_VALUE", "ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2", "SVG_REF"
-    ),
-    "REF_ANNOTATION": ("ANNOTATION_VALUE", "ANNOTATION_ID ANNOTATION_REF", "PREVIOUS_ANNOTATION"),
-    "ANNOTATION_VALUE": ("", "", ""),
-    "LINGUISTIC_TYPE": (
-        "", "LINGUISTIC_TYPE_ID", "TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES"
-    ),
-    "CONSTRAINT": ("", "STEREOTYPE", "DESCRIPTION"),
-}  # fmt: skip
+CONCEPTS = ("Look", "Body")
+FILMS = ("juno", "tt0120338", "=film")
+CLIPS = 40
+KIND = "parts in the log-odds of S"
 
 
 @pytest.fixture(scope="module")
-def model(world, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "sure"
-    experiment = Experiment(
-        "Sure", world.manifest, world.store, split="ten", positives=("S",),
-        train_negatives=("HN",), estimators=("logistic",),
-    )  # fmt: skip
-    train_model(experiment, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
+def store(tmp_path_factory):
     """Features of spans of films."""
     path = tmp_path_factory.mktemp("spans") / "spans.zarr"
-    chance = np.random.default_rng(3)
-    rows = {clip.id: chance.normal(size=8).astype(np.float32) for clip in ITEMS}
-    write_store(path, Manifest("spans", Items.of(ITEMS)), rows)
+    manifest, chance = Manifest("spans", Items.of(ITEMS)), np.random.default_rng(3)
+    write_store(path, manifest, {item.id: chance.normal(size=8) for item in ITEMS})
     return path
 
 
-def check_schema(root: ElementTree.Element) -> None:
-    """Children, attributes, ids and references as ELAN's schema has them."""
-    for element in root.iter():
-        children, must, may = (words.split() for words in SCHEMA[element.tag])
-        places = [children.index(child.tag) for child in element]
-        assert places == sorted(places)
-        predicted = {name for name in element.attrib if not name.startswith("{")}
-        assert set(must) <= predicted <= {*must, *may}
-        assert element.tag != "ANNOTATION" or len(element) == 1
-    assert root.attrib["FORMAT"] == "3.0"
-    assert datetime.fromisoformat(root.attrib["DATE"]).tzinfo
-
-    def all_of(tags: str, attribute: str) -> list[str]:
-        return [e.attrib[attribute] for e in root.iter() if e.tag in tags and attribute in e.attrib]
-
-    slots = all_of("TIME_SLOT", "TIME_SLOT_ID")
-    notes = all_of("ALIGNABLE_ANNOTATION REF_ANNOTATION", "ANNOTATION_ID")
-    stereotypes = all_of("CONSTRAINT", "STEREOTYPE")
-    identifiers = [*slots, *notes, *stereotypes]
-    assert len(set(identifiers)) == len(identifiers)
-    assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
-    refs = [*all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF1")]
-    assert sorted([*refs, *all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF2")]) == sorted(slots)
-    assert set(all_of("REF_ANNOTATION", "ANNOTATION_REF")) <= set(notes)
-    tiers, kinds = all_of("TIER", "TIER_ID"), all_of("LINGUISTIC_TYPE", "LINGUISTIC_TYPE_ID")
-    assert len(set(tiers)) == len(tiers)
-    assert set(all_of("TIER", "PARENT_REF")) <= set(tiers)
-    assert set(all_of("TIER", "LINGUISTIC_TYPE_REF")) <= set(kinds)
-    assert set(all_of("LINGUISTIC_TYPE", "CONSTRAINTS")) <= set(stereotypes)
-    values = [int(clip) for clip in all_of("TIME_SLOT", "TIME_VALUE")]
-    assert values == sorted(values)
-    last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")
-    assert int(last or 0) == max(int(clip.removeprefix("a")) for clip in notes)
+def annotations(root, tier_name):
+    """The texts of a tier, by the annotation that each refers to."""
+    [tier] = [tier for tier in root.iter("TIER") if tier.get("TIER_ID") == tier_name]
+    notes = tier.iter("REF_ANNOTATION")
+    return {note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE") for note in notes}
 
 
 def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
-    predictions = predict(model, store)
+    predictions = om.predict(model, store)
     predicted = dict(zip(predictions.ids, predictions.predicted, strict=True))
     sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
-    files = elan_files(predictions, Items.of(ITEMS))
-    assert list(files) == ["Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"]
-    heard: dict[str, tuple[int, int, str, float]] = {}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        check_schema(ElementTree.parse(tmp_path / name).getroot())
-        read = Eaf(str(tmp_path / name))
+    result = run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films")
+    assert result.exit_code == 0, result.stderr
+    files = {path.name: path for path in (tmp_path / "films").iterdir()}
+    assert {*files} == {"Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"}
+    heard = {}
+    for path in files.values():
+        check_schema(ElementTree.parse(path).getroot())
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+        read = Eaf(str(path))
         for tier in read.get_tier_names():
-            parent = read.get_parameters_for_tier(tier).get("PARENT_REF")
-            if parent is None:
-                spans = sorted(read.get_annotation_data_for_tier(tier))
-                assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-                clips = read.get_ref_annotation_data_for_tier(f"{tier}, clip")
-                shares = read.get_ref_annotation_data_for_tier(f"{tier}, probability of S")
-                by_time = {(start, end): value for start, end, value, *_ in spans}
-                values = {(start, end): float(value) for start, end, value, *_ in shares}
-                for start, end, clip, *_ in clips:
-                    heard[clip] = start, end, by_time[start, end], values[start, end]
-    spans = [clip for clip in ITEMS if clip.start is not None]
-    assert set(heard) == {clip.id for clip in spans}
+            if read.get_parameters_for_tier(tier).get("PARENT_REF") is not None:
+                continue
+            spans = sorted(read.get_annotation_data_for_tier(tier))
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+            clips = read.get_ref_annotation_data_for_tier(f"{tier}, clip")
+            shares = read.get_ref_annotation_data_for_tier(f"{tier}, probability of S")
+            by_time = {(start, end): value for start, end, value, *_ in spans}
+            values = {(start, end): float(value) for start, end, value, *_ in shares}
+            for start, end, clip, *_ in clips:
+                heard[clip] = start, end, by_time[start, end], values[start, end]
+    spans = [item for item in ITEMS if item.start is not None]
+    assert set(heard) == {item.id for item in spans}
     for item in spans:
         start, end, value, share = heard[item.id]
         assert value == predicted[item.id]
         assert share == pytest.approx(sure[item.id], abs=5e-4)
         assert start == round(item.start * 1000)
         assert end == max(round(item.end * 1000), start + 1)
-
     # The one that overlaps others has tiers of its own; the film is looked for beside the file.
-    film = Eaf(str(tmp_path / "Été.eaf"))
+    film = Eaf(str(files["Été.eaf"]))
     assert [clip for clip in film.get_tier_names() if "," not in clip] == [
         "logistic: HN vs S", "logistic: HN vs S (2)",
     ]  # fmt: skip
     [linked] = film.get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "./Été à Paris.mp4"
     assert linked["MIME_TYPE"] == "video/mp4"
-    assert all(str(tmp_path) not in text for text in files.values())
 
 
-def test_what_was_seen_in_training_is_marked(model, world):
+def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_path):
     """As the same ids with times, of which the model has seen some."""
-    store = open_store(world.store)
-    predictions = predict(model, store)
-    items = Items.of(
-        [
-            Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
-            for row, clip in enumerate(world.ids)
-        ]
-    )
-    [text] = elan_files(predictions, items).values()
-    root = ElementTree.fromstring(text)
-    by_tier = {clip.get("TIER_ID"): clip for clip in root.iter("TIER")}
-    marked = by_tier["logistic: HN vs S, seen in training"]
-    assert len(marked) == len(predictions.about["seen"]) < len(world.ids)
-    clips = {
-        note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE")
-        for note in by_tier["logistic: HN vs S, clip"].iter("REF_ANNOTATION")
-    }
-    seen = {clips[note.get("ANNOTATION_REF")] for note in marked.iter("REF_ANNOTATION")}
-    assert seen == set(predictions.about["seen"])
+    items = [Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
+             for row, clip in enumerate(world.ids)]  # fmt: skip
+    drawn = Items.of(items, {"synthetic": ["drawn by a test"] * len(items)})
+    write_store(tmp_path / "s.zarr", Manifest("toy", drawn), world.rows)
+    seen = om.predict(model, tmp_path / "s.zarr").about["seen"]
+    result = run_obygaze("models", "predict", model, tmp_path / "s.zarr", "--elan", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    root = ElementTree.parse(tmp_path / "all.eaf").getroot()
+    marks = annotations(root, "logistic: HN vs S, seen in training")
+    clips = annotations(root, "logistic: HN vs S, clip")
+    assert {clips[mark] for mark in marks} == set(seen)
+    assert len(seen) < len(world.ids)
+    warnings = [p.text for p in root.iter("PROPERTY") if p.get("NAME", "").startswith("warning")]
+    assert warnings == ["Not a real result: the clips are synthetic (drawn by a test)."]
+    nowhere = run_obygaze("models", "predict", model, world.store, "--elan", tmp_path / "x")
+    refused(nowhere, "none of the 200 clips has a start and an end")
+    assert not (tmp_path / "x").exists()
 
 
-def test_clips_without_times_have_no_place_in_elan(model, world):
-    predictions = predict(model, world.store)
-    with pytest.raises(ExperimentError, match="none of the 200 clips has a start and an end"):
-        elan_files(predictions, Manifest.load(world.manifest).items)
-
-
-def test_spreadsheets_get_numbers_and_never_formulas(model, store):
-    predictions = predict(model, store, band=(0.4, 0.6))
-    tables = film_tables(predictions, Items.of(ITEMS))
-    assert list(tables) == ["Été.csv", "été-2.csv", "reels.csv", "no-film.csv"]
-    rows = {}
-    for text in tables.values():
-        assert text.startswith("\ufeff")
-        for row in csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline="")):
-            rows[row["clip"]] = row
-            assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row.values())
-    assert set(rows) == {clip.id for clip in ITEMS}
-    for clip, predicted, values in zip(
+def test_files_of_others_are_not_replaced(model, store, tmp_path):
+    """And spreadsheets get numbers, and never formulas."""
+    films, tables = tmp_path / "films", tmp_path / "t"
+    ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
+    result = run_obygaze(*ask)
+    assert result.exit_code == 0, result.stderr
+    assert f"4 tables, one a film -> {tables}" in result.stdout
+    assert f"5 files for ELAN -> {films}" in result.stdout
+    assert "1 clip not in them: the manifest gives no start and end in the film" in result.stdout
+    names = {"Été.csv", "été-2.csv", "reels.csv", "no-film.csv"}
+    assert {path.name for path in tables.iterdir()} == names
+    assert all(path.read_bytes().startswith(b"\xef\xbb\xbf") for path in tables.iterdir())
+    rows = {row["clip"]: row for path in tables.iterdir() for row in csv_rows(path)}
+    predictions = om.predict(model, store, band=(0.4, 0.6))
+    assert set(rows) == set(predictions.ids)
+    for clip, label, values in zip(
         predictions.ids, predictions.predicted, predictions.probabilities.tolist(), strict=True
     ):
-        row = rows[clip]
-        assert row["said"] == predicted
-        assert (predicted == UNSURE) == (0.4 <= values[1] <= 0.6)
-        assert float(row["probability of HN"]) == pytest.approx(values[0], abs=1e-6)
-        assert float(row["probability of S"]) == pytest.approx(values[1], abs=1e-6)
+        assert rows[clip]["said"] == label
+        assert (label == "unsure") == (0.4 <= values[1] <= 0.6)
+        assert float(rows[clip]["probability of HN"]) == pytest.approx(values[0], abs=1e-6)
+        assert float(rows[clip]["probability of S"]) == pytest.approx(values[1], abs=1e-6)
     assert rows["two-1"]["file"] == "'=cmd|'calc'!A0.avi"
     assert (float(rows["two-1"]["start"]), float(rows["two-1"]["end"])) == (1.5, 2.25)
     assert rows["whole"]["start"] == ""
 
-
-def test_the_command(obygaze, model, store, world, tmp_path):
-    ask = ["models", "predict", model, store, "--elan", tmp_path / "films", "--csv", tmp_path / "t"]
-    result = obygaze(*ask)
-    assert result.exit_code == 0, result.stderr
-    assert f"4 tables, one a film -> {tmp_path / 't'}" in result.stdout
-    assert f"5 files for ELAN -> {tmp_path / 'films'}" in result.stdout
-    assert "1 clip not in them: the manifest gives no start and end in the film" in result.stdout
-    assert len(list((tmp_path / "films").iterdir())) == 5
-
     # Other files in the folder are let alone; one that is there stops all.
-    (tmp_path / "films/Été à Paris.mp4").write_bytes(b"film")
-    (tmp_path / "t/reels.csv").unlink()
-    refused = obygaze(*ask)
-    assert refused.exit_code == 1
-    assert "exists already" in refused.stderr
-    assert not (tmp_path / "t/reels.csv").exists()
-    assert obygaze(*ask, "--overwrite").exit_code == 0
-    assert (tmp_path / "films/Été à Paris.mp4").read_bytes() == b"film"
-
+    (films / "Été à Paris.mp4").write_bytes(b"film")
+    (tables / "reels.csv").unlink()
+    refused(run_obygaze(*ask), "exists already")
+    assert not (tables / "reels.csv").exists()
+    assert run_obygaze(*ask, "--overwrite").exit_code == 0
+    assert (films / "Été à Paris.mp4").read_bytes() == b"film"
     # What somebody else annotated, or made of ours, is not replaced even then.
-    document = next((tmp_path / "films").glob("*.eaf"))
+    document = next(films.glob("*.eaf"))
     document.write_text(document.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
-    edited, written = document.read_bytes(), {p: p.read_bytes() for p in (tmp_path / "t").iterdir()}
-    refused = obygaze(*ask, "--overwrite")
-    assert (refused.exit_code, "edited since" in refused.stderr) == (1, True)
-    assert document.read_bytes() == edited
-    assert {p: p.read_bytes() for p in (tmp_path / "t").iterdir()} == written
+    before = contents(tmp_path)
+    refused(run_obygaze(*ask, "--overwrite"), "edited since")
+    assert contents(tmp_path) == before
 
-    nowhere = obygaze("models", "predict", model, world.store, "--elan", tmp_path / "x")
-    assert nowhere.exit_code == 1
-    assert nowhere.stderr.count("\n") == 1
-    assert not (tmp_path / "x").exists()
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A bottleneck and a network, tested on each of three films."""
+    folder, chance = tmp_path_factory.mktemp("held-out"), np.random.default_rng(5)
+    items = [
+        Item(f"f{at}-{n:03}", film=film.strip("="), media=film, start=10.0 * n, end=10.0 * n + 10)
+        for at, film in enumerate(FILMS)
+        for n in range(CLIPS)
+    ]
+    shows = chance.random((len(items), 2)) < 0.5
+    features = chance.normal(size=(len(items), 8)).astype(np.float32)
+    features[:, :2] += 3 * shows
+    sure = shows[:, 0] & (chance.random(len(items)) < 0.9)
+    labels = LabelSet(
+        "all",
+        [item.id for item in items],
+        [
+            "S" if s else "HN" if any(concepts_shown) else "EN"
+            for s, concepts_shown in zip(sure, shows, strict=True)
+        ],
+        [
+            tuple(n for n, concepts_shown in zip(CONCEPTS, row, strict=True) if concepts_shown)
+            for row in shows
+        ],
+    )
+    extra = {"movie_title": ["Juno" if item.film == "juno" else "" for item in items]}
+    manifest = Manifest("spans", Items.of(items, extra), scheme=obygaze_scheme())
+    manifest = manifest.with_parts(labels=[labels])
+    manifest.save(folder / "manifest")
+    write_store(folder / "spans.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
+    experiment = om.Experiment(
+        "Sure", folder / "manifest", folder / "spans.zarr", protocol="leave-film-out",
+        positives=("S",), train_negatives=("EN", "HN"),
+        estimators=({"name": "pcbm-logistic", "bank__C": 0.1}, {"name": "mlp", "max_iter": 5}),
+    )  # fmt: skip
+    return om.run_experiment(experiment, folder / "run")
+
+
+def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
+    """With title, times and reasons; no text is a formula."""
+    outputs = ("--csv", tmp_path / "t", "-o", tmp_path / "all.csv")
+    result = run_obygaze("models", "predict", run.folder, *outputs)
+    assert result.exit_code == 0, result.output
+    assert "120 clips of 3 films; 2 models" in result.output
+    stated = defaultdict(list)
+    for row in csv_rows(run.folder / "predictions.csv"):
+        stated[row["model"], row["id"]].append(float(row["probability"]))
+    rows = csv_rows(tmp_path / "all.csv")
+    assert {(row["model"], row["clip"]) for row in rows} == set(stated)
+    assert len(rows) == 240
+    for row in rows:
+        mean = np.mean(stated[row["model"], row["clip"]])
+        assert float(row["probability"]) == pytest.approx(mean, abs=1e-6)
+        assert row["prediction"] == ("S" if mean > 0.5 else "EN+HN")
+    files = {path.name: csv_rows(path) for path in (tmp_path / "t").iterdir()}
+    assert files.keys() == {"film.csv", "juno.csv", "tt0120338.csv"}
+    assert {row["file"] for row in files["film.csv"]} == {"'=film"}
+    rows = files["tt0120338.csv"]
+    assert {row["title"] for row in rows} == {"Titanic (1997)"}
+    [row] = [row for row in rows if (row["clip"], row["model"]) == ("f1-007", "pcbm-logistic")]
+    times = [row[name] for name in ("from", "to", "start", "end")]
+    assert times == ["0:01:10", "0:01:20", "70.000", "80.000"]
+    labels = Manifest.load(run.record.experiment["manifest"]).labels()
+    assert row["annotators"] == labels.level_of["f1-007"]
+    assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
+    first = module.held_out(run, model="mlp")[0]
+    codes = replace(first, clip=replace(first.clip, level="=1+1", title="-5.0+A1"))
+    (cells,) = csv.DictReader(io.StringIO(module.held_out_table([codes])))
+    assert (cells["annotators"], cells["title"]) == ("'=1+1", "'-5.0+A1")
+    untimed = [replace(first, clip=replace(first.clip, start=None, end=None))]
+    with pytest.raises(ExperimentError, match="--csv"):
+        module.held_out_elan(untimed)
+
+
+def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
+    """In ELAN, in both tables, and by the saved models of the folds that tested the clip."""
+    clips = [f"f1-{n:03}" for n in range(0, CLIPS, 5)]
+    outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
+    assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
+    visible = []
+    for name in ("tt0120338.csv", "all.csv"):
+        rows = [row for row in csv_rows(tmp_path / name) if row["model"] == "pcbm-logistic"]
+        visible.append({row["clip"]: row[KIND] for row in rows})
+    eaf = Eaf(str(tmp_path / "tt0120338.eaf"))
+    [tier] = [name for name in eaf.get_tier_names() if name.endswith(KIND)]
+    parts = eaf.get_ref_annotation_data_for_tier(tier)
+    visible.append({f"f1-{int(part[0]) // 10_000:03}": part[2] for part in parts})
+    predicted, by_fit = set(), defaultdict(list)
+    folders = {model["fit"]: model["folder"] for model in run.models() if model["model"] != "mlp"}
+    for fit in run.predictions():
+        if fit.model == "mlp" or clips[0] not in fit.ids:
+            continue
+        store = run.record.experiment["store"]
+        result = run_obygaze("models", "explain", folders[fit.fit], store, *clips, "--json")
+        for actual in json.loads(result.stdout):
+            pieces = actual["explanation"]["why"]["contributions"]
+            by_fit[actual["id"]].append({piece["concept"]: piece["amount"] for piece in pieces})
+            predicted.add(actual["explanation"]["label"])
+    assert predicted == {"S", "EN+HN"}
+    for clip in clips:
+        fits = by_fit[clip]
+        means = {name: float(np.mean([parts[name] for parts in fits])) for name in fits[0]}
+        order = sorted(means, key=lambda name: -abs(means[name]))
+        for texts in visible:
+            pieces = [part.rpartition(" ") for part in texts[clip].split(", ")]
+            assert [name for name, _, _ in pieces] == order
+            amounts = [float(amount) for _, _, amount in pieces]
+            assert amounts == pytest.approx([means[name] for name in order], abs=0.0051)
+
+
+def test_parts_of_other_predictions_are_turned_or_left_out():
+    def explained(labels, amounts):
+        ids, parts = [f"c{n}" for n in range(len(labels))], np.array(amounts)
+        return Explained("m", "t", 0, "sum", CONCEPTS, ids, labels, parts, parts, parts[:, 0])
+
+    fits = [explained(["S"], [[1.0, -2.0]]), explained(["EN"], [[-2.0, 4.0]])]
+    parts = average_parts(fits, ("EN", "S"), ["c0", "never"])
+    assert [parts.of_clip(row) for row in (0, 1)] == [(("Body", -3.0), ("Look", 1.5)), ()]
+    assert parts.intercept[0] == 1.5
+    fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
+    parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
+    assert [parts.of_clip(row) for row in (0, 1)] == [(("Look", 2.0), ("Body", -2.0)), ()]
+
+
+def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
+    segments = [
+        Segment("Titanic", "ann", 1.5, 20.25, "S", ("Look",), "a comment"),
+        Segment("Titanic", "ben", 3.0, 9.0, "HN"),
+        Segment("Titanic", "ben", 8.5, 12.0, "EN"),
+    ]
+    timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
+    (tmp_path / "theirs").mkdir()
+    [(name, text)] = elan_files(timelines).items()
+    (tmp_path / "theirs" / name).write_text(text, encoding="utf-8")
+    before, out = contents(tmp_path / "theirs"), tmp_path / "both"
+    call = ("models", "predict", run.folder, "--elan", out, "--annotations", tmp_path / "theirs")
+    result = run_obygaze(*call)
+    assert result.exit_code == 0, result.output
+    assert "of 2 films" in result.output  # no file of the annotators'
+    assert contents(tmp_path / "theirs") == before
+    annotated, pair = (Eaf(str(path / "Titanic.eaf")) for path in (tmp_path / "theirs", out))
+    for tier in annotated.get_tier_names():
+        parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
+        read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
+        assert read(pair, tier) == read(annotated, tier)
+    predicted = {
+        int(row.clip.start): row.predicted
+        for row in module.held_out(run, model="mlp") if row.clip.film == "tt0120338"
+    }  # fmt: skip
+    [tier] = [t for t in pair.get_tier_names() if t.startswith("mlp: ") and "," not in t]
+    heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}
+    assert heard == predicted
+    again = Timelines.from_elan(out / "Titanic.eaf")
+    assert again.segments == timelines.segments
+    assert not [issue for issue in again.issues if "overlaps" not in issue.problem]
+    # What nobody edited since is replaced; a file with predictions alone is no annotation.
+    assert run_obygaze(*call, "--overwrite").exit_code == 0
+    alone = run_obygaze("annotations", "import", "elan", out / "juno.eaf", "-o", tmp_path / "tl")
+    assert "holds a model's predictions, and no annotations" in alone.output
+    # Both annotators' files of a film get the model.
+    for annotator in ("ann", "ben"):
+        single = of.Timelines.of("t", [Segment("Titanic", annotator, 1.5, 20.25, "S")])
+        (tmp_path / "two" / annotator).mkdir(parents=True)
+        (tmp_path / "two" / annotator / name).write_text(elan_files(single)[name])
+    call = ("--elan", tmp_path / "each", "--annotations", tmp_path / "two")
+    assert run_obygaze("models", "predict", run.folder, *call).exit_code == 0
+    for annotator in ("ann", "ben"):
+        tiers = Eaf(str(tmp_path / "each" / annotator / name)).get_tier_names()
+        assert annotator in tiers
+        assert any(tier.startswith("mlp: ") for tier in tiers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact"),
+    [
+        ("{run} x.zarr", "need no STORE"),
+        ("{run} --annotations {out}", "needs --elan"),
+        ("{run} --estimator mpl", "did you mean mlp"),
+        ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
+        ("{run} --elan {out}/e --annotations {out}", "folder outside"),
+        ("{run} --ids nobody", "no clip 'nobody'"),
+        ("{out}", "a model predicts the clips of a store"),
+        ("{out} --estimator mlp", "are for a run"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(run, tmp_path, arguments, fact):
+    (tmp_path / "a").mkdir()
+    words = arguments.format(run=run.folder, out=tmp_path).split()
+    result = run_obygaze("models", "predict", *words)
+    assert result.exit_code != 0
+    assert fact in result.output

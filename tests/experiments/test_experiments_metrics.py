@@ -1,5 +1,12 @@
+"""Scores and their intervals, against scikit-learn, trec_eval and plain loops."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import (
@@ -12,191 +19,228 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from obygaze_models.intervals import ScoredClips, film_intervals
-from obygaze_models.metrics import score, weighted_scores
+from obygaze_features.errors import ExperimentError
+from obygaze_models.intervals import ScoredClips, film_intervals, paired_differences
+from obygaze_models.metrics import score, trec_average_precision, trec_ranks, weighted_scores
+from obygaze_models.trec import format_run, read_run_file, run_tag
 
-clips = st.lists(
+BINARY = {
+    "f1": lambda y, p: f1_score(y, p > 0.5, zero_division=np.nan),
+    "f1_weighted": lambda y, p: f1_score(y, p > 0.5, average="weighted", zero_division=0),
+    "precision": lambda y, p: precision_score(y, p > 0.5, zero_division=np.nan),
+    "recall": lambda y, p: recall_score(y, p > 0.5, zero_division=np.nan),
+    "auroc": lambda y, p: roc_auc_score(y, p) if len({*y}) > 1 else np.nan,
+    "average_precision": lambda y, p: average_precision_score(y, p) if any(y) else np.nan,
+    "balanced_accuracy": lambda y, p: (
+        balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
+    ),
+    "calibration_error": lambda y, p: (
+        sum(abs((p - y)[np.minimum(9, (p * 10).astype(int)) == k].sum()) for k in range(10))
+        / len(y)
+    ),
+}
+CLASSES = {
+    "f1_macro": lambda y, p: f1_score(y, p.argmax(1), average="macro", zero_division=0),
+    "f1_weighted": lambda y, p: f1_score(y, p.argmax(1), average="weighted", zero_division=0),
+    "accuracy": lambda y, p: accuracy_score(y, p.argmax(1)),
+    "balanced_accuracy": lambda y, p: balanced_accuracy_score(y, p.argmax(1)),
+    "auroc": lambda y, p: roc_auc_score(y, p, multi_class="ovr"),
+}
+PAIRS = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1
 )
 
 
-def counted(pairs):
-    """Every metric from first principles, by counting; None where it is 0 / 0."""
-    tp = sum(label and p > 0.5 for label, p in pairs)
-    fp = sum(not label and p > 0.5 for label, p in pairs)
-    fn = sum(label and p <= 0.5 for label, p in pairs)
-    tn = len(pairs) - tp - fp - fn
-    share = (tp + fn) / len(pairs)
-    ranked = [(p, q) for label, p in pairs if label for other, q in pairs if not other]
-    hits = [p for label, p in pairs if label]
-    above = [[label for label, q in pairs if q >= p] for p in hits]
-    bins = [[(label, p) for label, p in pairs if min(9, int(p * 10)) == k] for k in range(10)]
-
-    def ratio(top, bottom):
-        return top / bottom if bottom else None
-
-    both = tp + fn and tn + fp
-    return {
-        "f1": ratio(2 * tp, 2 * tp + fp + fn),
-        "f1_weighted": share * (ratio(2 * tp, 2 * tp + fp + fn) or 0)
-        + (1 - share) * (ratio(2 * tn, 2 * tn + fp + fn) or 0),
-        "precision": ratio(tp, tp + fp),
-        "recall": ratio(tp, tp + fn),
-        "auroc": ratio(sum((p > q) + (p == q) / 2 for p, q in ranked), len(ranked)),
-        "average_precision": ratio(sum(sum(at) / len(at) for at in above), len(hits)),
-        "balanced_accuracy": (tp / (tp + fn) + tn / (tn + fp)) / 2 if both else None,
-        "calibration_error": sum(abs(sum(p - label for label, p in b)) for b in bins) / len(pairs),
-    }
+def numbers(scores):
+    return {name: np.nan if value is None else value for name, value in scores.items()}
 
 
-@given(clips)
-def test_scores_are_what_counting_gives(pairs):
+@given(PAIRS, st.integers(0, 2**32))
+def test_scores_of_two_classes(pairs, seed):
+    """As scikit-learn has them; a weight is a clip so many times."""
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
-    expected = counted(pairs)
-    scores = score(labels, probabilities)
-    assert set(scores) == set(expected)
-    for metric, value in scores.items():
-        assert value == (None if expected[metric] is None else pytest.approx(expected[metric]))
+    expected = {name: call(labels, probabilities) for name, call in BINARY.items()}
+    assert numbers(score(labels, probabilities)) == pytest.approx(expected, nan_ok=True)
+    check_weights(labels, probabilities, seed)
 
 
-def test_one_class_only_leaves_what_is_undefined_open():
-    scores = score(np.zeros(3, int), np.array([0.1, 0.2, 0.3]))
-    assert scores == {
-        "f1": None,
-        "f1_weighted": 1.0,
-        "precision": None,
-        "recall": None,
-        "auroc": None,
-        "average_precision": None,
-        "balanced_accuracy": None,
-        "calibration_error": pytest.approx(0.2),
-    }
-
-
-@given(clips)
-def test_scores_are_scikit_learns(pairs):
-    labels, probabilities = map(np.array, zip(*pairs, strict=True))
-    predicted = (probabilities > 0.5).astype(int)
-    scores = score(labels, probabilities)
-    both = len(set(labels)) == 2
-    expected = {
-        "f1": f1_score(labels, predicted) if (labels | predicted).any() else None,
-        "f1_weighted": f1_score(labels, predicted, average="weighted", zero_division=0),
-        "precision": precision_score(labels, predicted) if predicted.any() else None,
-        "recall": recall_score(labels, predicted) if labels.any() else None,
-        "auroc": roc_auc_score(labels, probabilities) if both else None,
-        "average_precision": average_precision_score(labels, probabilities)
-        if labels.any()
-        else None,
-    }
-    for metric, value in expected.items():
-        assert scores[metric] == (None if value is None else pytest.approx(value)), metric
-
-
-def test_both_f1_differ_on_the_same_predictions():
-    labels = np.array([1] * 2 + [0] * 8)
-    scores = score(labels, np.array([0.9, 0.1] + [0.1] * 8))
-    assert scores["f1"] == pytest.approx(2 / 3)
-    assert scores["f1_weighted"] == pytest.approx(0.2 * 2 / 3 + 0.8 * 16 / 17)
-
-
-def three_classes(seed, count=60):
+@given(st.integers(0, 2**32))
+def test_scores_of_several_classes(seed):
     chance = np.random.default_rng(seed)
-    labels = chance.integers(0, 3, count)
-    probabilities = chance.dirichlet(np.ones(3), count)
-    return labels, probabilities
+    labels = np.concatenate([[0, 1, 2], chance.integers(0, 3, 12)])
+    probabilities = chance.dirichlet(np.ones(3), 15)
+    scores = numbers(score(labels, probabilities))
+    expected = {name: call(labels, probabilities) for name, call in CLASSES.items()}
+    assert {name: scores[name] for name in CLASSES} == pytest.approx(expected)
+    check_weights(labels, probabilities, seed)
 
 
-def test_several_classes_as_scikit_learn_scores_them():
-    labels, probabilities = three_classes(3)
-    predicted = probabilities.argmax(axis=1)
-    scores = score(labels, probabilities)
-    assert scores["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
-    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, predicted, average="weighted"))
-    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    assert scores["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
-    area = roc_auc_score(labels, probabilities, multi_class="ovr")
-    assert scores["auroc"] == pytest.approx(area)
-
-
-@given(clips, st.integers(0, 2**32))
-def test_a_weight_is_a_clip_so_many_times(pairs, seed):
-    labels, probabilities = map(np.array, zip(*pairs, strict=True))
+def check_weights(labels, probabilities, seed):
     weights = np.random.default_rng(seed).integers(0, 4, (3, len(labels)))
     weights[:, 0] += 1
     values_of = weighted_scores(labels, probabilities, weights.astype(float))
     for row, times in enumerate(weights):
-        expected = score(np.repeat(labels, times), np.repeat(probabilities, times))
-        assert values_of.keys() == expected.keys()
-        for metric, value in expected.items():
-            assert values_of[metric][row] == pytest.approx(
-                np.nan if value is None else value, nan_ok=True
-            )
+        expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
+        actual = {name: values[row] for name, values in values_of.items()}
+        expected = {name: value for name, value in numbers(expected).items() if name in actual}
+        assert actual == pytest.approx(expected, nan_ok=True)
+
+
+def draws_of(films, seed, replicates):
+    """For each draw of films, the rows of their clips, as often as they are drawn."""
+    names = sorted(set(films))
+    rows_of = {name: np.flatnonzero(np.array(films) == name) for name in names}
+    shares = np.full(len(names), 1 / len(names))
+    for times in np.random.default_rng(seed).multinomial(len(names), shares, size=replicates):
+        yield {
+            name: np.tile(rows_of[name], often) for name, often in zip(names, times, strict=True)
+        }
+
+
+@pytest.mark.parametrize("film_a_fit", [False, True])
+def test_intervals_are_those_of_a_plain_loop(film_a_fit):
+    """Draw films, repeat their clips, score each fit, average by what share was drawn."""
+    chance, fits = np.random.default_rng(1), []
+    for number in range(4):
+        films = [f"f{number}"] * 40 if film_a_fit else chance.choice([*"abc"], 40).tolist()
+        labels = chance.integers(0, 2, 40)
+        fits.append(ScoredClips(labels, labels * 0.3 + chance.random(40) * 0.7, films))
+    full = [film for fit in fits for film in fit.films]
+    means = []
+    for draw in draws_of(full, 5, 40):
+        scores, weights = [], []
+        for number, fit in enumerate(fits):
+            rows = np.concatenate([*draw.values()]) - 40 * number
+            rows = rows[(rows >= 0) & (rows < 40)]
+            value = score(fit.labels[rows], fit.probabilities[rows])["f1"] if len(rows) else None
+            if value is not None:
+                scores.append(value)
+                weights.append(len(rows) / 40)
+        if scores:
+            means.append(np.average(scores, weights=weights))
+    intervals = film_intervals(fits, seed=5, replicates=40)
+    assert intervals["f1"] == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    assert film_intervals(fits, seed=5, replicates=40) == intervals
+
+
+@pytest.mark.parametrize(("scores", "omitted", "classes"), [
+    (BINARY, "calibration_error", 2),  # the lower is the better
+    (CLASSES, "auroc", 3),  # has no interval
+])  # fmt: skip
+def test_differences_are_those_of_a_plain_loop(scores, omitted, classes):
+    chance = np.random.default_rng(classes)
+    films = [f"film{number}" for number in chance.integers(0, 6, 90)]
+    labels = chance.integers(0, classes, 90)
+    if classes == 2:
+        first, second = (0.3 * labels + 0.7 * chance.random(90) for _ in range(2))
+    else:
+        first, second = (
+            0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
+        )
+    differences = paired_differences(labels, first, second, films, seed=4, replicates=20)
+    drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 20)]
+    for name in scores.keys() - {omitted}:
+        call, difference = scores[name], differences[name]
+        assert difference.first == pytest.approx(call(labels, first))
+        assert difference.difference == pytest.approx(call(labels, first) - call(labels, second))
+        draws = np.array([call(labels[r], first[r]) - call(labels[r], second[r]) for r in drawn])
+        assert difference.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
+        draws = np.where(abs(draws) < 1e-12, 0, draws)
+        ahead = (draws > 0).mean() + (draws == 0).mean() / 2
+        assert difference.ahead == pytest.approx(ahead, abs=0.03)
+
+
+def test_one_film_tells_nothing_and_the_better_model_is_ahead():
+    labels = np.tile([0, 1, 1], 8)
+    first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98
+    alone = film_intervals([ScoredClips(labels, first, ["a"] * 24)], seed=0)
+    assert set(alone.values()) == {None}
+    [score] = {(d.interval, d.ahead) for d in paired_differences(
+        labels, first, second, ["a"] * 24).values()}  # fmt: skip
+    assert score == (None, None)
+    differences = paired_differences(labels, first, second, [*"abcd"] * 6)
+    assert {difference.ahead for difference in differences.values()} == {1.0}
+    assert (differences["f1"].difference, differences["calibration_error"].difference < 0) == (
+        1,
+        True,
+    )
+    for same in paired_differences(labels, first, first, [*"abcd"] * 6).values():
+        assert (same.difference, same.interval, same.ahead) == (0, (0, 0), 0.5)
+
+
+def trec_eval(ids, scores, positives, judged=()):
+    relevant = dict.fromkeys([*judged], 0) | dict.fromkeys(positives, 1)
+    evaluator = pytrec_eval.RelevanceEvaluator({"q": relevant}, {"map"})
+    run = dict(zip(ids, map(float, scores), strict=True))
+    return evaluator.evaluate({"q": run})["q"]["map"]
 
 
 @given(st.integers(0, 2**32))
-def test_a_weight_is_so_many_clips_of_several_classes(seed):
-    labels, probabilities = three_classes(seed, 12)
-    weights = np.random.default_rng(seed).integers(0, 3, (2, 12)) + np.eye(2, 12, dtype=int)
-    values_of = weighted_scores(labels, probabilities, weights.astype(float))
-    for row, times in enumerate(weights):
-        expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
-        for metric, values in values_of.items():
-            value = expected[metric]
-            assert values[row] == pytest.approx(np.nan if value is None else value, nan_ok=True)
+def test_random_rankings_with_ties(seed):
+    chance = np.random.default_rng(seed)
+    count = int(chance.integers(1, 80))
+    kinds = ["ACCEDE{:05d}", "v{}", "clip-{}.mp4", "Ä{}", "{}"]
+    ids = [kinds[seed % 5].format(number) for number in chance.permutation(1000)[:count]]
+    levels = chance.integers(1, 12)
+    scores = chance.integers(0, levels, count) / levels - 0.5 * (seed % 2)
+    scores += chance.choice([0, 1e-9], count)  # ties once they are rounded
+    scores *= 10.0 ** int(chance.choice([0, 39]))  # or beyond 32 bits
+    positives = [clip for clip in ids if chance.random() < 0.3] or ids[:1]
+    positives += [f"never-{number}" for number in range(seed % 4)]
+    value = trec_average_precision(ids, scores, positives)
+    assert value == pytest.approx(trec_eval(ids, scores, positives, ids), abs=1e-12)
+    assert trec_average_precision(ids, scores, []) is None
 
 
-def by_plain_loop(runs, seed, replicates):
-    """Draw films, repeat their clips, score each run, average by what share was drawn."""
-    films = sorted({film for run in runs for film in run.films})
-    drawn = np.random.default_rng(seed).multinomial(
-        len(films), np.full(len(films), 1 / len(films)), size=replicates
-    )
-    means = []
-    for counts in drawn:
-        times_of = dict(zip(films, counts, strict=True))
-        total, weight = 0.0, 0.0
-        for run in runs:
-            times = [times_of[film] for film in run.films]
-            if sum(times):
-                value = score(np.repeat(run.labels, times), np.repeat(run.probabilities, times))[
-                    "f1"
-                ]
-                if value is not None:
-                    total += value * sum(times) / len(times)
-                    weight += sum(times) / len(times)
-        if weight:
-            means.append(total / weight)
-    return np.quantile(means, [0.025, 0.975]).tolist()
+def test_an_official_score_has_an_interval_over_films():
+    """A film that is drawn twice counts as if its clips were there twice, at the same ranks."""
+    chance = np.random.default_rng(4)
+    labels, scores = chance.integers(0, 2, 60), chance.integers(0, 9, 60) / 8
+    ids, films = [f"v{row}" for row in range(60)], [f"film {row % 6}" for row in range(60)]
+    scored = ScoredClips(labels, scores, films, trec_ranks(ids, scores))
+    low, high = film_intervals([scored], seed=1)["trec_average_precision"]
+    positives = [clip for clip, label in zip(ids, labels, strict=True) if label]
+    assert low < trec_average_precision(ids, scores, positives) < high
+    distinct = replace(scored, probabilities=scored.trec / 60, trec=None)
+    intervals = film_intervals([distinct], seed=1)
+    assert intervals["average_precision"] == (low, high)
+    assert "trec_average_precision" not in intervals
 
 
-@pytest.mark.parametrize("film_a_run", [False, True])
-def test_intervals_are_those_of_a_plain_loop(film_a_run):
-    chance = np.random.default_rng(1)
-    runs = []
-    for number in range(4):
-        films = [f"f{number}"] * 40 if film_a_run else chance.choice(["a", "b", "c"], 40).tolist()
-        labels = chance.integers(0, 2, 40)
-        runs.append(
-            ScoredClips(labels, np.clip(labels * 0.3 + chance.random(40) * 0.7, 0, 1), films)
-        )
-    values_of = film_intervals(runs, seed=5, replicates=40)["f1"]
-    assert values_of == pytest.approx(by_plain_loop(runs, 5, 40))
-    assert film_intervals(runs, seed=5, replicates=40)["f1"] == values_of
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.sampled_from([True, False, None]))
+def test_a_run_file_is_read_as_it_was_written(values, external):
+    ids, scores = [f"v{row}" for row in range(len(values))], np.array(values)
+    tag = "run1" if external is None else run_tag("mlp", external_data=external)
+    text = format_run("violence", ids, scores, tag)
+    ranks = [int(line.split()[3]) for line in text.splitlines()]
+    assert ranks == list(range(1, len(ids) + 1))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "run").write_text(text.replace(" ", "\t", 3) + "\n")
+        read = read_run_file(Path(folder, "run"))
+    assert dict(zip(read.names, read.scores, strict=True)) == dict(zip(ids, values, strict=True))
+    assert (read.topic, read.tag, read.external_data) == ("violence", tag, external)
 
 
-def test_films_that_differ_widen_the_interval():
-    """The same 60 clips, once in sixty films and once in two: alike within, unlike between."""
-    labels = np.tile([0, 1], 30)
-    predicted = np.where(np.arange(60) < 30, labels, 1 - labels).astype(float)
-    narrow, wide = (
-        film_intervals([ScoredClips(labels, predicted, films)], seed=0)["balanced_accuracy"]
-        for films in ([f"{n:02}" for n in range(60)], ["a"] * 30 + ["b"] * 30)
-    )
-    assert wide == (0, 1)
-    assert narrow[1] - narrow[0] < 0.4
+BROKEN = {
+    "1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n": "line 2: duplicate id 'a'",
+    "1 Q0 a 1 0.5\n": "line 1: 5 words, where a run file has six",
+    **{
+        f"1 Q0 a 1 {text} t\n": f"line 1: score '{text}' is not a number"
+        for text in ("high", "nan", "1_0", "1e999")
+    },
+    "1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n": "line 2: topic '2' after '1'",
+    "1 Q0 a 1 0.5 t\n1 Q0 b 1 0.5 u\n": "line 2: tag 'u' after 't'",
+    "\n": "is empty; a run file has a line a clip",
+    "\xff\xfe": "is not UTF-8",
+    "": "cannot be read: No such file",
+}
 
 
-def test_one_film_has_no_interval():
-    sample = ScoredClips(np.array([0, 1]), np.array([0.1, 0.9]), ["a", "a"])
-    assert set(film_intervals([sample], seed=0).values()) == {None}
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_run_file_is_one_line(text, tmp_path):
+    if text:
+        (tmp_path / "run").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ExperimentError) as error:
+        read_run_file(tmp_path / "run")
+    assert BROKEN[text] in str(error.value)
+    assert "\n" not in str(error.value)

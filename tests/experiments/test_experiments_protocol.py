@@ -1,3 +1,5 @@
+"""Which clips a protocol trains, stops and tests with: by plain loops, and by hand."""
+
 from collections import Counter
 from itertools import product
 
@@ -6,18 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Run, RunSet
-from obygaze_models.dataset import ClipDataset
 from obygaze_models.leaks import find_leaks
-from obygaze_models.protocols import (
-    LeakFree,
-    LeaveFilmOut,
-    ManifestSplit,
-    OfficialSplit,
-    PaperSplit,
-    Released,
-)
 from obygaze_models.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
 
 
@@ -36,12 +30,13 @@ def labelled_folds(draw):
     return np.array(folds)[order], np.array(labels)[order]
 
 
-def make(kind, folds, labels, tests, *, last, seed):
+def make(kind, folds, labels, tests=None, *, last=None, seed=0):
+    tests = {"x": labels} if tests is None else tests
     return kind(folds, last=last, random_state=seed).make_folds(labels, tests)
 
 
-def leave_film_out(films, labels, tests, *, seed):
-    return LeaveFilmOut(random_state=seed).make_folds(labels, tests, groups=films)
+def leave_film_out(films, labels):
+    return om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films)
 
 
 def rows_of(draw):
@@ -49,32 +44,30 @@ def rows_of(draw):
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
-def test_train_validation_and_test_never_meet(world, seed):
-    folds, labels = world
+def test_train_validation_and_test_never_meet(clips, seed):
+    folds, labels = clips
     last = int(folds.max())
-    draws = make(LeakFree, folds, labels, {"x": labels}, last=last, seed=seed)
-
+    draws, again = (make(om.LeakFree, folds, labels, seed=seed) for _ in range(2))
     assert len({draw.seed for draw in draws}) == len(draws) == last
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
         assert set(folds[draw.validation]) == {fold}
-        assert all(len(set(rows.tolist())) == len(rows) for rows in rows_of(draw))
-        parts = [set(rows.tolist()) for rows in rows_of(draw)]
-        assert sum(map(len, parts)) == len(set.union(*parts))
-        assert UNUSED not in labels[np.concatenate(rows_of(draw))]
-        assert -1 not in folds[np.concatenate(rows_of(draw))]
-
+        full = np.concatenate(rows_of(draw)).tolist()
+        assert len(full) == len(set(full))
+        assert UNUSED not in labels[full]
+        assert -1 not in folds[full]
         pool = (folds >= 0) & (folds != fold) & (folds != last)
         smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
+        assert (draw.train == again[fold].train).all()
     assert find_leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
-def test_any_split_tests_every_clip_once(world, seed):
-    folds, labels = world
+def test_any_split_tests_every_clip_once(clips, seed):
+    folds, labels = clips
     last = int(folds.max())
-    draws = make(ManifestSplit, folds, labels, {"x": labels}, last=last, seed=seed)
+    draws = make(om.ManifestSplit, folds, labels, seed=seed)
     tested = np.concatenate([draw.tests["x"] for draw in draws])
     assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
     for fold, draw in enumerate(draws):
@@ -84,60 +77,52 @@ def test_any_split_tests_every_clip_once(world, seed):
         assert len(set(Counter(labels[draw.train].tolist()).values())) == 1
 
 
-def test_a_fold_of_one_class_does_not_validate():
-    folds, labels = np.repeat([0, 1, 2, 3], 4), np.array([0, 1] * 2 + [0] * 4 + [0, 1] * 4)
-    draws = make(ManifestSplit, folds, labels, {"x": labels}, last=3, seed=0)
-    assert [set(folds[draw.validation]) for draw in draws] == [{2}, {2}, {3}, {0}]
+@pytest.mark.parametrize(
+    ("labels", "validating"),
+    [
+        ([0, 1] * 2 + [0] * 4 + [0, 1] * 4, [2, 2, 3, 0]),
+        ([0] * 4 + [1] * 4 + [0] * 4, [1, 2, 0]),  # none has all classes: the next one
+        ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
+    ],
+)
+def test_a_fold_of_one_class_does_not_validate(labels, validating):
+    draws = make(om.ManifestSplit, np.arange(len(labels)) // 4, np.array(labels))
+    assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
 
 
-@given(labelled_folds(), st.integers(0, 2**32))
-def test_the_seed_decides_the_draws(world, seed):
-    folds, labels = world
-    last = int(folds.max())
-    first, again = (make(LeakFree, folds, labels, {}, last=last, seed=seed) for _ in range(2))
-    assert all((a.train == b.train).all() for a, b in zip(first, again, strict=True))
-
-
-def test_every_run_draws_its_own_negatives():
-    folds = np.repeat([0, 1, 2, 3], 50)
-    labels = np.tile([1, 0, 0, 0, 0], 40)
-    draws = make(LeakFree, folds, labels, {}, last=3, seed=0)
-    in_fold_2 = [set(d.train[folds[d.train] == 2].tolist()) for d in draws[:2]]
-    assert in_fold_2[0] != in_fold_2[1]
-
-
-def paper_by_hand(clips, positive, negative):
+def paper_by_hand(clips, negatives):
     """The text: 8 folds, all positives, as many folds of negatives as balance best."""
-    count = {
-        level: sum(1 for of, fold in clips if of in level and fold < 8)
-        for level in (positive, negative)
-    }
-    best = min(range(1, 9), key=lambda k: abs(k / 8 * count[negative] - count[positive]))
+    positives = sum(level == "S" and fold < 8 for level, fold in clips)
+    count = sum(level in negatives and fold < 8 for level, fold in clips)
+    best = min(range(1, 9), key=lambda k: abs(k / 8 * count - positives))
+    double = {"S", *negatives}
     for run in range(8):
         folds = {(run + step) % 8 for step in range(best)}
-        train = {
-            row
-            for row, (level, fold) in enumerate(clips)
-            if fold < 8 and (level in positive or (level in negative and fold in folds))
-        }
-        both = (*positive, *negative)
         yield (
-            train,
-            {row for row, (level, fold) in enumerate(clips) if fold == 8 and level in both},
-            {row for row, (level, fold) in enumerate(clips) if fold == 9 and level in both},
+            {
+                row
+                for row, (level, fold) in enumerate(clips)
+                if fold < 8 and (level == "S" or (level in negatives and fold in folds))
+            },
+            *(
+                {row for row, (level, fold) in enumerate(clips) if fold == part and level in double}
+                for part in (8, 9)
+            ),
         )
 
 
-@pytest.mark.parametrize("negative", [("EN",), ("HN",), ("EN", "HN")])
-def test_the_papers_text(negative):
-    sizes = {"EN": 430, "HN": 170, "S": 180, "NS": 40}
+@pytest.mark.parametrize("sure", [180, 20, 900])
+@pytest.mark.parametrize("negatives", [("EN",), ("HN",), ("EN", "HN")])
+def test_the_papers_text(negatives, sure):
+    sizes = {"EN": 430, "HN": 170, "S": sure, "NS": 40}
     clips = [(level, row % 10) for level, size in sizes.items() for row in range(size)]
     folds = np.array([fold for _, fold in clips])
-    code_of = {"S": 1} | dict.fromkeys(negative, 0)
+    code_of = {"S": 1} | dict.fromkeys(negatives, 0)
     labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
-    draws = make(PaperSplit, folds, labels, {"x": labels}, last=9, seed=0)
-    expected = list(paper_by_hand(clips, ("S",), negative))
-    assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == expected
+    draws = make(om.PaperSplit, folds, labels)
+    assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == [
+        *paper_by_hand(clips, negatives)
+    ]
     assert len({draw.seed for draw in draws}) == 8
 
 
@@ -146,95 +131,74 @@ def test_each_film_is_left_out_in_turn():
     films = [f"tt{number}" for number in chance.integers(0, 5, 300)]
     labels = chance.choice([0, 1, UNUSED], 300)
     labels[[film == "tt2" for film in films]] = 0  # no positive: never tests, but trains
-    draws = leave_film_out(films, labels, {"x": labels}, seed=0)
-    expected = []
-    for test, other in product(["tt0", "tt1", "tt3", "tt4"], repeat=2):
-        if test != other:
-            used = [(row, film) for row, film in enumerate(films) if labels[row] != UNUSED]
-            expected.append(
-                (
-                    [row for row, film in used if film not in (test, other)],
-                    [row for row, film in used if film == other],
-                    [row for row, film in used if film == test],
-                )
-            )
-    assert [tuple(rows.tolist() for rows in rows_of(draw)) for draw in draws] == expected
-    assert [draw.group for draw in draws] == [
-        t for t in ("tt0", "tt1", "tt3", "tt4") for _ in "123"
+    draws = leave_film_out(films, labels)
+    used = [(row, film) for row, film in enumerate(films) if labels[row] != UNUSED]
+    pairs = [pair for pair in product(["tt0", "tt1", "tt3", "tt4"], repeat=2) if len({*pair}) == 2]
+    assert [tuple(rows.tolist() for rows in rows_of(draw)) for draw in draws] == [
+        (
+            [row for row, film in used if film not in (test, second)],
+            [row for row, film in used if film == second],
+            [row for row, film in used if film == test],
+        )
+        for test, second in pairs
     ]
+    assert [draw.group for draw in draws] == [test for test, _ in pairs]
     assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
 
 
-def test_films_without_both_classes_cannot_be_left_out():
-    with pytest.raises(ExperimentError, match=r"two films .* and 1 of 2 have them"):
-        leave_film_out(["a"] * 20 + ["b"] * 15, np.array([0, 1] * 10 + [0] * 15), {}, seed=0)
-
-
 def test_ten_clips_of_each_class_make_a_film_eligible():
-    films = ["a"] * 20 + ["b"] * 20 + ["c"] * 20 + ["d"] * 20
+    films = np.repeat([*"abcd"], 20).tolist()
     labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
-    with pytest.raises(ExperimentError, match=r"10 clips of each class, and 1 of 4"):
-        leave_film_out(films, labels, {}, seed=0)
+    with pytest.raises(ExperimentError, match=r"two films with 10 clips of each class, and 1 of 4"):
+        leave_film_out(films, labels)
     labels[59] = 1  # the film c has ten of each, too
-    draws = leave_film_out(films, labels, {}, seed=0)
+    draws = leave_film_out(films, labels)
     assert [draw.name for draw in draws] == ["without a, stopped by c", "without c, stopped by a"]
-    assert [draw.index for draw in draws] == [0, 1]
 
 
-@pytest.mark.parametrize("draws", [LeakFree, ManifestSplit, PaperSplit])
-def test_two_folds_are_too_few(draws):
-    with pytest.raises(ExperimentError, match="has 2 folds"):
-        make(draws, np.array([0, 1]), np.array([0, 1]), {}, last=1, seed=0)
+NAMES = {
+    om.LeakFree: ["validation fold 0", "validation fold 1"],
+    om.ManifestSplit: ["test fold 0", "test fold 1", "test fold 2"],
+    om.PaperSplit: ["negatives of folds 0"],
+}
 
 
-@pytest.mark.parametrize(("draws", "runs"), [(LeakFree, 2), (ManifestSplit, 3), (PaperSplit, 1)])
-def test_three_folds_are_enough(draws, runs):
+@pytest.mark.parametrize("kind", NAMES)
+def test_three_folds_are_enough_and_two_too_few(kind):
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    made = make(draws, folds, labels, {"x": labels}, last=2, seed=0)
-    assert [draw.index for draw in made] == list(range(runs))
-    assert all(len(rows) == 4 for draw in made for rows in rows_of(draw))
-    assert len({draw.name for draw in made}) == len({draw.seed for draw in made}) == runs
+    draws = make(kind, folds, labels)
+    assert [(draw.index, draw.name) for draw in draws] == list(enumerate(NAMES[kind]))
+    assert all(len(rows) == 4 for draw in draws for rows in rows_of(draw))
+    assert len({draw.seed for draw in draws}) == len(draws)
+    with pytest.raises(ExperimentError, match="has 2 folds"):
+        make(kind, np.array([0, 1]), np.array([0, 1]))
+    unused = np.full(12, UNUSED)  # a task without clips trains on none
+    for draw in make(om.LeakFree, folds, unused) + make(om.OfficialSplit, folds, unused):
+        assert not any(map(len, rows_of(draw)))
 
 
-def test_runs_are_named_after_their_folds():
-    folds, labels = np.repeat([0, 1, 2, 3], 4), np.tile([0, 1], 8)
-    names = {
-        draws.__name__: [draw.name for draw in make(draws, folds, labels, {}, last=3, seed=0)]
-        for draws in (LeakFree, ManifestSplit, PaperSplit)
-    }
-    assert names == {
-        "LeakFree": [f"validation fold {fold}" for fold in range(3)],
-        "ManifestSplit": [f"test fold {fold}" for fold in range(4)],
-        "PaperSplit": [f"negatives of folds {folds}" for folds in ("0, 1", "1, 0")],
-    }
+def test_every_fit_draws_its_own_negatives():
+    folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
+    draws = make(om.LeakFree, folds, labels)
+    drawn = [set(draw.train[folds[draw.train] == 2].tolist()) for draw in draws[:2]]
+    assert drawn[0] != drawn[1]
 
 
-def test_where_no_fold_has_all_classes_the_next_one_validates():
-    folds, labels = np.repeat([0, 1, 2], 4), np.repeat([0, 1, 0], 4)
-    draws = make(ManifestSplit, folds, labels, {}, last=2, seed=0)
-    assert [set(folds[draw.validation]) for draw in draws] == [{1}, {2}, {0}]
-
-
-def test_the_only_fold_of_all_classes_validates_for_all_others():
-    folds, labels = np.repeat([0, 1, 2], 4), np.array([0, 1, 0, 1] + [1] * 4 + [0] * 4)
-    draws = make(ManifestSplit, folds, labels, {}, last=2, seed=0)
-    assert [set(folds[draw.validation]) for draw in draws] == [{1}, {0}, {0}]
-
-
-@pytest.mark.parametrize(
-    ("positives", "negatives", "folds_of_negatives"),
-    [(4, 4, 4), (9, 4, 4), (0, 4, 1), (1, 9, 1), (1, 2, 2), (3, 0, 4)],
-)
-def test_the_papers_negatives_are_one_to_all_folds(positives, negatives, folds_of_negatives):
-    """So many positives and negatives a fold; four folds train."""
-    folds = np.repeat(np.arange(6), positives + negatives)
-    labels = np.tile([1] * positives + [0] * negatives, 6)
-    draws = make(PaperSplit, folds, labels, {}, last=5, seed=0)
-    assert len(draws) == 4
-    for draw in draws:
-        of_train = labels[draw.train]
-        assert (of_train == 1).sum() == 4 * positives
-        assert (of_train == 0).sum() == folds_of_negatives * negatives
+def test_official_sets_train_validate_and_test():
+    """Without a validation set, a tenth of each class validates, by the seed."""
+    folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
+    labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
+    [draw] = make(om.OfficialSplit, folds, labels)
+    assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
+    labels = np.array([0] * 95 + [1] * 20 + [0, 1])
+    folds = np.array([0] * 115 + [1, 1])
+    [draw], [second] = (make(om.OfficialSplit, folds, labels, seed=seed) for seed in (0, 1))
+    assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
+    assert sorted([*draw.train, *draw.validation]) == list(range(115))
+    assert draw.tests["x"].tolist() == [115, 116]
+    assert second.validation.tolist() != draw.validation.tolist()
+    with pytest.raises(ExperimentError, match="official sets are two or more"):
+        make(om.OfficialSplit, np.zeros(3), np.zeros(3))
 
 
 def test_released_runs_are_the_lists_of_ids():
@@ -242,60 +206,36 @@ def test_released_runs_are_the_lists_of_ids():
     labels = np.array([0, 1, 0, 1, UNUSED, UNUSED])
     tests = {"one": np.array([UNUSED, 0, 1, 1, 0, 0]), "two": labels}
     tested = {"one": frozenset("eab"), "two": frozenset("cdx")}
-    draws = Released(list("abcdef"), runs, tested, random_state=4).make_folds(labels, tests)
-    assert [(draw.index, draw.name) for draw in draws] == [
-        (0, "02_EN_S run 0"),
-        (1, "02_EN_S run 7"),
-    ]
-    assert [(draw.train.tolist(), draw.validation.tolist()) for draw in draws] == [
-        ([0, 3], [1]),
-        ([2], [0]),
+    draws = om.Released(list("abcdef"), runs, tested, random_state=4).make_folds(labels, tests)
+    assert [(d.index, d.name, d.train.tolist(), d.validation.tolist()) for d in draws] == [
+        (0, "02_EN_S run 0", [0, 3], [1]),
+        (1, "02_EN_S run 7", [2], [0]),
     ]
     for draw in draws:
-        assert {name: rows.tolist() for name, rows in draw.tests.items()} == {
-            "one": [1, 4],
-            "two": [2, 3],
-        }
+        lists = {name: rows.tolist() for name, rows in draw.tests.items()}
+        assert lists == {"one": [1, 4], "two": [2, 3]}
     assert draws[0].seed != draws[1].seed
-
-
-def test_a_task_without_clips_trains_on_none():
-    folds = np.repeat([0, 1, 2], 2)
-    unused = np.full(6, UNUSED)
-    for draw in (
-        *make(LeakFree, folds, unused, {"x": unused}, last=2, seed=0),
-        *make(OfficialSplit, folds, unused, {"x": unused}, last=2, seed=0),
-        *make(OfficialSplit, folds % 2, unused, {"x": unused}, last=1, seed=0),
-    ):
-        assert not any(map(len, rows_of(draw)))
 
 
 def test_leaks_are_found_by_id_and_by_what_models_saw():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = make(LeakFree, folds, labels, {"x": labels}, last=2, seed=0)
+    draws = make(om.LeakFree, folds, labels)
     ids = [f"clip-{row}" for row in range(12)]
     assert find_leaks(draws, ids) == []
-    other = find_leaks(draws, ids, seen={1: np.array([0, 9])})
-    assert [(leak.fold, leak.test, leak.otherwise) for leak in other] == [(1, "x", ["clip-9"])]
+    [leak] = find_leaks(draws, ids, seen={1: np.array([0, 9])})
+    assert (leak.fold, leak.test, leak.otherwise) == (1, "x", ["clip-9"])
+    meeting = find_leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
+    assert [leak.fold for leak in meeting] == [0, 1]
+    assert all(leak.train == leak.validation == leak.otherwise == ["clip-10"] for leak in meeting)
     ids[8] = ids[0]
-    found = find_leaks(draws, ids)
-    assert [(leak.fold, leak.train, leak.validation) for leak in found] == [
-        (0, [], ["clip-0"]),
-        (1, ["clip-0"], []),
+    leaks = find_leaks(draws, ids)
+    assert [(leak.fold, leak.train, leak.validation, leak.clips) for leak in leaks] == [
+        (0, [], ["clip-0"], 4),
+        (1, ["clip-0"], [], 4),
     ]
-    assert [(leak.clips, leak.ids) for leak in found] == [(4, ["clip-0"])] * 2
 
 
-def test_leaks_are_met_in_another_way_if_one_is_given():
-    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = make(LeakFree, folds, labels, {"x": labels, "y": labels}, last=2, seed=0)
-    ids = [f"{row}" for row in range(12)]
-    found = find_leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
-    assert [(leak.fold, leak.test) for leak in found] == [(0, "x"), (0, "y"), (1, "x"), (1, "y")]
-    assert all(leak.train == leak.validation == leak.otherwise == ["10"] for leak in found)
-
-
-KNOWN = ClipDataset(
+CLIPS = om.ClipDataset(
     ids=list("abcdef"),
     levels=["S", "NS", "HN", "EN", "HN", "EN"],
     concepts=np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 1], [0, 0]], bool),
@@ -307,24 +247,16 @@ KNOWN = ClipDataset(
 
 
 def test_tasks_name_and_label():
-    task = LevelTask(positives=("S",), negatives=("EN", "HN"))
-    assert task.name == "EN+HN vs S"
-    assert task.labels(KNOWN).tolist() == [1, -1, 0, 0, 0, 0]
-    levels = LevelsTask(("EN", "HN", "NS", "S"))
-    assert levels.labels(KNOWN).tolist() == [3, 2, 1, 0, 1, 0]
-
-
-def test_the_three_sets_of_negatives():
     """Look: with it a and c (S, HN; b is Not Sure); EN are d and f; HN without it is e."""
-    found = {kind: ConceptTask("Look", kind).labels(KNOWN).tolist() for kind in "abc"}
-    assert found == {
+    task = LevelTask(positives=("S",), negatives=("EN", "HN"))
+    assert (task.name, task.labels(CLIPS).tolist()) == ("EN+HN vs S", [1, -1, 0, 0, 0, 0])
+    levels = LevelsTask(("EN", "HN", "NS", "S"))
+    assert levels.labels(CLIPS).tolist() == [3, 2, 1, 0, 1, 0]
+    assert {kind: ConceptTask("Look", kind).labels(CLIPS).tolist() for kind in "abc"} == {
         "a": [1, -1, 1, 0, -1, 0],
         "b": [1, -1, 1, 0, 0, 0],
         "c": [1, -1, 1, -1, 0, -1],
     }
     assert ConceptTask("Look", "c").levels == {"HN", "S"}
-
-
-def test_a_level_cannot_be_on_both_sides():
     with pytest.raises(ExperimentError, match="level S is both"):
         LevelTask(positives=("S",), negatives=("EN", "S"))

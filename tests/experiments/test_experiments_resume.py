@@ -1,6 +1,4 @@
-"""Runs that are killed resume, and write the same bytes."""
-
-from __future__ import annotations
+"""Runs that are interrupted, killed or damaged: what resumes, and what is refused."""
 
 import errno
 import hashlib
@@ -11,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,45 +17,42 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+import obygaze_models as om
 from obygaze_features.common.files import sha256_of
-from obygaze_features.errors import OutputExists, StoreUnreadable
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import evaluate
-from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.record import seal
 from obygaze_models.model_header import digest_of
-from obygaze_models.persistence import save_model
-from tests.world import make_world
+from tests.conftest import run_obygaze
+from tests.kit.files import contents
+from tests.kit.run import make_world, write_experiment, write_store
 
 PIPE = object()
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-ESTIMATORS = ("mlp", "pcbm-logistic", "majority")
-
-
-@pytest.fixture(scope="module")
-def marked(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
+ESTIMATORS = ({"name": "mlp", "max_iter": 3}, {"name": "pcbm-logistic", "bank__C": 0.1}, "majority")
 
 
 @pytest.fixture(scope="module")
 def several(experiment, marked):
+    """27 fits: of a network, a bottleneck and a guess."""
     return replace(experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS)
 
 
 @pytest.fixture(scope="module")
-def whole(several, tmp_path_factory):
+def small(several):
+    """Nine quick fits."""
+    return replace(several, estimators=("majority",))
+
+
+@pytest.fixture(scope="module")
+def complete(several, tmp_path_factory):
     """The bytes of a run that nobody interrupted."""
-    return bytes_of(run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
-
-
-def bytes_in(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return bytes_of(om.run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
 
 
 def bytes_of(folder):
-    files = bytes_in(folder)
+    files = {path.relative_to(folder).as_posix(): data for path, data in contents(folder).items()}
     record = json.loads(files["run.json"]) | {"started": "", "seconds": 0}
     return files | {"run.json": json.dumps(record).encode()}
 
@@ -67,117 +62,87 @@ class Stop(BaseException):
 
 
 @pytest.fixture
-def stop_after(monkeypatch):
-    """Interrupts an evaluation after some fits."""
+def run(monkeypatch):
+    """Runs an experiment, and interrupts it after some fits; gives its fits and its lines."""
     real = evaluate.fit_estimator
 
-    def arrange(fits):
-        calls = []
+    def run(experiment, output, stop=None, **options):
+        calls, lines = [], []
 
-        def fit(*arguments, **options):
-            if len(calls) == fits:
+        def fit(*arguments, **more):
+            if len(calls) == stop:
                 raise Stop
             calls.append(1)
-            return real(*arguments, **options)
+            return real(*arguments, **more)
 
         monkeypatch.setattr(evaluate, "fit_estimator", fit)
-        return calls
+        try:
+            om.run_experiment(experiment, output, log=lines.append, **options)
+        except Stop:
+            assert len(calls) == stop
+            assert not output.exists()
+        return len(calls), lines
 
-    return arrange
+    return run
 
 
-def test_an_interrupted_run_resumes_to_the_same_bytes(several, whole, stop_after, tmp_path):
-    """At any moment: within an estimator, between two, before the last."""
-    for number, fits in enumerate((1, 9, 26)):
-        output, lines = tmp_path / f"run-{number}", []
-        stop_after(fits)
-        with pytest.raises(Stop):
-            run_experiment(several, output, log=lines.append)
-        assert not output.exists()
-        assert lines == [
-            f"{fits} of 27 fits are kept in {output}.partial; the same command resumes."
-        ]
-        lines.clear()
-        calls = stop_after(1000)
-        run = run_experiment(several, output, log=lines.append)
-        assert len(calls) == 27 - fits
-        assert lines[0].startswith(f"Resuming: {fits} finished fit")
-        assert bytes_of(run.folder) == whole
-        assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
+    """Within an estimator, between two, before the last; then whatever is damaged is fitted anew:
+    what cannot be read, and what can be and was changed."""
+    output, partial = tmp_path / "run", tmp_path / "run.partial"
+    for stop, remaining in ((1, 0), (8, 1), (17, 9)):
+        _, lines = run(several, output, stop)
+        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}; " + (
+            "the same command resumes."
+        )
+        assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
+    folders = sorted(partial.glob("*/*"))
+    assert len(folders) == 26
+    for name, damages in {
+        "fit.json": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames")],
+        "arrays.npz": [b"", b"PK", 0.5],
+        "model/model.json": [(b"0", b"1")],
+    }.items():
+        for damage in damages:
+            path = folders.pop() / name
+            data = path.read_bytes()
+            if isinstance(damage, tuple):
+                damage = data.replace(*damage)
+            path.write_bytes(damage if isinstance(damage, bytes) else data[: len(data) // 2])
+    (folders.pop() / "fit.json").unlink()
+    # What a writer left that was killed inside of a fit's folder.
+    left = partial / "mlp/.HN-vs-S-8.0a1b2c3d_7_x1.partial"
+    left.mkdir()
+    (left / ".fit.json.0a1b2c3d_7_x2.partial").write_text("{")
+    calls, lines = run(several, output)
+    assert calls == 1 + 10
+    assert sum("is damaged" in line for line in lines) == 9
+    assert bytes_of(output) == complete
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"estimators": ("mlp", "majority")}, "estimators changed"),
+        ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
         ({"seed": 3}, "seed, folds changed"),
         ({"name": "Other"}, "name changed"),
+        ({}, "features changed"),
     ],
 )
-def test_a_changed_experiment_starts_anew(several, stop_after, tmp_path, change, named):
-    stop_after(3)
-    with pytest.raises(Stop):
-        run_experiment(several, tmp_path / "run")
-    lines = []
-    calls = stop_after(2)
-    with pytest.raises(Stop):
-        run_experiment(replace(several, **change), tmp_path / "run", log=lines.append)
-    assert len(calls) == 2
+def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
+    experiment = small
+    if not change:  # other features in the store
+        world = make_world(tmp_path / "world", marked=True)
+        experiment = replace(small, manifest=world.manifest, store=world.store)
+    run(experiment, tmp_path / "run", 3)
+    if not change:
+        shutil.rmtree(world.store)
+        rows = {clip: row + np.float32(0.5) for clip, row in world.rows.items()}
+        write_store(world.store, Manifest.load(world.manifest), rows)
+    _, lines = run(replace(experiment, **change), tmp_path / "run", 2)
     assert lines[0].endswith(f"run.partial is not resumed: {named}. Starting anew.")
-    assert "2 of" in lines[1]
-
-
-def test_another_stores_features_start_anew(several, experiment, stop_after, tmp_path):
-    world = make_world(tmp_path / "world", marked=True)
-    changed = replace(several, manifest=world.manifest, store=world.store)
-    stop_after(3)
-    with pytest.raises(Stop):
-        run_experiment(changed, tmp_path / "run")
-    from obygaze_features.manifests import Manifest
-    from tests.world import write_store
-
-    shutil.rmtree(world.store)
-    features = dict(zip(world.ids, world.features + np.float32(0.5), strict=True))
-    write_store(world.store, Manifest.load(world.manifest), features)
-    lines = []
-    with pytest.raises(Stop):
-        run_experiment(changed, tmp_path / "run", log=lines.append)
-    assert "run.partial is not resumed: features changed" in lines[0]
-
-
-DAMAGE = {
-    "fit.json": [
-        b"",
-        b"{",
-        b"[1]",
-        b"[" * 100_000,
-        lambda data: data.replace(b"features", b"frames"),
-    ],
-    "arrays.npz": [b"", b"PK", lambda data: data[: len(data) // 2]],
-    "model/model.json": [lambda data: data.replace(b"0", b"1")],
-}
-
-
-def test_a_damaged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
-    """Whatever it does not read as, and what can be read and was changed."""
-    stop_after(12)
-    with pytest.raises(Stop):
-        run_experiment(several, tmp_path / "run")
-    folders = sorted((tmp_path / "run.partial").glob("*/*"))
-    for name, contents in DAMAGE.items():
-        for content in contents:
-            path = folders.pop() / name
-            path.write_bytes(content if isinstance(content, bytes) else content(path.read_bytes()))
-    (folders.pop() / "fit.json").unlink()
-    # What a writer left that was killed inside of a fit's folder.
-    left = tmp_path / "run.partial/mlp/.HN-vs-S-8.0a1b2c3d_7_x1.partial"
-    left.mkdir()
-    (left / ".fit.json.0a1b2c3d_7_x2.partial").write_text("{")
-    calls, lines = stop_after(1000), []
-    run = run_experiment(several, tmp_path / "run", log=lines.append)
-    assert len(calls) == 27 - 12 + 10
-    assert sum("is damaged" in line for line in lines) == 9
-    assert bytes_of(run.folder) == whole
+    assert lines[1].startswith("2 of 9")
 
 
 def forge_arrays(**changed):
@@ -197,7 +162,7 @@ def forge_model(folder, record):
     """A sound model of other features."""
     X = np.random.default_rng(0).normal(size=(20, 3))
     shutil.rmtree(folder / "model")
-    save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder / "model")
+    om.save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder / "model")
     for name in ("model.json", "model.safetensors"):
         record["files"].pop(f"model/{name}", None)
 
@@ -230,11 +195,9 @@ FORGERIES = {
 
 
 @pytest.mark.gate
-def test_a_forged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
+def test_a_forged_fit_is_fitted_again(several, complete, run, tmp_path):
     """Its digests are right, and what it says cannot be of this run."""
-    stop_after(len(FORGERIES) + 1)
-    with pytest.raises(Stop):
-        run_experiment(several, tmp_path / "run")
+    run(several, tmp_path / "run", len(FORGERIES) + 1)
     (tmp_path / "empty").touch()
     folders = sorted((tmp_path / "run.partial").glob("*/*"))
     for folder, forge in zip(folders, FORGERIES.values(), strict=False):
@@ -242,47 +205,33 @@ def test_a_forged_fit_is_fitted_again(several, whole, stop_after, tmp_path):
         forge(folder, record)
         record.pop("sha256")
         (folder / "fit.json").write_text(json.dumps(record | {"sha256": digest_of(record)}))
-    calls, lines = stop_after(1000), []
-    run = run_experiment(several, tmp_path / "run", log=lines.append)
+    calls, lines = run(several, tmp_path / "run")
     damaged = {line.partition(" is damaged")[0] for line in lines if "is damaged" in line}
-    again = {
-        name for name, folder in zip(FORGERIES, folders, strict=False) if str(folder) in damaged
-    }
-    assert again == {*FORGERIES}
-    assert len(calls) == 27 - 1
-    assert bytes_of(run.folder) == whole
-
-
-@pytest.fixture
-def small(several):
-    return replace(several, estimators=("majority",))
+    places = zip(FORGERIES, folders, strict=False)
+    assert {name for name, folder in places if str(folder) in damaged} == {*FORGERIES}
+    assert calls == 27 - 1
+    assert bytes_of(tmp_path / "run") == complete
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("name", ["partial.json", "fit.json", "arrays.npz"])
-def test_a_disk_that_fails_now_loses_no_fit(small, stop_after, tmp_path, monkeypatch, name, code):
-    stop_after(5)
-    with pytest.raises(Stop):
-        run_experiment(small, tmp_path / "run")
-    before = bytes_in(tmp_path / "run.partial")
-    real = Path.open
+def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
+    run(small, tmp_path / "run", 5)
+    before, real = contents(tmp_path / "run.partial"), Path.open
 
     def fails(path, *arguments, **options):
         if path.name == name and "run.partial" in path.parts:
             raise OSError(code, os.strerror(code), str(path))
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", fails)
-    with pytest.raises(StoreUnreadable, match=f"{name} cannot be read now"):
-        run_experiment(small, tmp_path / "run")
-    monkeypatch.setattr(Path, "open", real)
-    assert bytes_in(tmp_path / "run.partial") == before
-    calls = stop_after(1000)
-    run_experiment(small, tmp_path / "run")
-    assert len(calls) == 9 - 5
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", fails)
+        with pytest.raises(StoreUnreadable, match=f"{name} cannot be read now"):
+            om.run_experiment(small, tmp_path / "run")
+    assert contents(tmp_path / "run.partial") == before
+    assert run(small, tmp_path / "run")[0] == 9 - 5
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -297,11 +246,9 @@ def test_a_disk_that_fails_now_loses_no_fit(small, stop_after, tmp_path, monkeyp
         pytest.param("majority/HN-vs-S-0/fit.json", PIPE, marks=NEEDS_PIPES),
     ],
 )
-def test_only_what_a_run_wrote_is_removed(small, stop_after, tmp_path, name, content, overwrite):
+def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
     """A link (None) leads elsewhere."""
-    stop_after(2)
-    with pytest.raises(Stop):
-        run_experiment(small, tmp_path / "run")
+    run(small, tmp_path / "run", 2)
     path = tmp_path / "run.partial" / name
     (tmp_path / "elsewhere").mkdir()
     if content is None:
@@ -311,74 +258,144 @@ def test_only_what_a_run_wrote_is_removed(small, stop_after, tmp_path, name, con
         os.mkfifo(path)
     else:
         path.write_text(content)
-    before = bytes_in(tmp_path)
-    with pytest.raises(OutputExists, match=r"run\.partial.*; move .*choose another") as problem:
-        run_experiment(small, tmp_path / "run", overwrite=overwrite)
-    assert name in str(problem.value)
-    assert bytes_in(tmp_path) == before
+    before = contents(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(OutputExists, match=r"run\.partial.*; move .*choose another") as caught:
+            om.run_experiment(small, tmp_path / "run", overwrite=overwrite)
+        assert name in str(caught.value)
+        assert contents(tmp_path) == before
 
 
-def test_what_is_kept_is_flushed_before_it_has_its_name(small, stop_after, tmp_path, monkeypatch):
-    flushed = set()
-    real = os.fsync
+def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypatch):
+    flushed, real = set(), os.fsync
 
     def observed(descriptor):
         flushed.add(os.fstat(descriptor).st_ino)
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", observed)
-    stop_after(2)
-    with pytest.raises(Stop):
-        run_experiment(small, tmp_path / "run")
-    kept = [path for path in (tmp_path / "run.partial").rglob("*") if path.is_file()]
-    assert len(kept) >= 1 + 2 * 3
-    assert {path.stat().st_ino for path in kept} <= flushed
+    run(small, tmp_path / "run", 2)
+    remaining = contents(tmp_path / "run.partial")
+    assert len(remaining) >= 1 + 2 * 3
+    assert {path.stat().st_ino for path in remaining} <= flushed
 
 
-@pytest.mark.gate
-def test_a_killed_run_resumes_to_the_same_bytes(several, whole, tmp_path):
-    """SIGKILL at several moments, each later than the last, until it ends by itself."""
-    output, toml = tmp_path / "run", tmp_path / "several.toml"
-    # JSON's texts and lists are TOML's, too.
-    given = {key: value for key, value in asdict(several).items() if value not in (None, (), "")}
-    lines = [f"{key} = {json.dumps(value, default=str)}\n" for key, value in given.items()]
-    toml.write_text("".join(lines), encoding="utf-8")
+def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeypatch):
+    """Ten of 18 fits are kept; each further one takes a second."""
+    two = replace(small, estimators=("majority", "logistic"))
+    run(two, tmp_path / "run", 10)
+    clock = iter(range(1000))
+    module = "obygaze_models.experiments.run"
+    monkeypatch.setattr(f"{module}.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    _, lines = run(two, tmp_path / "run")
+    left = [line for line in lines if " left" in line]
+    assert left[0].startswith("11 of 18 fits, about 7 s")
+    assert left[-1].startswith("17 of 18 fits, about 1 s")
+
+
+@pytest.mark.night
+def test_a_killed_run_resumes_to_the_same_bytes(several, complete, tmp_path):
+    """SIGKILL at two moments."""
+    output, keys = tmp_path / "run", ("name", "manifest", "store", "split", "positives")
+    keys += ("train_negatives", "test_negatives", "estimators")
+    passed = {key: getattr(several, key) for key in keys}
+    toml = write_experiment(tmp_path / "several.toml", **passed)
     arguments = [sys.executable, "-m", "cli", "models", "run", str(toml), "-o", str(output)]
-    kills = 0
-    for wanted in (1, 10, 22):
+    for wanted in (1, 12):
         with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
             while process.poll() is None:
-                done = len(list(tmp_path.glob("run.partial/*/*/fit.json")))
-                if done >= wanted:
+                if len(list(tmp_path.glob("run.partial/*/*/fit.json"))) >= wanted:
                     os.kill(process.pid, signal.SIGKILL)
-                    kills += 1
                     break
                 time.sleep(0.005)
             process.wait()
             assert process.stderr is not None
-            text = process.stderr.read()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, text
+            assert process.returncode == -signal.SIGKILL, process.stderr.read()
         assert not output.exists()
-    assert kills >= 2
-    run = run_experiment(several, output)
-    assert bytes_of(run.folder) == whole
+    om.run_experiment(several, output)
+    assert bytes_of(output) == complete
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
 
 
-def test_the_time_left_is_by_the_fits_of_this_call(experiment, stop_after, tmp_path, monkeypatch):
-    """Ten of 18 fits are kept; each further one takes a second."""
-    from obygaze_models.experiments import run as module
+def edit(change, *, sealed=True):
+    """A change of run.json, with its digest, as somebody makes it who knows of that."""
 
-    two = replace(experiment, estimators=("majority", "logistic"))
-    stop_after(10)
-    with pytest.raises(Stop):
-        run_experiment(two, tmp_path / "run")
-    calls, lines = stop_after(-1), []
-    monkeypatch.setattr(module, "LINE_EVERY_S", 0.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(len(calls))))
-    run_experiment(two, tmp_path / "run", log=lines.append)
-    assert "11 of 18 fits, about 7 s left" in lines
-    assert "17 of 18 fits, about 1 s left" in lines
-    assert not any(line.startswith("10 of 18 fits") for line in lines)
+    def edited(text):
+        record = json.loads(text)
+        change(record)
+        return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
+
+    return edited
+
+
+def score(value, **options):
+    return edit(lambda record: record["scores"][0]["mean"].update(f1=value), **options)
+
+
+def probability(text):
+    header, first, rest = text.split("\n", 2)
+    return f"{header}\n{first.rpartition(',')[0]},0.25\n{rest}"
+
+
+DAMAGE = [
+    *(
+        (name, None, [name, "obygaze models run"])
+        for name in ("run.json", "predictions.csv", "clips.csv", "models.jsonl",
+                     "explanations.jsonl")
+    ),
+    ("predictions.csv", lambda t: t[: len(t) // 2], ["csv was changed since"]),
+    ("predictions.csv", probability, ["csv was changed since"]),
+    ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
+    ("explanations.jsonl", lambda t: t[:-20] + "{}", ["jsonl was changed since"]),
+    ("models.jsonl", lambda t: t.replace('"models/', '"../', 1), ["jsonl was changed since"]),
+    ("run.json", lambda t: "{}", ["is not a run", '"format" is not']),
+    ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), ["earlier"]),
+    ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 9'),
+     ["format version 9, this obygaze reads up to 4"]),
+    ("run.json", score(7.5, sealed=False), ["its digest is another"]),
+    ("run.json", lambda t: t.replace('"sha256":', '"other":', 1), ["its digest is another"]),
+    ("run.json", score(7.5), ["Expected `float` <= 1", "at `$.scores"]),
+    ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
+    ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
+    ("run.json", edit(lambda r: r["store"]["backbone"].update(weights_sha256=5)), ["Expected"]),
+    ("run.json", edit(lambda r: r["store"]["backbone"].pop("name")), ["`name`", "`backbone`"]),
+    ("run.json", edit(lambda r: r["experiment"].pop("seed")), ["`seed`", "`experiment`"]),
+    ("run.json", edit(lambda r: r["experiment"].pop("estimators")), ["`estimators`"]),
+    ("run.json", edit(lambda r: r["versions"].pop("scikit-learn")), ["`scikit-learn`"]),
+    ("run.json", lambda t: t[:900], ["cut off, make it again with: obygaze models run"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "facts"), DAMAGE)
+def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
+    folder = tmp_path / "run"
+    shutil.copytree(make_run("good").folder, folder)
+    path = folder / name
+    if change is None:
+        path.unlink()
+    else:
+        text = path.read_text(encoding="utf-8")
+        assert change(text) != text
+        path.write_text(change(text), encoding="utf-8")
+    result = run_obygaze("report", folder, "-o", tmp_path / "page.html")
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
+    assert all(fact in result.stderr for fact in facts), result.stderr
+    assert result.stderr.count("\n") == 1
+    with pytest.raises(ExperimentError):
+        (run := om.load_run(folder)).clips(), run.models()
+
+
+def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
+    """Not even where all digests are right; and a folder of runs is none."""
+    folder = tmp_path / "run"
+    shutil.copytree(make_run("good").folder, folder)
+    path = folder / "models.jsonl"
+    path.write_text(path.read_text().replace('"models/', '"../', 1))
+    record = json.loads((folder / "run.json").read_text())
+    record["files"]["models.jsonl"] = sha256_of(path)
+    (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
+    with pytest.raises(ExperimentError, match="is not in the run"):
+        om.load_run(folder).models()
+    with pytest.raises(ExperimentError, match=r"is not a run; did you mean .*/run\?"):
+        om.load_run(tmp_path)

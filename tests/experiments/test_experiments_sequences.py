@@ -1,7 +1,5 @@
 """Models of frame sequences in experiments: planted signals, persistence, and frames predicted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -14,10 +12,11 @@ import obygaze_models as om
 from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
-from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, commit
+from obygaze_features.store import ArraySpec, commit
 from obygaze_models.experiments import evaluate
-from obygaze_models.stores import read_frame_times
+from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
+from tests.kit.run import RECIPE, write_experiment, write_rows
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 320, 4, 32, 32, 3
 SHORT = 20
@@ -27,23 +26,13 @@ PROBES = ("attention-probe", "frame-mil")
 
 def write_store(path, manifest, frames, native, *, array="frames"):
     times = np.where(np.isnan(frames[..., 0]), np.nan, np.arange(frames.shape[1]) / 4)
-    recipe = Recipe(
-        "sequences",
-        {"name": "none", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
-        {"mode": "standard"},
-        "float32",
-        (
-            ArraySpec("native", native.shape[1:], "float32", "mean of the frames"),
-            ArraySpec("frame_time", times.shape[1:], "float64", "seconds", padded=True),
-            ArraySpec(array, frames.shape[1:], "float16", "a frame", padded=True),
-        ),
+    specs = (
+        ArraySpec("native", native.shape[1:], "float32", "mean of the frames"),
+        ArraySpec("frame_time", times.shape[1:], "float64", "seconds", padded=True),
+        ArraySpec(array, frames.shape[1:], "float16", "a frame", padded=True),
     )
-    writer = StoreWriter.create(path, manifest, recipe, block_rows=128)
-    for block, start in enumerate(range(0, len(manifest), 128)):
-        rows = zip(native, times, frames.astype(np.float16), strict=True)
-        values = [dict(zip(("native", "frame_time", array), row, strict=True)) for row in rows]
-        writer.write_block(block, [Done(row, None) for row in values[start : start + 128]])
-    return path
+    arrays = {"native": native, "frame_time": times, array: frames.astype(np.float16)}
+    return write_rows(path, manifest, arrays, replace(RECIPE, arrays=specs), block_rows=128)
 
 
 class Planted:
@@ -103,11 +92,18 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(small):
-    from obygaze_models.experiments.train import train_model
+    return train(small, {"name": "frame-mil", "max_iter": 5})
 
-    experiment = small.experiment({"name": "frame-mil", "max_iter": 5}, "mlp")
-    train_model(experiment, small.folder / "model", estimator="frame-mil")
-    return small.folder / "model"
+
+def train(planted, estimator):
+    """A model of the planted clips, by the command."""
+    keys = {"manifest": planted.folder / "manifest", "store": planted.store, "name": "planted"}
+    keys |= {"positives": ["S"], "train_negatives": ["EN"], "split": "four"}
+    name = estimator["name"]
+    toml = write_experiment(planted.folder / f"{name}.toml", estimators=[estimator], **keys)
+    result = run_obygaze("models", "train", toml, "-o", planted.folder / name)
+    assert result.exit_code == 0, result.output
+    return planted.folder / name
 
 
 def aurocs(run):
@@ -128,6 +124,7 @@ def test_sequence_models_find_what_the_mean_of_frames_hides(planted, run):
     }  # fmt: skip
 
 
+@pytest.mark.gate
 def test_without_a_signal_they_score_as_chance_does(tmp_path):
     flat = Planted(tmp_path, 0.0, size=16)
     settings = [{"name": name, "max_iter": 10} for name in PROBES]
@@ -163,8 +160,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
         run.frames("frame-mill")
 
 
-@pytest.mark.parametrize("read", ["frames", "moments"])
-def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path, read):
+def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path):
     files = read_files(run.folder)
     header = json.loads(files["run.json"])
     header["experiment"]["store"] = "https://ann:s3cret@127.0.0.1:1/x.zarr"
@@ -172,12 +168,11 @@ def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path, read):
     seal_run(files)
     write_files(tmp_path / "run", files)
     forged = om.load_run(tmp_path / "run")
-    with pytest.raises(
-        ExperimentError, match=r"https://127\.0\.0\.1:1/x\.zarr.* store="
-    ) as problem:
-        getattr(forged, read)("attention-probe")
-    assert "s3cret" not in str(problem.value)
-    assert getattr(forged, read)("attention-probe", store=planted.store)
+    for read in (forged.frames, forged.moments):
+        with pytest.raises(ExperimentError, match=r"127\.0\.0\.1:1/x\.zarr.* store=") as caught:
+            read("attention-probe")
+        assert "s3cret" not in str(caught.value)
+        assert read("attention-probe", store=planted.store)
 
 
 def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(small, model):
@@ -198,44 +193,37 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(small, model):
     assert scored.every.clips == 80
 
 
-def test_a_model_saved_without_its_features_says_so(small, model, tmp_path):
-    om.save_model(om.load_model(model)[0], tmp_path / "bare")
-    with pytest.raises(ExperimentError, match="does not say which features it fits"):
-        om.predict_frames(tmp_path / "bare", small.store)
-
-
-def test_the_commands_take_sequence_models(small, model, obygaze, tmp_path):
-    (tmp_path / "e.toml").write_text(
-        f'name = "e"\nmanifest = "{small.folder / "manifest"}"\nstore = "{small.store}"\n'
-        'split = "four"\npositives = ["S"]\ntrain_negatives = ["EN"]\n'
-        'estimators = [{name = "attention-probe", max_iter = 3}, "majority"]\nframes = "frames"\n'
-    )
+def test_the_commands_take_sequence_models(small, model, tmp_path):
+    toml = write_experiment(
+        tmp_path / "e.toml", name="e", manifest=small.folder / "manifest", store=small.store,
+        split="four", positives=["S"], train_negatives=["EN"], frames="frames",
+        estimators=[{"name": "attention-probe", "max_iter": 3}, "majority"],
+    )  # fmt: skip
 
     def call(*arguments, code=0):
-        result = obygaze(*arguments)
+        result = run_obygaze(*arguments)
         assert result.exit_code == code, result.output
         return result.output
 
-    output = call("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
+    output = call("models", "run", toml, "-o", tmp_path / "run")
     assert "native and frames (sequences) features" in output
-    call("models", "train", tmp_path / "e.toml", "-o", tmp_path / "model")
-    assert "sequence of 32 frames" in (tmp_path / "model/README.md").read_text()
+    assert "sequence of 32 frames" in (model / "README.md").read_text()
     assert "attention-probe" in call("models", "list", tmp_path / "run")
     assert json.loads(call("models", "list", "--json"))["frame-mil"]["options"]["k"] == 3
-    call("models", "predict", tmp_path / "model", small.store, "-o", tmp_path / "p.csv")
-    call("models", "evaluate", tmp_path / "model", small.store, small.folder / "manifest")
+    call("models", "predict", model, small.store, "-o", tmp_path / "p.csv")
+    call("models", "evaluate", model, small.store, small.folder / "manifest")
     call("report", tmp_path / "run", "-o", tmp_path / "r.html")
     assert "and frames" in (tmp_path / "r.html").read_text()
     for command in (
-        ["export", tmp_path / "model", "-o", tmp_path / "m.onnx"],
-        ["explain", tmp_path / "model", small.store, small.ids[0]],
-        ["explain", tmp_path / "model", small.store, "--intervene", "--manifest",
-         small.folder / "manifest"],
-    ):  # fmt: skip
+        ["export", model, "-o", tmp_path / "m.onnx"],
+        ["explain", model, small.store, small.ids[0]],
+        ["explain", model, small.store, "--intervene", "--manifest", small.folder / "manifest"],
+    ):
         [line] = call("models", *command, code=1).splitlines()
-        assert str(tmp_path / "model") in line
+        assert str(model) in line
 
 
+@pytest.mark.gate
 def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
     """To the same bytes; and where the frames have changed, from the start."""
     experiment = small.experiment(*({"name": name, "max_iter": 3} for name in PROBES))
@@ -289,39 +277,30 @@ def test_clips_without_frames_are_named(small, model, monkeypatch, tmp_path):
         om.predict_frames(model, store)
 
 
-@pytest.mark.parametrize(("array", "problem"), [("frames", "is not in"), ("native", "no sequ")])
-def test_a_store_without_frames_is_one_clear_line(small, tmp_path, array, problem):
-    store = write_store(
-        tmp_path / "s.zarr", small.manifest, small.frames, small.native, array="other"
+def test_what_does_not_fit_frames_is_one_line(small, model, tmp_path):
+    """A store without frames, or of other frames; a model that does not say what it fits."""
+    short, second = (
+        write_store(tmp_path / f"{array}.zarr", small.manifest, frames, small.native, array=array)
+        for array, frames in (("frames", small.frames[:, :SHORT]), ("other", small.frames))
     )
-    experiment = small.experiment("attention-probe", frames=array, store=store)
-    with pytest.raises(ExperimentError, match=f"'{array}' .*{problem}.*a vector a frame: other$"):
+    om.save_model(om.load_model(model)[0], tmp_path / "bare")
+
+    def run(array):
+        experiment = small.experiment("attention-probe", frames=array, store=second)
         om.run_experiment(experiment, tmp_path / "run")
 
-
-def test_a_model_of_frames_refuses_other_frames(small, model, tmp_path):
-    short = small.frames[:, :SHORT]
-    store = write_store(tmp_path / "short.zarr", small.manifest, short, small.native)
-    other = write_store(
-        tmp_path / "other.zarr", small.manifest, small.frames, small.native, array="other"
-    )
-    with pytest.raises(ExperimentError, match=r"frame_time has 20 times .* reads 32 frames"):
-        read_frame_times(open_store(store), small.ids, FRAMES)
-    for predict in (om.predict, om.predict_frames):
-        with pytest.raises(ExperimentError, match=r"\[20, 8\] .*\[32, 8\] for the model"):
-            predict(model, store)
-        with pytest.raises(ExperimentError, match="no array 'frames', only native, frame_time, ot"):
-            predict(model, other)
-
-
-def test_other_models_predict_no_frames(small, tmp_path):
-    from obygaze_models.experiments.train import train_model
-
-    train_model(small.experiment("logistic"), tmp_path / "logistic")
-    with pytest.raises(ExperimentError, match=r"logistic \(logistic\) does not predict frames"):
-        om.predict_frames(tmp_path / "logistic", small.store)
-    with pytest.raises(ExperimentError, match=r"2: .* name one"):
-        om.load_dataset(small.manifest, [small.store, small.store], frames=True)
+    for call, fact in (
+        (lambda: run("frames"), r"'frames' .*is not in.*a vector a frame: other$"),
+        (lambda: run("native"), r"'native' .*no sequ.*a vector a frame: other$"),
+        (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
+        (lambda: om.predict_frames(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
+        (lambda: om.predict(model, second), "no array 'frames', only native, frame_time, ot"),
+        (lambda: om.predict_frames(model, second), "no array 'frames', only native, frame_time"),
+        (lambda: om.predict_frames(tmp_path / "bare", small.store), "not say which features"),
+        (lambda: om.load_dataset(small.manifest, [small.store] * 2, frames=True), "name one"),
+    ):
+        with pytest.raises(ExperimentError, match=fact):
+            call()
 
 
 PLUGIN = """

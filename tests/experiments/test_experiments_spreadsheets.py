@@ -1,7 +1,5 @@
 """Tables that people open: no text of anybody's becomes a formula there, and it is read back."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import replace
@@ -38,11 +36,6 @@ WITHOUT_FORMULA = {
     "manifests thesaurus", "models evaluate-moments", "bias captions",
 }  # fmt: skip
 """Commands whose texts are ours, or checked names."""
-#: Modules that write a table of a folder that obygaze reads back, as it is.
-READ_BACK = {
-    "finalise.py", "issues.py", "items.py", "labels.py", "predictions.py", "run_folder.py",
-    "splits.py", "tables.py", "timelines.py",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +44,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("formulas")
     scheme = LabelScheme("mine", (Level(LOW, LOW), Level(FORMULA, FORMULA)), (Concept(FORMULA),))
     segments = [
-        Segment(film, annotator, start, start + 40, *what, FORMULA)
+        Segment(film, annotator, start, start + 40, *content, FORMULA)
         for film in "fgh"
         for annotator, level in (("ann", LOW), ("ben", FORMULA))
-        for start, what in ((0, (FORMULA, (FORMULA,))), (60, (LOW, ())), (120, (level, ())))
+        for start, content in ((0, (FORMULA, (FORMULA,))), (60, (LOW, ())), (120, (level, ())))
     ]
     films = {film: Film(FORMULA) for film in "fgh"}
     timelines = of.Timelines.of("mine", segments, scheme=scheme, films=films)
@@ -130,13 +123,3 @@ def test_tables_are_read_back_without_their_escapes(data, tmp_path):
     labels = of.Manifest.load(tmp_path / "clips").labels()
     assert set(labels.levels) == {FORMULA, LOW}
     assert {concept for concepts in labels.concepts for concept in concepts} == {FORMULA}
-
-
-def test_only_tables_that_are_read_back_keep_formulas():
-    writers = {
-        path.name
-        for package in (of, om)
-        for path in Path(package.__file__).parent.rglob("*.py")
-        if "format_table(" in path.read_text()
-    }
-    assert writers == READ_BACK

@@ -1,171 +1,198 @@
+"""The file of an experiment: what it says, and its slips, before anything is trained."""
+
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import obygaze_scheme
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_features.manifests import Item, Items, Level, Manifest, Split, obygaze_scheme
 from obygaze_models.decoding import read_lines
-from obygaze_models.experiments.experiment import Experiment, load_experiment
+from tests.kit.files import write
+from tests.kit.run import write_store
 
-FILE = """
-name = "Sure against Hard Negatives"
-manifest = "../manifests/obygaze12"
-store = "/data/xclip.zarr"
-split = "leak-free"
-positives = ["S"]
-train_negatives = ["HN"]
-"""
+FILE = {
+    "name": '"Sure against Hard Negatives"', "manifest": '"../manifests/obygaze12"',
+    "store": '"/data/xclip.zarr"', "split": '"leak-free"', "positives": '["S"]',
+    "train_negatives": '["HN"]',
+}  # fmt: skip
+NO_LEVELS = {"positives": None, "train_negatives": None, "split": None}
 
 
-@pytest.fixture
-def written(tmp_path):
-    def write(text):
-        path = tmp_path / "experiment.toml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
+def load(folder, *lines, without=()):
+    """The experiment of a file, to which `lines` are added."""
+    path = folder / "experiment.toml"
+    remaining = [f"{key} = {value}" for key, value in FILE.items() if key not in without]
+    path.write_text("\n".join([*remaining, *lines]), encoding="utf-8")
+    return om.load_experiment(path)
 
 
 def names(experiment):
     """What is trained, and on what it is tested."""
     problems = experiment.problems(obygaze_scheme())
-    return [(one.train.name, [test.name for test in one.tests]) for one in problems]
+    return [(problem.train.name, [test.name for test in problem.tests]) for problem in problems]
 
 
-def test_an_experiment_from_a_file(written):
-    path = written(FILE + 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
-    experiment = load_experiment(path)
-    assert experiment.manifest == path.parent / "../manifests/obygaze12"
+def test_an_experiment_from_a_file(tmp_path):
+    experiment = load(tmp_path, 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
+    assert experiment.manifest == tmp_path / "../manifests/obygaze12"
     assert experiment.store.as_posix() == "/data/xclip.zarr"
+    assert (experiment.labels, experiment.array, experiment.seed) == (None, "native", 3)
     assert names(experiment) == [("HN vs S", ["EN vs S", "EN+HN vs S"])]
-    assert (experiment.labels, experiment.array, experiment.estimators) == (
-        None,
-        "native",
-        ("mlp",),
-    )
-    assert experiment.seed == 3
+    line = 'test_negatives = ["EN", "HN"]'
+    assert names(load(tmp_path, line)) == [("HN vs S", ["EN+HN vs S"])]
+    assert names(load(tmp_path)) == [("HN vs S", ["HN vs S"])]
+    line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden_layer_sizes = [8]}]'
+    learners = load(tmp_path, line).learners
+    assert list(learners) == ["mlp", "narrow"]
+    assert learners["narrow"].options["hidden_layer_sizes"] == [8]
+    for lines, trained in {
+        'concepts = ["Look", "Clothes"]\nnegatives = "c"': [
+            "Look vs HN+S without", "Clothing vs HN+S without",
+        ],
+        'concepts = "all"': [f"{name} vs EN" for name in obygaze_scheme().visual_concepts],
+        'levels = ["EN", "HN", "S"]': ["EN / HN / S"],
+    }.items():  # fmt: skip
+        assert [name for name, _ in names(load(tmp_path, lines, without=NO_LEVELS))] == trained
 
 
-def test_one_test_set_needs_no_list_of_lists(written):
-    experiment = load_experiment(written(FILE + 'test_negatives = ["EN", "HN"]'))
-    assert names(experiment) == [("HN vs S", ["EN+HN vs S"])]
+LONG = f'estimators = [{{name = "mlp", as = "{"é" * 150}"}}]'
+SLIPS = [
+    ("sead = 1", ["unknown key 'sead'; did you mean seed?"]),
+    ("colour = 1", ["unknown key 'colour'; known are name, manifest"]),
+    ("seed = -1", ["seed must be a whole number from 0 up (got -1)"]),
+    ("seed = true", ["seed must be a whole number", "got True"]),
+    ("seed = ?", ["is not valid TOML", "line 7"]),
+    (f"levels = {'[' * 5000}{']' * 5000}", ["is not valid TOML"]),
+    ('labels = ["a"]', ["labels must be the name of a label set (got"]),
+    ("test_negatives = []", ["test_negatives must be a list of lists", "got []"]),
+    ('test_negatives = [["S"]]', ["level S is both positive and negative"]),
+    ('test_negatives = [["EN"], ["EN"]]', ["the same test set twice"]),
+    ('protocol = "leek-free"', ["unknown protocol 'leek-free'; did you mean leak-free?"]),
+    ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
+    ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
+    ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
+    ('pooling = ["max"]', ["pooling must be the name of a pooling"]),
+    ('negatives = "d"', ["unknown set of negatives 'd'; known are a, b, c"]),
+    ('concepts = ["Look"]', ["has positives and concepts; one task at a time"]),
+    ('estimators = ["mpl"]', ["unknown estimator 'mpl'; did you mean mlp?"]),
+    ('estimators = ["mlp", "mlp"]', ["two estimators are called 'mlp'"]),
+    ('estimators = [{name = "mlp", batchsize = 8}]', ["'batchsize'; did you mean batch_size"]),
+    ("estimators = [{hidden = 8}]", ["estimators must be a list of names, or of tables"]),
+    (LONG, ["take at most 200 bytes"]),
+]
 
 
-def test_without_test_negatives_tests_what_it_trains(written):
-    experiment = load_experiment(written(FILE))
-    assert names(experiment) == [("HN vs S", ["HN vs S"])]
+@pytest.mark.parametrize(("line", "facts"), SLIPS)
+def test_a_slip_in_a_file_is_one_line(tmp_path, line, facts):
+    with pytest.raises(ExperimentError) as caught:
+        load(tmp_path, line)
+    message = str(caught.value)
+    assert all(fact in message for fact in ["experiment.toml", *facts]), message
+    assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("sead = 1", r"experiment\.toml: unknown key 'sead'; did you mean seed\?"),
-        ("colour = 1", "unknown key 'colour'; known are name, manifest"),
-        ('estimators = ["mpl"]', r"unknown estimator 'mpl'; did you mean mlp\?"),
-        ("seed = -1", r"experiment\.toml: seed must be a whole number from 0 up \(got -1\)"),
-        ("seed = true", r"seed must be a whole number .*got True"),
-        ('labels = ["a"]', r"labels must be the name of a label set \(got"),
-        ("test_negatives = []", r"test_negatives must be a list of lists .*got \[\]"),
-        ('test_negatives = [["S"]]', "level S is both positive and negative"),
-        ('test_negatives = [["EN"], ["EN"]]', "the same test set twice"),
-        ("seed = ?", r"is not valid TOML: .* line 8"),
-        (f"levels = {'[' * 5000}{']' * 5000}", "is not valid TOML: .*recursion|nested"),
-        (f'estimators = [{{name = "mlp", as = "{"é" * 150}"}}]', "take at most 200 bytes"),
-    ],
-)
-def test_mistakes_are_one_line(written, line, message):
-    with pytest.raises(ExperimentError, match=message) as caught:
-        load_experiment(written(FILE + line))
-    assert "\n" not in str(caught.value)
-
-
-def test_says_what_is_missing(written):
-    with pytest.raises(ExperimentError, match=r'positives is missing; add positives = .*"S"'):
-        load_experiment(written(FILE.replace('positives = ["S"]', "")))
-
-
-def test_a_file_that_is_not_there(tmp_path):
+def test_slips_in_keys_and_files_are_named(tmp_path):
+    for lines, without, fact in (
+        ((), ["positives"], 'positives is missing; add positives = ["S"'),
+        (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different ones are meant"),
+        (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
+        (('concepts = ["Loook"]',), NO_LEVELS, "unknown concept 'Loook'; did you mean Look?"),
+    ):
+        with pytest.raises(ExperimentError) as caught:
+            names(load(tmp_path, *lines, without=without))
+        assert fact in str(caught.value)
     with pytest.raises(ExperimentError, match=r"no\.toml cannot be read: No such file"):
-        load_experiment(tmp_path / "no.toml")
+        om.load_experiment(tmp_path / "no.toml")
+    with pytest.raises(ExperimentError, match="unknown estimator"):
+        replace(load(tmp_path), estimators=("forest",))
+    with pytest.raises(ExperimentError, match="levels go into train_negatives"):
+        om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices as files")
 def test_a_device_is_not_read(tmp_path):
     (tmp_path / "device.toml").symlink_to("/dev/null")  # of another, such as zero, no end comes
     with pytest.raises(ExperimentError, match="is a device or a pipe, not a file"):
-        load_experiment(tmp_path / "device.toml")
+        om.load_experiment(tmp_path / "device.toml")
     with pytest.raises(ExperimentError, match="is a device or a pipe, not a file"):
         read_lines(tmp_path / "device.toml", dict, "make it again")
 
 
-def test_an_experiment_made_in_python_is_checked_alike(written):
-    experiment = load_experiment(written(FILE))
-    assert isinstance(experiment, Experiment)
-    with pytest.raises(ExperimentError, match="unknown estimator"):
-        replace(experiment, estimators=("forest",))
+def other_clips(manifest, folder):
+    second = Manifest("other", Items.of([Item("clip-1"), Item("clip-2"), Item("clip-3")]))
+    write_store(folder / "o.zarr", second, dict.fromkeys(second.ids, np.ones(8, np.float32)))
+    return {"store": folder / "o.zarr"}
 
 
-KINDLESS = """
-name = "Concepts"
-manifest = "m"
-store = "s.zarr"
-"""
+def with_gaps(manifest, folder):
+    ten = manifest.split("ten")
+    split = Split("gaps", ten.ids, [fold + (fold > 3) for fold in ten.folds])
+    manifest.with_parts(splits=[split]).save(folder / "manifest")
+    return {"manifest": folder / "manifest", "split": "gaps"}
 
 
-def test_concepts_by_name_by_alias_or_all(written):
-    one = load_experiment(written(KINDLESS + 'concepts = ["Look", "Clothes"]\nnegatives = "c"'))
-    assert [train for train, _ in names(one)] == [
-        "Look vs HN+S without",
-        "Clothing vs HN+S without",
-    ]
-    everything = load_experiment(written(KINDLESS + 'concepts = "all"'))
-    assert [train for train, _ in names(everything)] == [
-        f"{name} vs EN" for name in obygaze_scheme().visual_concepts
-    ]
-    with pytest.raises(ExperimentError, match=r"unknown concept 'Loook'; did you mean Look\?"):
-        names(load_experiment(written(KINDLESS + 'concepts = ["Loook"]')))
+def without_sure_tests(manifest, folder):
+    labels, fold_of = manifest.labels(), manifest.split("ten").fold_of
+    remaining = labels.where(lambda clip: fold_of[clip] != 9 or labels.level_of[clip] != "S")
+    manifest.with_parts(labels=[remaining]).save(folder / "manifest")
+    return {"manifest": folder / "manifest"}
 
 
-def test_levels_are_a_class_each(written):
-    experiment = load_experiment(written(KINDLESS + 'levels = ["EN", "HN", "S"]'))
-    assert names(experiment) == [("EN / HN / S", ["EN / HN / S"])]
+def with_an_unused_level(manifest, folder):
+    levels = (*manifest.scheme.levels, Level("X", "Extreme"))
+    scheme = replace(manifest.scheme, levels=levels)
+    replace(manifest, scheme=scheme).with_parts(
+        labels=[manifest.labels()], splits=[manifest.split("ten")]
+    ).save(folder / "manifest")
+    return {"manifest": folder / "manifest", "positives": ("extreme",)}
 
 
-def test_estimators_with_options_under_names_of_their_own(written):
-    line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden_layer_sizes = [8]}]'
-    learners = load_experiment(written(FILE + line)).learners
-    assert list(learners) == ["mlp", "narrow"]
-    assert learners["narrow"].name == "mlp"
-    assert learners["narrow"].options["hidden_layer_sizes"] == [8]
+def with_own_levels(manifest, folder):
+    rows = (f"{row},{'quiet' if row % 2 else 'chase'},Red" for row in range(20))
+    table = write(folder / "clips.csv", "id,level,concepts", *rows)
+    Manifest.from_csv(table, levels=["quiet", "chase"]).save(folder / "manifest")
+    return {"manifest": folder / "manifest", "split": None, "concepts": ["Red"]} | NO_TASK
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('protocol = "leek-free"', r"unknown protocol 'leek-free'; did you mean leak-free\?"),
-        ('pooling = "median"', "unknown pooling 'median'; did you mean m"),
-        ('negatives = "d"', "unknown set of negatives 'd'; known are a, b, c"),
-        ('concepts = ["Look"]', "has positives and concepts; one task at a time"),
-        ('estimators = ["mlp", "mlp"]', "two estimators are called 'mlp'"),
-        (
-            'estimators = [{name = "mlp", batchsize = 8}]',
-            r"unknown option 'batchsize'; did you mean batch_size",
-        ),
-        ("estimators = [{hidden = 8}]", "estimators must be a list of names, or of tables"),
-        ('pooling = ["max"]', "pooling must be the name of a pooling"),
-    ],
-)
-def test_mistakes_in_newer_keys_are_one_line(written, line, message):
-    with pytest.raises(ExperimentError, match=message) as caught:
-        load_experiment(written(FILE + line))
-    assert "\n" not in str(caught.value)
-    assert "experiment.toml" in str(caught.value)
+NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
+REFUSED = [
+    ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
+    ({"split": "nine"}, ["has no splits called 'nine'"]),
+    ({"array": "cls"}, ["unknown array 'cls'; known are native, frames"]),
+    ({"array": "frames"}, ["'frames' has 2 axes a clip", "or a pooling"]),
+    ({"pooling": "max"}, ["'native' has one vector a clip: there is nothing"]),
+    ({"estimators": ()}, ["estimators is empty; name one, or give --pred"]),
+    (
+        {"protocol": "released", "split": None},
+        ["no split '02_HN_S'", "for ObyGaze12 alone, so take leak-free", "obygaze12-splits"],
+    ),
+    (
+        {"concepts": ("all",)} | NO_TASK,
+        ["'levels' has no concepts"],
+    ),
+    (
+        other_clips,
+        ["none of the 150 clips of toy", "such as tt0-000, tt0-001 and 148 more, has features in",
+         "o.zarr, which is of clips such as clip-1, clip-2 and 1 more"],
+    ),
+    (with_gaps, ["goes up to fold 10, and no clip is in fold 4"]),
+    (without_sure_tests, ["nothing can be learnt", "has no clip of S; label more"]),
+    (with_own_levels, ['write negatives = "b"']),
+    (with_an_unused_level, ["no clip of toy has level X; there are EN, HN"]),
+]  # fmt: skip
 
 
-def test_two_levels_are_a_pair(written):
-    with pytest.raises(ExperimentError, match="where three or more different ones are meant"):
-        load_experiment(written(KINDLESS + 'levels = ["EN", "S"]'))
-    with pytest.raises(ExperimentError, match="the paper's protocol is for two classes"):
-        load_experiment(written(KINDLESS + 'levels = ["EN", "HN", "S"]\nprotocol = "paper"'))
+@pytest.mark.parametrize(("change", "facts"), REFUSED)
+def test_what_cannot_be_run_leaves_no_folder(world, experiment, tmp_path, change, facts):
+    if callable(change):
+        change = change(Manifest.load(world.manifest), tmp_path)
+    with pytest.raises(ObygazeError) as caught:
+        om.run_experiment(replace(experiment, **change), tmp_path / "run")
+    message = str(caught.value)
+    assert all(fact in message for fact in facts), message
+    assert "\n" not in message
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run.partial").exists()

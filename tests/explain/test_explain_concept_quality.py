@@ -4,36 +4,32 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from obygaze_models.experiments.run import run_experiment
+import obygaze_models as om
 from obygaze_models.experiments.run_folder import Clip, Explained, read_results
 from obygaze_models.explain.concept_quality import concept_quality
-from tests.world import make_world
+from tests.kit.run import make_world
 
-
-def clip(name, level, *concepts):
-    return Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
-
-
+#: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
+MARKED = {
+    "a": ("S", "Look", "Body"),
+    "b": ("HN", "Look"),
+    "c": ("S", "Body"),
+    "d": ("EN",),
+    "e": ("EN", "Look"),
+    "f": ("NS", "Look"),
+    "g": ("HN",),
+}
 CLIPS = {
-    one.id: one
-    for one in (
-        clip("a", "S", "Look", "Body"),
-        clip("b", "HN", "Look"),
-        clip("c", "S", "Body"),
-        clip("d", "EN"),
-        clip("e", "EN", "Look"),  # marked all the same: neither with nor without
-        clip("f", "NS", "Look"),
-        clip("g", "HN"),
-    )
+    name: Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
+    for name, (level, *concepts) in MARKED.items()
 }
 
 
 def explained(ids, looks, run=0, **more):
     values = np.column_stack([looks, np.zeros(len(ids))])
     given = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
-    return Explained(
-        **(given | more), fit=run, ids=list(ids), labels=["S"] * len(ids), values=values
-    )
+    labels = ["S"] * len(ids)
+    return Explained(**given | more, fit=run, ids=list(ids), labels=labels, values=values)
 
 
 def test_clips_with_a_concept_against_clips_without():
@@ -44,8 +40,7 @@ def test_clips_with_a_concept_against_clips_without():
     assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
     assert look.share == pytest.approx(2 / 5)
     # Body: a, c against b, d, e, g, none of which is measured otherwise than another.
-    assert (body.clips, body.positives) == (6, 2)
-    assert body.auroc == 0.5
+    assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
     assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
 
 
@@ -72,41 +67,30 @@ def test_networks_are_left_out_and_models_and_tasks_kept_apart():
         explained("abcd", [3, 2, 1, 0], model="mlp", kind="sensitivity"),
         explained("abcd", [0, 1, 2, 3], task="u", concepts=("Body", "Look")),
     ]
-    rows = [(one.model, one.task, one.concept) for one in concept_quality(runs, CLIPS)]
-    assert rows == [
-        ("pcbm-tree", "t", "Look"),
-        ("pcbm-tree", "t", "Body"),
-        ("pcbm-tree", "u", "Body"),
-        ("pcbm-tree", "u", "Look"),
-    ]
+    rows = [(row.model, row.task, row.concept) for row in concept_quality(runs, CLIPS)]
+    expected = [("t", "Look"), ("t", "Body"), ("u", "Body"), ("u", "Look")]
+    assert rows == [("pcbm-tree", *row) for row in expected]
 
 
 @pytest.mark.gate
-def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("quality")
-    world = make_world(folder, marked=True)
+def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path):
+    world = make_world(tmp_path, marked=True)
     changed = replace(
-        experiment, manifest=world.manifest, store=world.store, estimators=("mlp", "pcbm-logistic")
+        experiment, manifest=world.manifest, store=world.store, estimators=("pcbm-logistic",)
     )
-    results = read_results(run_experiment(changed, folder / "run").folder)
-    of = [one for one in results.explained if one.model == "pcbm-logistic"]
-    found = concept_quality(results.explained, results.clips)
-    assert [row.concept for row in found] == list(of[0].concepts)
-    for column, row in enumerate(found):
+    results = read_results(om.run_experiment(changed, tmp_path / "run").folder)
+    result = concept_quality(results.explained, results.clips)
+    assert [row.concept for row in result] == list(results.explained[0].concepts)
+    for column, row in enumerate(result):
         areas, precisions = [], []
-        for run in of:
-            of_test = [results.clips[one] for one in run.ids]
-            counts = [
-                clip.level in ("HN", "S")
-                or (clip.level == "EN" and row.concept not in clip.concepts)
-                for clip in of_test
-            ]
-            truth = np.array([row.concept in clip.concepts for clip in of_test])[counts]
-            values = run.values[counts, column]
-            areas.append(roc_auc_score(truth, values))
-            precisions.append(average_precision_score(truth, values))
-        assert row.auroc == pytest.approx(np.mean(areas))
-        assert row.auroc_std == pytest.approx(np.std(areas))
-        assert row.average_precision == pytest.approx(np.mean(precisions))
-        assert row.average_precision_std == pytest.approx(np.std(precisions))
-        assert row.runs == len(of) == 9
+        for run in results.explained:
+            clips = [results.clips[clip] for clip in run.ids]
+            shown = np.array([row.concept in clip.concepts for clip in clips])
+            levels = np.array([clip.level for clip in clips])
+            counts = np.isin(levels, ("HN", "S")) | ((levels == "EN") & ~shown)
+            areas.append(roc_auc_score(shown[counts], run.values[counts, column]))
+            precisions.append(average_precision_score(shown[counts], run.values[counts, column]))
+        expected = [np.mean(areas), np.std(areas), np.mean(precisions), np.std(precisions)]
+        scores = [row.auroc, row.auroc_std, row.average_precision, row.average_precision_std]
+        assert scores == pytest.approx(expected)
+        assert row.runs == len(results.explained) == 9

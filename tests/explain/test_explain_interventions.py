@@ -3,124 +3,110 @@ import pytest
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score, f1_score
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.bottlenecks import HybridBottleneck
 from obygaze_models.estimators.classes import as_logits
-from obygaze_models.estimators.concepts import RandomDirections
-from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.explain.interventions import Annotated, intervene
-from tests.estimators.clips import logistic_on, tree_on, with_output
+from tests.kit.clips import logistic_on, tree_on, with_output
 
 DRAWS = 4
+MODELS = {
+    "tree": lambda bank: tree_on(bank, max_depth=4),
+    "decisions": lambda bank: logistic_on(with_output(bank, "decision"), C=1),
+    "three classes": lambda bank: logistic_on(bank, C=10),
+    "hybrid": lambda bank: om.HybridBottleneck(FrozenEstimator(bank), om.LogisticProbe(C=1)),
+}
 
 
-def models(clips):
-    yield tree_on(clips.bank, max_depth=4, random_state=0), clips.y
-    yield logistic_on(with_output(clips.bank, "decision"), C=1), clips.y
-    yield logistic_on(clips.bank, C=10), clips.levels
-    yield HybridBottleneck(FrozenEstimator(clips.bank), LogisticProbe(C=1)), clips.y
-
-
-def sides(clips):
-    train = clips.known.folds < 4
-    parts = [Annotated(clips.X[of], clips.known.concepts[of]) for of in (train, ~train)]
-    return train, *parts
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_interventions_are_those_done_clip_by_clip(clips, which):
-    model, y = list(models(clips))[which]
-    train, known, asked = sides(clips)
+@pytest.mark.parametrize("name", MODELS)
+def test_interventions_are_those_done_clip_by_clip(clips, name):
+    model, y = MODELS[name](clips.bank), clips.levels if name == "three classes" else clips.y
+    concepts, names = clips.data.concepts, clips.data.concept_names
+    train, test = clips.data.folds < 5, np.flatnonzero(clips.data.folds == 5)
     model.fit(clips.X[train], y[train])
-    found = intervene(
-        model, clips.known.concept_names, known, asked, y[~train], draws=DRAWS, random_state=6
-    )
-    assert found.concepts == clips.known.concept_names
-    assert found.clips == (~train).sum()
+    known, asked = (Annotated(clips.X[rows], concepts[rows]) for rows in (train, test))
+    result = intervene(model, names, known, asked, y[test], draws=DRAWS, random_state=6)
+    assert (result.concepts, result.clips) == (names, len(test))
 
     scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
     distances = clips.bank.transform(clips.X)
-    mean = {
-        (concept, shown): (distances * scale)[train][
-            clips.known.concepts[train, concept] == shown, concept
-        ].mean()
-        for concept in range(3)
+    absent, present = (
+        [(distances * scale)[train & (column == shown), k].mean()
+         for k, column in enumerate(concepts.T)]
         for shown in (False, True)
-    }
-    assert found.present == pytest.approx([mean[one, True] for one in range(3)])
-    assert found.absent == pytest.approx([mean[one, False] for one in range(3)])
+    )  # fmt: skip
+    assert result.present == pytest.approx(present)
+    assert result.absent == pytest.approx(absent)
 
-    def said(row, corrected):
+    def predict(row, corrected):
         measured = distances[row] * scale
         for concept in corrected:
-            measured[concept] = mean[concept, bool(clips.known.concepts[row, concept])]
-        if isinstance(model, HybridBottleneck):
+            measured[concept] = (present if concepts[row, concept] else absent)[concept]
+        if name == "hybrid":
             scores = as_logits(model.head_.decision_function(measured[None]))
-            logits = scores + model.residual_logits(clips.X[[row]])
-            return model.classes_[logits.argmax()]
-        return model.classes_[model.head_.predict_proba(measured[None]).argmax()]
+            outputs = scores + model.residual_logits(clips.X[[row]])
+        else:
+            outputs = model.head_.predict_proba(measured[None])
+        return model.classes_[outputs.argmax()]
 
     def score(order_of):
-        accuracy, f1 = [], []
-        for count in range(4):
-            calls = [said(row, order_of(row)[:count]) for row in np.flatnonzero(~train)]
-            accuracy.append(accuracy_score(y[~train], calls))
-            average = "binary" if len(model.classes_) == 2 else "macro"
-            f1.append(f1_score(y[~train], calls, average=average))
-        return accuracy, f1
+        calls = [[predict(row, order_of(row)[:count]) for row in test] for count in range(4)]
+        average = "binary" if len(model.classes_) == 2 else "macro"
+        accuracy = [accuracy_score(y[test], call) for call in calls]
+        return accuracy, [f1_score(y[test], call, average=average) for call in calls]
 
     chance = np.random.RandomState(6)
     orders = [chance.permutation(3).tolist() for _ in range(DRAWS)]
-    runs = [score(lambda row, order=order: order) for order in orders]
-    random, uncertain = found.curves
+    runs = np.array([score(lambda row, order=order: order) for order in orders])
+    random, uncertain = result.curves
     assert (random.order, random.draws) == ("random", DRAWS)
-    assert random.accuracy == pytest.approx(np.mean([run[0] for run in runs], axis=0))
-    assert random.f1 == pytest.approx(np.mean([run[1] for run in runs], axis=0))
-    assert random.accuracy_std == pytest.approx(np.std([run[0] for run in runs], axis=0))
-    assert random.f1_std == pytest.approx(np.std([run[1] for run in runs], axis=0))
-
-    nearest = score(lambda row: sorted(range(3), key=lambda one: abs(distances[row, one])))
+    assert [random.accuracy, random.f1] == [pytest.approx(row) for row in runs.mean(axis=0)]
+    assert [random.accuracy_std, random.f1_std] == [pytest.approx(row) for row in runs.std(axis=0)]
+    nearest = score(lambda row: np.argsort(abs(distances[row]), kind="stable").tolist())
     assert (uncertain.order, uncertain.draws) == ("uncertainty", 1)
-    assert uncertain.accuracy == pytest.approx(nearest[0])
-    assert uncertain.f1 == pytest.approx(nearest[1])
+    assert [uncertain.accuracy, uncertain.f1] == [pytest.approx(row) for row in nearest]
 
     # Untouched it is the model itself; with all corrected the order does not matter.
-    own = accuracy_score(y[~train], model.predict(clips.X[~train]))
+    own = accuracy_score(y[test], model.predict(clips.X[test]))
     assert random.accuracy[0] == uncertain.accuracy[0] == pytest.approx(own)
     assert random.accuracy[-1] == uncertain.accuracy[-1]
     assert max(random.accuracy_std[1:3]) > 0
 
 
-def test_the_annotations_columns_are_found_by_name(clips):
-    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
-    names, marks = clips.known.concept_names, clips.known.concepts
+@pytest.fixture(scope="module")
+def linear(clips):
+    return logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
+
+
+def test_the_annotations_columns_are_found_by_name(clips, linear):
+    names, marks = clips.data.concept_names, clips.data.concepts
     plain = Annotated(clips.X, marks)
     turned = Annotated(clips.X, np.column_stack([np.ones(240, bool), marks[:, ::-1]]))
-    first = intervene(model, names, plain, plain, clips.y)
-    assert intervene(model, ("other", *names[::-1]), turned, turned, clips.y) == first
+    first = intervene(linear, names, plain, plain, clips.y, draws=2)
+    reversed_names = ("other", *names[::-1])
+    assert intervene(linear, reversed_names, turned, turned, clips.y, draws=2) == first
 
 
 def test_nothing_positive_and_nothing_called_so_has_no_f1(clips):
     model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
     model.head_.intercept_[:] = -100
-    known = Annotated(clips.X, clips.known.concepts)
-    negative = clips.y == 0
-    asked = Annotated(clips.X[negative], clips.known.concepts[negative])
-    found = intervene(model, clips.known.concept_names, known, asked, clips.y[negative])
-    for curve in found.curves:
+    known, negative = Annotated(clips.X, clips.data.concepts), clips.y == 0
+    asked = Annotated(clips.X[negative], clips.data.concepts[negative])
+    names, labels = clips.data.concept_names, clips.y[negative]
+    for curve in intervene(model, names, known, asked, labels, draws=2).curves:
         assert curve.f1 == curve.f1_std == (None,) * 4
         assert curve.accuracy == (1,) * 4
 
 
-def test_refuses_what_cannot_be_corrected(clips):
-    known = Annotated(clips.X, clips.known.concepts)
-    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
-    with pytest.raises(ExperimentError, match="have no concept 'Look'"):
-        intervene(model, ("Type of plan",), known, known, clips.y)
-    bare = Annotated(clips.X, clips.known.concepts * [1, 0, 1])
-    with pytest.raises(ExperimentError, match="all 240 training clips are not marked with 'Look'"):
-        intervene(model, clips.known.concept_names, bare, known, clips.y)
-    meaningless = logistic_on(RandomDirections(2, random_state=0).fit(clips.X))
+def test_refuses_what_cannot_be_corrected(clips, linear):
+    names, known = clips.data.concept_names, Annotated(clips.X, clips.data.concepts)
+    bare = Annotated(clips.X, clips.data.concepts * [1, 0, 1])
+    meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))
     meaningless.fit(clips.X, clips.y)
-    with pytest.raises(ExperimentError, match="no concept 'random 1'"):
-        intervene(meaningless, clips.known.concept_names, known, known, clips.y)
+    for model, columns, train, message in (
+        (linear, ("Type of plan",), known, "have no concept 'Look'"),
+        (linear, names, bare, "all 240 training clips are not marked with 'Body'"),
+        (meaningless, names, known, "no concept 'random 1'"),
+    ):
+        with pytest.raises(ExperimentError, match=message):
+            intervene(model, columns, train, known, clips.y)

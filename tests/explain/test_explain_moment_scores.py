@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import obygaze_models as om
 from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError
@@ -19,12 +20,11 @@ from obygaze_models.explain.moment_measures import (
     guess_random,
     read_guess,
 )
-from obygaze_models.explain.moment_scores import MEASURES, evaluate_moments
-from obygaze_models.explain.moments import Moment, Moments
+from obygaze_models.explain.moments import Moment
 from obygaze_models.intervals import draw_films, percentile_interval
 
 
-def made(frames, moments=()):
+def make_moments(frames, moments=()):
     """Moments of rows: film, start, end, and probability or score."""
     films, starts, ends, values = zip(*frames, strict=True)
     scores = FrameScores(
@@ -35,34 +35,37 @@ def made(frames, moments=()):
         np.array(values),
         ["no"] * len(films),
     )
-    return Moments([Moment(Axis(film), *rest) for film, *rest in moments], scores)
+    return om.Moments([Moment(Axis(film), *rest) for film, *rest in moments], scores)
 
 
-def marked(spans, annotator="ann", level="S"):
+def mark(spans, annotator="ann", level="S"):
     return [Segment(film, annotator, start, end, level) for film, start, end in spans]
 
 
-def scored(moments, segments, **options):
-    [entry] = evaluate_moments(moments, Timelines.of("t", segments), **options).annotators
+def evaluate(moments, segments, **options):
+    return om.evaluate_moments(moments, Timelines.of("mine", segments), **options)
+
+
+def score(moments, segments, **options):
+    [entry] = evaluate(moments, segments, **options).annotators
     return entry
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 3000)), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=9), SPANS)
 def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
     """Frames of a second, segments that start and end at any millisecond."""
     frames = [("f", row, row + 1, value / 5) for row, value in enumerate(values)]
     segments = [("f", start / 1000, (start + length) / 1000) for start, length in spans]
-    entry = scored(made(frames), [*marked(segments), *marked([("f", 0, 20)], level="EN")])
+    moments, rest = make_moments(frames), mark([("f", 0, 20)], level="EN")
+    [film] = score(moments, [*mark(segments), *rest], replicates=5).films
     labels = np.zeros(20_000, int)
     for start, length in spans:
         labels[start : start + length] = 1
     labels = labels[: 1000 * len(values)]
     probabilities = np.repeat(values, 1000) / 5
-    [film] = entry.films
     assert film.positive_seconds == pytest.approx(labels.sum() / 1000)
     if labels.any():
         expected = average_precision_score(labels, probabilities)
@@ -90,9 +93,8 @@ def average_precision_by_definition(moments, segments, tiou):
             free.remove(near[-1][1])
             right += 1
         points.append((right / len(segments), right / rank))
-    recalls = sorted({recall for recall, _ in points if recall > 0})
     total, last = 0.0, 0.0
-    for recall in recalls:
+    for recall in sorted({recall for recall, _ in points if recall > 0}):
         total += (recall - last) * max(p for reached, p in points if reached >= recall)
         last = recall
     return total
@@ -101,23 +103,28 @@ def average_precision_by_definition(moments, segments, tiou):
 WHERE = st.tuples(st.sampled_from("fg"), st.integers(0, 40), st.integers(1, 12))
 
 
-@pytest.mark.gate
-@settings(deadline=None, max_examples=80)
 @given(st.lists(WHERE, max_size=12), st.lists(WHERE, min_size=1, max_size=8), st.randoms())
-def test_map_equals_the_definition(drawn_moments, spans, chance):
-    scores = chance.sample(range(1000), len(drawn_moments))
+def test_map_equals_the_definition(drawn, spans, chance):
+    values = chance.sample(range(1000), len(drawn))
     moments = [
-        (film, start, start + length, score / 1000)
-        for (film, start, length), score in zip(drawn_moments, scores, strict=True)
+        (film, start, start + length, value / 1000)
+        for (film, start, length), value in zip(drawn, values, strict=True)
     ]
     segments = sorted((film, start, start + length) for film, start, length in spans)
     frames = [(film, 0, 60, 0.5) for film in "fg"]
-    entry = scored(made(frames, moments), marked(segments), replicates=5)
+    entry = score(make_moments(frames, moments), mark(segments), replicates=5)
     films = {film for film, _, _ in segments}
     moments = [moment for moment in moments if moment[0] in films]
     for tiou in TIOUS:
         expected = average_precision_by_definition(moments, segments, tiou)
         assert entry.scores[f"map_{tiou}"].value == pytest.approx(expected), tiou
+
+
+def test_a_segment_is_found_once():
+    frames = [("f", 0, 20, 0.5)]
+    moments = [("f", 0, 10, 0.9), ("f", 0, 10, 0.8), ("f", 12, 20, 0.1)]
+    entry = score(make_moments(frames, moments), mark([("f", 0, 10), ("f", 12, 20)]))
+    assert entry.scores["map_0.5"].value == pytest.approx((1 + 2 / 3) / 2)
 
 
 def three_films():
@@ -131,39 +138,33 @@ def three_films():
 
 
 def test_intervals_are_those_of_copies_of_the_drawn_films():
-    """A film that is drawn twice is there twice, under two names."""
+    """A film that is drawn twice is there twice, under two names; two films are too few."""
     films = list(three_films())
 
-    def measures(counts, **options):
+    def measure(counts, replicates):
         copies = [films[number] for number in np.repeat(range(3), counts)]
-        tables = [
+        frames, moments, spans = (
             [(f"film{copy}", *row) for copy, parts in enumerate(copies) for row in parts[table]]
             for table in range(3)
-        ]
-        return scored(made(*tables[:2]), marked(tables[2]), **options).scores
+        )
+        return score(make_moments(frames, moments), mark(spans), replicates=replicates).scores
 
-    drawn = draw_films(3, seed=0, replicates=15)
-    copied = [measures(counts, replicates=1) for counts in drawn]
-    for key, score in measures([1, 1, 1], replicates=15).items():
+    drawn = draw_films(3, seed=0, replicates=8)
+    copied = [measure(counts, 1) for counts in drawn]
+    for key, found in measure([1, 1, 1], 8).items():
         expected = percentile_interval(np.array([scores[key].value for scores in copied]))
-        assert score.interval == pytest.approx(expected), key
-
-
-def test_two_films_are_too_few_for_an_interval():
-    frames = [(film, 0, 10, 0.5) for film in "fg"]
-    entry = scored(made(frames), marked([("f", 1, 2), ("g", 1, 2)]))
-    assert [score.interval for score in entry.scores.values()] == [None] * len(MEASURES)
+        assert found.interval == pytest.approx(expected), key
+    assert {found.interval for found in measure([1, 1, 0], 8).values()} == {None}
 
 
 def test_what_scorers_get_that_know_nothing():
     """A constant: the share of positive time, and a moment that is all of a film."""
     frames = [("f", row, row + 1, row / 100) for row in range(100)]
-    spans = [("f", 0, 40), ("f", 90, 100)]
-    scores = scored(made(frames, [("f", 0, 40, 0.5)]), marked(spans)).scores
-    assert scores["frame_average_precision"].constant == pytest.approx(0.5)
-    assert scores["frame_auroc"].constant == pytest.approx(0.5)
-    assert scores["frame_average_precision"].random == pytest.approx(0.5, abs=0.1)
-    assert scores["frame_auroc"].random == pytest.approx(0.5, abs=0.1)
+    moments = make_moments(frames, [("f", 0, 40, 0.5)])
+    scores = score(moments, mark([("f", 0, 40), ("f", 90, 100)])).scores
+    for name in ("frame_average_precision", "frame_auroc"):
+        assert scores[name].constant == pytest.approx(0.5)
+        assert scores[name].random == pytest.approx(0.5, abs=0.1)
     assert (scores["map_0.3"].value, scores["map_0.3"].constant) == (0.5, 0.5)
     assert scores["map_0.5"].constant == 0
     assert 0 < scores["map_0.5"].random < 0.5
@@ -172,18 +173,18 @@ def test_what_scorers_get_that_know_nothing():
 def test_segments_end_where_clips_end():
     """Only what clips show of a segment can be found; a moment of just that is a full hit."""
     frames = [("f", 0, 10, 0.9), ("f", 20, 30, 0.1), ("f", 30, 40, 0.9)]
-    moments = made(frames, [("f", 0, 10, 0.9), ("f", 30, 40, 0.8)])
-    entry = scored(moments, marked([("f", 0, 18), ("f", 30, 95)]))
+    moments = make_moments(frames, [("f", 0, 10, 0.9), ("f", 30, 40, 0.8)])
+    entry = score(moments, mark([("f", 0, 18), ("f", 30, 95)]))
     assert entry.scores["map_0.7"].value == 1
     [film] = entry.films
     assert (film.segments, film.outside, film.positive_seconds) == (2, 0, 20)
-    assert scored(moments, marked([("f", 5, 25)])).films[0].segments == 2
+    assert score(moments, mark([("f", 5, 25)])).films[0].segments == 2
 
 
 def test_random_moments_are_where_clips_are():
     """A film of two stretches, 10 and 30 s: a moment of 5 s starts in each by its room."""
     frames = [("f", 0, 10, 0.9), ("f", 1000, 1030, 0.1)]
-    moments = made(frames, [("f", 0, 5, 0.9)] * 2000)
+    moments = make_moments(frames, [("f", 0, 5, 0.9)] * 2000)
     film = AnnotatedFilm("f", moments.frames.by_axis[Axis("f")], [(0, 5)])
     guess = guess_random(film, read_guess(film, moments), np.random.default_rng(0))
     starts, ends = np.array(guess.moments).T / 1e6
@@ -197,47 +198,37 @@ def test_random_moments_are_where_clips_are():
 
 
 def test_annotators_count_one_by_one():
-    frames = [("f", 0, 5, 0.9), ("f", 5, 10, 0.1)]
-    segments = marked([("f", 0, 5)], "ann") + marked([("f", 5, 10)], "ben")
-    segments += marked([("f", 0, 10)], "eve", level="EN")
-    result = evaluate_moments(made(frames), Timelines.of("t", segments))
+    moments = make_moments([("f", 0, 5, 0.9), ("f", 5, 10, 0.1)])
+    segments = mark([("f", 0, 5)], "ann") + mark([("f", 5, 10)], "ben")
+    segments += mark([("f", 0, 10)], "eve", level="EN")
+    result = evaluate(moments, segments)
     aurocs = {a.annotator: a.scores["frame_auroc"].value for a in result.annotators}
     assert aurocs == {"ann": 1, "ben": 0}
     assert result.notes == ["eve marked no Sure in these films: no scores"]
-    levels = evaluate_moments(
-        made(frames), Timelines.of("t", segments), positives=["Easy Negative"]
-    )
+    levels = evaluate(moments, segments, positives=["Easy Negative"])
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
 
 
 def test_what_is_left_out_is_said():
-    frames = [("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)]
-    moments = made(frames)
+    moments = make_moments([("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)])
     moments.frames.seen[0] = "yes"
-    segments = marked([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)])
-    result = evaluate_moments(moments, Timelines.of("t", segments))
-    assert result.notes == [
-        "annotated films without frames left out: third",
-        "films that nobody annotated left out: other",
-        "1 of 2 clips were used to train the model: scores on these test nothing",
-        "1 segment outside of the clips with frame probabilities left out",
-    ]
+    result = evaluate(moments, mark([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)]))
+    facts = ("left out: third", "left out: other", "1 of 2 clips were used", "1 segment outside")
+    for note, fact in zip(result.notes, facts, strict=True):
+        assert fact in note
     [film] = result.annotators[0].films
     assert (film.seconds, film.positive_seconds, film.segments, film.outside) == (10, 3, 1, 1)
 
 
 def test_bad_input_is_one_line():
-    moments = made([("tt0000001", 0, 5, 0.9)])
-    elsewhere = Timelines.of("mine", marked([("tt0000002", 0, 1)]))
-    with pytest.raises(
-        ExperimentError, match=r"mine are of other films \(tt0000002\) than the frames"
-    ):
-        evaluate_moments(moments, elsewhere)
-    none = Timelines.of("mine", marked([("tt0000001", 0, 1)], level="EN"))
-    with pytest.raises(ExperimentError, match="no segment of Sure in these films; choose among"):
-        evaluate_moments(moments, none)
-    with pytest.raises(ManifestError, match="unknown label 'Suer'"):
-        evaluate_moments(moments, none, positives=["Suer"])
+    moments = make_moments([("tt0000001", 0, 5, 0.9)])
+    elsewhere, none = mark([("tt0000002", 0, 1)]), mark([("tt0000001", 0, 1)], level="EN")
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
-    with pytest.raises(ExperimentError, match="times within their clips"):
-        evaluate_moments(Moments([], within), none)
+    for found, segments, options, error, message in (
+        (moments, elsewhere, {}, ExperimentError, r"mine are of other films \(tt0000002\) than"),
+        (moments, none, {}, ExperimentError, "no segment of Sure in these films; choose among"),
+        (moments, none, {"positives": ["Suer"]}, ManifestError, "unknown label 'Suer'"),
+        (om.Moments([], within), none, {}, ExperimentError, "times within their clips"),
+    ):
+        with pytest.raises(error, match=message):
+            evaluate(found, segments, **options)

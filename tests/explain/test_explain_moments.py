@@ -6,21 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+import obygaze_models as om
 from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_models.explain.frame_scores import Axis
 from obygaze_models.explain.moment_figure import moment_figure
-from obygaze_models.explain.moments import Moments, find_moments
 from obygaze_models.exports import moment_files
-from obygaze_models.inference import FramePredictions, average_frames
+from obygaze_models.inference import average_frames
+from tests.kit.files import write
+
+NAN = float("nan")
 
 
-def predicted(clips, threshold=0.5, seen=None):
+def predict(clips, threshold=0.5, seen=None):
     """Frame predictions of clips: id -> (times, probabilities), of any number of frames each."""
     size = max(len(times) for times, _ in clips.values())
     table = np.full((2, len(clips), size), np.nan)
@@ -29,29 +32,42 @@ def predicted(clips, threshold=0.5, seen=None):
             part[row, : len(values)] = values
     about = {"estimator": "frame-mil", "task": "EN vs S"}
     seen = seen or ["no"] * len(clips)
-    return FramePredictions(about, list(clips), *table, threshold, seen, [])
+    return om.FramePredictions(about, list(clips), *table, threshold, seen, [])
 
 
-def spans_of(moments):
+def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, manifest=None, **about):
+    options = {"min_length": min_length, "close_gaps": close_gaps, "manifest": manifest}
+    return om.find_moments(predict(clips, **about), items, threshold=threshold, **options)
+
+
+def spans(moments):
     return [(moment.start, moment.end) for moment in moments.moments]
 
 
+def in_film(*rows, film="f"):
+    """Clips of a film: id, start and end."""
+    return Items.of([Item(name, film=film, start=start, end=end) for name, start, end in rows])
+
+
 FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)])
+OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
-def test_a_frame_stands_for_the_stretch_halfway_to_its_neighbours():
-    frames = predicted({"a": ([12, 14, 18], [0.9, 0.1, 0.7])})
-    moments = find_moments(frames, FILM, min_length=0, close_gaps=0)
-    assert spans_of(moments) == [(10, 13), (16, 20)]
-    assert [moment.score for moment in moments.moments] == [0.9, 0.7]
-    assert [moment.clips for moment in moments.moments] == [("a",), ("a",)]
+def test_a_frame_reaches_halfway_to_its_neighbours():
+    moments = find({"a": ([12, 14, 18], [0.9, 0.1, 0.7])}, FILM)
+    assert spans(moments) == [(10, 13), (16, 20)]
+    assert [(m.score, m.clips) for m in moments.moments] == [(0.9, ("a",)), (0.7, ("a",))]
+    # Frames at the same time count as their mean; below the threshold is below it.
+    [moment] = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM).moments
+    assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
+    assert spans(find({"a": ([12, 12, 16], [0.2, 0.4, 0.9])}, FILM)) == [(14, 20)]
+    assert spans(find({"a": ([12, 16], [0.499, 0.5])}, FILM)) == [(14, 20)]
 
 
 def test_a_clip_without_a_position_has_an_axis_of_its_own():
     """Its ends are unknown: the outer frames reach as far out as in."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
-    frames = predicted({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])})
-    moments = find_moments(frames, items, min_length=0)
+    moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [
         (Axis("film", "a"), 2, 6),
         (Axis("film", "b"), 0.5, 1.5),
@@ -59,41 +75,33 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
 
 
 def test_a_manifest_says_where_files_are_in_their_film():
-    items = Items.of([Item("a", media="a.mp4")])
-    frames = predicted({"a": ([1, 3], [0.2, 0.9])})
-    moments = find_moments(frames, items, manifest=Manifest("m", FILM), min_length=0)
+    clips, manifest = {"a": ([1, 3], [0.2, 0.9])}, Manifest("m", FILM)
+    moments = find(clips, OWN_FILES, manifest=manifest)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [(Axis("film"), 12, 20)]
+    [text] = moment_files(moments).values()
+    assert "film.mkv" in text
+    assert "a.mp4" not in text
 
 
 def test_where_clips_overlap_their_mean_counts():
-    items = Items.of(
-        [Item(name, film="f", start=start, end=start + 4.0) for name, start in (("a", 0), ("b", 2))]
-    )
-    frames = predicted({"a": ([2], [0.8]), "b": ([4], [0.4])}, seen=["no", "yes"])
-    moments = find_moments(frames, items, threshold=0.55, min_length=0)
-    [moment] = moments.moments
+    clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
+    items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
+    [moment] = find(clips, items, threshold=0.55, seen=["no", "yes"]).moments
     assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
     assert moment.score == pytest.approx((0.8 + 0.6) / 2)
-
-
-def test_gaps_that_no_clip_shows_stay_open():
-    items = Items.of(
-        [Item(name, film="f", start=start, end=start + 4.0) for name, start in (("a", 0), ("b", 5))]
-    )
-    frames = predicted({"a": ([2], [0.8]), "b": ([7], [0.8])})
-    assert spans_of(find_moments(frames, items, close_gaps=60)) == [(0, 4), (5, 9)]
+    # A gap that no clip shows stays open.
+    clips, items = {"a": ([2], [0.8]), "b": ([7], [0.8])}, in_film(("a", 0.0, 4.0), ("b", 5.0, 9.0))
+    assert spans(find(clips, items, close_gaps=60)) == [(0, 4), (5, 9)]
 
 
 @pytest.mark.parametrize(("length", "joined"), [(20, False), (30, False), (31, True), (600, True)])
 def test_gaps_that_are_closed_depend_on_the_length(length, joined):
     """Two frames of a second, three seconds apart: a tenth of a clip of 31 s is more."""
-    items = Items.of([Item("a", film="f", start=0.0, end=float(length))])
-    times = np.arange(length) + 0.5
     values = [0.9 if second in (8, 12) else 0.1 for second in range(length)]
-    frames = predicted({"a": (times, values)})
-    spans = [(8, 13)] if joined else [(8, 9), (12, 13)]
-    assert spans_of(find_moments(frames, items, min_length=0)) == spans
-    assert spans_of(find_moments(frames, items, min_length=0, close_gaps=5)) == [(8, 13)]
+    clips, items = {"a": (np.arange(length) + 0.5, values)}, in_film(("a", 0.0, float(length)))
+    expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
+    assert spans(find(clips, items, close_gaps=None)) == expected
+    assert spans(find(clips, items, close_gaps=5)) == [(8, 13)]
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
@@ -101,71 +109,36 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
     averaged = average_frames(
         [
-            predicted({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2),
-            predicted({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6),
-            predicted({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
+            predict({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2),
+            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6),
+            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
         ]
     )
     np.testing.assert_allclose(averaged.threshold, [0.2, 0.55])
-    moments = find_moments(averaged, items, min_length=0)
-    spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
-    assert spans == [("f", 2, 4), ("g", 2, 4)]
+    moments = om.find_moments(averaged, items, min_length=0)
+    found = [(m.axis.film, m.start, m.end) for m in moments.moments]
+    assert found == [("f", 2, 4), ("g", 2, 4)]
     assert moments.threshold == pytest.approx(0.375)
-    assert len(find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
-
-
-def test_frames_at_the_same_time_count_as_their_mean():
-    same = predicted({"a": ([12, 12, 12], [0.9, 0.8, 0.1])})
-    [moment] = find_moments(same, FILM).moments
-    assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
-    twice = predicted({"a": ([12, 12, 16], [0.2, 0.4, 0.9])})
-    assert spans_of(find_moments(twice, FILM)) == [(14, 20)]
-
-
-def test_elan_files_link_the_media_of_the_film():
-    items = Items.of([Item("a", media="a.mp4")])
-    frames = predicted({"a": ([1, 3], [0.9, 0.9])})
-    [text] = moment_files(find_moments(frames, items, manifest=Manifest("m", FILM))).values()
-    assert "film.mkv" in text
-    assert "a.mp4" not in text
-
-
-def test_a_film_without_a_name_has_its_labels(tmp_path):
-    items = Items.of([Item("a", media="film.mkv", start=10.0, end=20.0)])
-    scheme = LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure")))
-    labels = LabelSet("all", ["a"], ["S"], [()])
-    manifest = Manifest(name="m", items=items, scheme=scheme).with_parts(labels=[labels])
-    moments = find_moments(predicted({"a": ([12, 14], [0.9, 0.9])}), items, manifest=manifest)
-    figure = moment_figure(moments, manifest=manifest)
-    assert "Sure" in [text.get_text() for text in figure.legends[0].texts]
-
-
-def test_other_films_and_clips_are_refused():
-    moments = find_moments(predicted({"a": ([12, 14], [0.9, 0.9])}), FILM)
-    timelines = Timelines.of("mine", [Segment("other", "ann", 0, 1, "S")])
-    with pytest.raises(UsageError, match=r"mine have no film 'film' \(they have other\)"):
-        moment_figure(moments, timelines=timelines)
-    other = Manifest("m", Items.of([Item("b", film="film", start=0.0, end=1.0)]))
-    with pytest.raises(ExperimentError, match=r"m has none of these 1 clip.* such as b, .* a\)"):
-        find_moments(predicted({"a": ([12], [0.9])}), FILM, manifest=other)
-
-
-def test_two_files_of_a_film_are_refused():
-    items = Items.of(
-        [Item(name, film="f", media=f"{name}.mkv", start=0.0, end=4.0) for name in "ab"]
-    )
-    frames = predicted({"a": ([2], [0.8]), "b": ([2], [0.4])})
-    with pytest.raises(ExperimentError, match=r"film f: .* two files \(a.mkv, b.mkv\)"):
-        find_moments(frames, items)
+    assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
 
 
 def test_of_more_than_two_classes_the_last_counts():
-    frames = predicted({"a": ([12], [0.9])})
+    frames = predict({"a": ([12], [0.9])})
     about = frames.about | {"classes": ["EN", "HN", "S"]}
     frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
-    moments = find_moments(frames, FILM)
+    moments = om.find_moments(frames, FILM)
     assert moments.title.endswith("probability of S")
     assert [moment.score for moment in moments.moments] == [0.7]
+
+
+def test_a_film_without_a_name_is_drawn_with_its_labels():
+    items = Items.of([Item("a", media="film.mkv", start=10.0, end=20.0)])
+    scheme = LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure")))
+    manifest = Manifest(name="m", items=items, scheme=scheme)
+    manifest = manifest.with_parts(labels=[LabelSet("all", ["a"], ["S"], [()])])
+    moments = find({"a": ([12, 14], [0.9, 0.9])}, items, manifest=manifest)
+    figure = moment_figure(moments, manifest=manifest)
+    assert "Sure" in [text.get_text() for text in figure.legends[0].texts]
 
 
 CLIPS = st.lists(
@@ -179,77 +152,49 @@ CLIPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
 def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
-    items, given_frames, heard = [], {}, {}
-    for number, (start, length, frames) in enumerate(clips):
+    rows, frames, shown = [], {}, {}
+    for number, (start, length, drawn) in enumerate(clips):
         name = f"clip{number}"
-        frames = sorted({time % (10 * length): value for time, value in frames}.items())
-        times = [10 * start + time for time, _ in frames]  # in tenths
-        items.append(Item(name, film="f", start=float(start), end=float(start + length)))
-        given_frames[name] = ([time / 10 for time in times], [value for _, value in frames])
+        drawn = sorted({time % (10 * length): value for time, value in drawn}.items())
+        times = [10 * start + time for time, _ in drawn]  # in tenths
+        rows.append((name, float(start), float(start + length)))
+        frames[name] = ([time / 10 for time in times], [value for _, value in drawn])
         for step in range(200 * start, 200 * (start + length)):
             middle = step / 20 + 0.025  # in tenths, too
             near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
-            heard.setdefault(step, []).append(frames[near][1])
-    means = {step: sum(values) / len(values) for step, values in heard.items()}
-    reached = sorted(step for step, mean in means.items() if mean >= 0.5)
+            shown.setdefault(step, []).append(drawn[near][1])
+    means = {step: sum(values) / len(values) for step, values in shown.items()}
     expected = []
-    for step in reached:
-        if expected:
-            between = range(expected[-1][1], step)
-            if not between or (
-                len(between) < 20 * gap and all(between_step in means for between_step in between)
-            ):
-                expected[-1][1] = step + 1
-                continue
-        expected.append([step, step + 1])
+    for step in sorted(step for step, mean in means.items() if mean >= 0.5):
+        between = range(expected[-1][1], step) if expected else None
+        short = between is not None and len(between) < 20 * gap
+        if between is not None and (not between or (short and all(s in means for s in between))):
+            expected[-1][1] = step + 1
+        else:
+            expected.append([step, step + 1])
     expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
-    moments = find_moments(
-        predicted(given_frames), Items.of(items), min_length=shortest / 10, close_gaps=gap / 10
-    )
-    np.testing.assert_allclose(
-        np.reshape(spans_of(moments), (-1, 2)), np.reshape(expected, (-1, 2))
-    )
+    moments = find(frames, in_film(*rows), min_length=shortest / 10, close_gaps=gap / 10)
+    np.testing.assert_allclose(np.reshape(spans(moments), (-1, 2)), np.reshape(expected, (-1, 2)))
     for moment in moments.moments:
         steps = [s for s in means if moment.start <= s / 200 < moment.end]
         assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
 
 
 def test_tables_are_read_as_they_were_written(tmp_path):
+    """Numbers exactly: saturated probabilities keep their order."""
     items = Items.of([*FILM, Item("b", film="film")])
-    clips = {"a": ([12, 14, 18], [0.9, 0.1, 0.7]), "b": ([1, 2], [0.2, 0.8])}
-    moments = find_moments(predicted(clips, seen=["yes", "no"]), items, min_length=0, close_gaps=0)
-    tables = tmp_path / "moments.csv", tmp_path / "frames.csv"
-    for path, text in zip(tables, (moments.to_csv(), moments.frames.to_csv()), strict=True):
-        path.write_text(text)
-    again = Moments.from_csv(*tables)
+    values = [1 - 1e-9, 1e-12, 1 - 2e-9]
+    clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
+    moments = find(clips, items, seen=["yes", "no"])
+    texts = moments.to_csv(), moments.frames.to_csv()
+    tables = [write(tmp_path / f"{row}.csv", text, end="") for row, text in enumerate(texts)]
+    again = om.Moments.from_csv(*tables)
     assert len(moments.moments) == 3
     assert again.moments == moments.moments
-    assert (again.to_csv(), again.frames.to_csv()) == (moments.to_csv(), moments.frames.to_csv())
-
-
-def test_numbers_are_written_exactly(tmp_path):
-    """Saturated probabilities keep their order."""
-    values = [1 - 1e-9, 1 - 2e-9, 1e-12]
-    moments = find_moments(
-        predicted({"a": ([11, 14, 18], values)}), FILM, min_length=0, close_gaps=0
-    )
-    tables = tmp_path / "moments.csv", tmp_path / "frames.csv"
-    for path, text in zip(tables, (moments.to_csv(), moments.frames.to_csv()), strict=True):
-        path.write_text(text)
-    again = Moments.from_csv(*tables)
-    assert again.frames.probabilities.tolist() == values
-    assert again.moments == moments.moments
-
-
-def test_tables_of_different_films_are_refused(tmp_path):
-    frames, moments = tmp_path / "frames.csv", tmp_path / "moments.csv"
-    moments.write_text("film,start,end,score\ng,0,1,0.5\n")
-    frames.write_text("film,id,start,end,probability\nf,a,0,1,0.5\n")
-    with pytest.raises(ManifestError, match=r"line 2: .*frames.csv has no frames of 'g'"):
-        Moments.from_csv(moments, frames)
+    assert again.frames.probabilities.tolist()[:3] == values
+    assert (again.to_csv(), again.frames.to_csv()) == texts
 
 
 @pytest.mark.parametrize(
@@ -259,29 +204,40 @@ def test_tables_of_different_films_are_refused(tmp_path):
         ("f,a,0,1,nan", "line 3: probability"),
         ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
         ("f,a,2,1,0", "line 3: it ends before it starts"),
+        ("f,a,1,2,0", r"line 3: .*frames.csv has no frames of 'g'"),
     ],
 )
 def test_a_wrong_cell_is_named(row, problem, tmp_path):
-    frames, moments = tmp_path / "frames.csv", tmp_path / "moments.csv"
-    moments.write_text("film,start,end,score\nf,0,1,0.5\n")
-    frames.write_text(f"film,id,start,end,probability\nf,a,0,1,0.5\n{row}\n")
+    rows = ("f,0,1,0.5", "g,0,1,0.5")
+    moments = write(tmp_path / "moments.csv", "film,start,end,score", *rows)
+    head = ("film,id,start,end,probability", "f,a,0,1,0.5")
     with pytest.raises(ManifestError, match=problem):
-        Moments.from_csv(moments, frames)
+        om.Moments.from_csv(moments, write(tmp_path / "frames.csv", *head, row))
 
 
-def test_frames_without_times_or_probabilities_are_refused():
-    nothing = predicted({"a": ([12, 14], [np.nan, np.nan])})
-    with pytest.raises(ExperimentError, match="none of the frames of 1 clip has a probability"):
-        find_moments(nothing, FILM)
-    with pytest.raises(ExperimentError, match="has a time"):
-        find_moments(predicted({"a": ([np.nan], [0.5])}), FILM)
-    with pytest.raises(ExperimentError, match=r"clip a: its frames \(at 1 to 2 s\) are outside"):
-        find_moments(predicted({"a": ([1, 2], [0.5, 0.5])}), FILM)
+ONE = {"a": ([12], [0.9])}
+MINE = Timelines.of("mine", [Segment("other", "ann", 0, 1, "S")])
+OTHER = Manifest("m", in_film(("b", 0.0, 1.0), film="film"))
+TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
+SLIPS = [
+    (lambda: moment_figure(find(ONE, FILM), timelines=MINE), UsageError,
+     r"mine have no film 'film' \(they have other\)"),
+    (lambda: find(ONE, FILM, manifest=OTHER), ExperimentError,
+     r"m has none of these 1 clip.* such as b, .* a\)"),
+    (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
+     r"film f: .* two files \(a.mkv, b.mkv\)"),
+    (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
+     "none of the frames of 1 clip has a probability"),
+    (lambda: find({"a": ([NAN], [0.5])}, FILM), ExperimentError, "has a time"),
+    (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,
+     r"clip a: its frames \(at 1 to 2 s\) are outside"),
+    (lambda: find(ONE, FILM, threshold=1.1), UsageError, "got 1.1"),
+    (lambda: find(ONE, FILM, min_length=-1), UsageError, "got -1"),
+    (lambda: find(ONE, FILM, close_gaps=NAN), UsageError, "got nan"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options", [{"threshold": 1.1}, {"min_length": -1}, {"close_gaps": float("nan")}]
-)
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(UsageError, match="got"):
-        find_moments(predicted({"a": ([12], [0.9])}), FILM, **options)
+@pytest.mark.parametrize(("slip", "error", "message"), SLIPS)
+def test_a_slip_is_one_line(slip, error, message):
+    with pytest.raises(error, match=message):
+        slip()

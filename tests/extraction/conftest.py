@@ -1,18 +1,20 @@
-"""A small film library, a checkpoint and a manifest."""
+"""A small film library, a checkpoint, a manifest and its store; and what the commands make."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.extraction import extract
-from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.synthetic import write_clip
-from tests.tiny_models import write_checkpoint
+import obygaze_features as of
+from obygaze_features.backbones import Backbone
+from obygaze_features.manifests import Manifest
+from obygaze_features.video.synthetic import write_clip, write_synthetic_dataset
+from tests.kit.films import rows
+from tests.kit.models import write_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -27,33 +29,46 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("weights") / "tiny"
-    write_checkpoint("tiny-xclip", folder)
-    return folder
+    return write_checkpoint("tiny-xclip", tmp_path_factory.mktemp("weights") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def tiny(weights: Path) -> Backbone:
-    return load_backbone(f"tiny={weights}", "cpu")
+    return of.load_backbone(f"tiny={weights}", "cpu")
 
 
 @pytest.fixture(scope="session")
 def manifest() -> Manifest:
     """Seventy items, so three blocks, that share the six clips."""
-    items = [Item(f"clip-{row:02}", media=f"clip{row % 6}.mp4") for row in range(70)]
-    return Manifest("made-up", Items.of(items))
+    return rows(70)
 
 
 @pytest.fixture(scope="session")
 def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
-    """The local engine's store."""
-    (store,) = extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
+    """The store of a run that nothing interrupted."""
+    (store,) = of.extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
     return store
 
 
-@pytest.fixture(scope="package")
-def cluster() -> Iterator[Any]:
-    from tests.extraction.ray_clusters import head
+@pytest.fixture(scope="session")
+def data_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `features make-clips` writes, with short clips, and its manifest."""
+    folder = tmp_path_factory.mktemp("made")
+    annotations = write_synthetic_dataset(folder / "data", seconds=0.5)
+    Manifest.from_csv(annotations).save(folder / "manifest")
+    return folder
 
-    with head() as cluster:
-        yield cluster
+
+@pytest.fixture
+def library(data_set: Path, tmp_path: Path) -> Path:
+    """A copy of the data set, to be damaged: data/videos/FILM/FILM_scene_N.mp4, and manifest/."""
+    shutil.copytree(data_set, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.fixture
+def command(obygaze, library: Path, weights: Path) -> Callable[..., Any]:
+    """``obygaze features extract`` on `library`, with more options."""
+    fixed = ["--videos", library / "data/videos", "-o", library / "stores", "--device", "cpu"]
+    fixed += ["--backbone", f"tiny={weights}"]
+    return lambda *more: obygaze("features", "extract", library / "manifest", *fixed, *more)

@@ -1,26 +1,27 @@
-"""Real Ray clusters of this machine, and their processes."""
+"""Real Ray clusters of this machine: their processes, and backbones as these load them."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from obygaze_features.extraction import Options, extract
+from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
+from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.store import open_store
-from obygaze_features.store.claims import Claims
-from tests.extraction.test_extraction_pipeline import contents
+from obygaze_features.extraction.run import Options
 
-STORE = 100 * 2**20
+STORE_BYTES = 100 * 2**20
 
 
 @contextlib.contextmanager
@@ -34,57 +35,59 @@ def head(**settings: Any) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         before = signal.getsignal(signal.SIGTERM)
-        its = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": STORE}
+        own = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": STORE_BYTES}
         cluster = Cluster(
-            initialize_head=True, head_node_args={**its, "include_dashboard": False, **settings}
+            initialize_head=True, head_node_args={**own, "include_dashboard": False, **settings}
         )
         signal.signal(signal.SIGTERM, before)  # which Ray takes
         yield cluster
         cluster.shutdown()
 
 
-def extract_on(cluster, manifest, films, backbone, output, load, **options):
-    """Extract on a cluster whose processes get their backbone from `load`."""
+def extract_on(cluster, manifest, films, backbones, output, loads, **options):
+    """Extract on a cluster whose processes get their backbones from `loads`."""
     from obygaze_features.extraction.ray_engine import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
-    engine = partial(run_ray, loads=[load])
-    return fill(manifest, Path(films), [backbone], output, options, engine)
+    return fill(manifest, Path(films), backbones, output, options, partial(run_ray, loads=loads))
 
 
-def children(pid: int) -> list[int]:
-    pids = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                pids.append(int(stat.parent.name))
-    return pids
+def stats() -> dict[int, list[str]]:
+    """Of every process: its name, state, parent, group, session, and more."""
+    fields = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            fields[int(folder.name)] = [name, *rest.split()]
+    return fields
 
 
-def named(processes: Iterable[int]) -> dict[str, int]:
-    return {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in processes}
+def children(pid: int) -> dict[int, str]:
+    """The processes that a process started, with their names."""
+    return {child: fields[0] for child, fields in stats().items() if int(fields[2]) == pid}
 
 
-def below(pid: int) -> set[int]:
-    """All processes that a process started, and that these did."""
-    pids = {pid}
-    while more := {child for parent in pids for child in children(parent)} - pids:
+def below(pid: int) -> dict[int, str]:
+    """All processes that a process started, and that these did, with their names."""
+    every, pids = stats(), {pid}
+    while more := {child for child, fields in every.items() if int(fields[2]) in pids} - pids:
         pids |= more
-    return pids - {pid}
+    return {each: every[each][0] for each in pids - {pid}}
+
+
+def left_of(session: int, pids: dict[int, str]) -> list[str]:
+    """Which of some processes, and which others of a command's session, are still there."""
+    names = [name for pid, name in pids.items() if Path(f"/proc/{pid}").exists()]
+    return names + [fields[0] for fields in stats().values() if int(fields[4]) == session]
 
 
 class Watching:
-    """Looks at the processes of a cluster while a block of code runs.
+    """Looks at the processes of a cluster's head while a block of code runs.
 
-    Parameters
-    ----------
-    cluster
-        Whose head's processes.
-    kill
-        The first one that is seen with a title that begins so is killed.
+    The first one that is seen with a title that begins with `kill` is killed.
     """
 
-    def __init__(self, cluster: Any, kill: bytes = b"nobody") -> None:
+    def __init__(self, cluster: Any, kill: bytes) -> None:
         self._raylet = cluster.head_node.all_processes["raylet"][0].process.pid
         self._kill, self._stop = kill, threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -112,22 +115,48 @@ class Watching:
                         self.killed.append(pid)
 
 
-def once(sign: Path, do: Callable[[], object]) -> threading.Thread:
-    """Do it as soon as a file is there."""
+def changed(backbone: Backbone, before: Callable[[list[int]], object], **more: Any) -> Backbone:
+    """A backbone that does something before each batch, given the sizes of all so far."""
+    sizes: list[int] = []
 
-    def wait() -> None:
-        while not sign.exists():
-            time.sleep(0.01)
-        do()
+    def encode(pixels: Any, present: Any, names: Any) -> Any:
+        sizes.append(len(pixels))
+        before(sizes)
+        return backbone.embed_clips(pixels, present)
 
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
+    return replace(backbone, encode_clips=encode, **more)
 
 
-def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
-    """With the local engine: it is the same store for both."""
-    assert 0 < open_store(output / "tiny.zarr").status.sum() < len(manifest)
-    assert Claims(output / "tiny.zarr/claims").active_blocks() == []
-    extract(manifest, films, [tiny], output)
-    assert contents(output / "tiny.zarr") == contents(whole_store)
+def slow(spec: str, device: str, **settings: Any) -> Backbone:
+    return changed(load_backbone(spec, device, **settings), lambda sizes: time.sleep(0.3))
+
+
+def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
+    """Kills its process over a batch of this size, unless it is its first: `count` times in all.
+
+    Notes beside it what Ray gave its process, and each clip that it computes.
+    """
+    import ray
+
+    resources = ray.get_runtime_context().get_assigned_resources()
+    deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(resources))
+
+    def die(sizes: list[int]) -> None:
+        with deaths.with_name("computed").open("a") as file:
+            file.write("x" * sizes[-1])
+        if sizes[-1] == size and sizes != [8] and len([*deaths.iterdir()]) < count:
+            (deaths / str(os.getpid())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return changed(load_backbone(spec, device), die)
+
+
+def failing(spec: str, device: str) -> Backbone:
+    """Of another package, whose code fails in the second batch of each process."""
+    plugin = Plugin("failing", "tests.extraction.ray_clusters:failing", "tests 1.0")
+    fail = lambda sizes: {}["key"] if len(sizes) > 1 else None  # noqa: E731
+    return changed(load_backbone(spec, device), fail, plugin=plugin)
+
+
+def broken(device: str) -> Backbone:
+    raise RuntimeError("this machine has no floor\nand no walls")

@@ -1,4 +1,4 @@
-"""A folder with all that can be wrong with videos: the good ones are extracted all the same."""
+"""What is wrong with clips, options and decoders: the good clips are extracted all the same."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ import av
 import numpy as np
 import pytest
 
-from obygaze_features.errors import VideoError
-from obygaze_features.extraction import extract
+import obygaze_features as of
+from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import open_store
 from obygaze_features.video.synthetic import write_clip
+from tests.kit.films import clips, rows
 
 
-def truncated_header(path: Path) -> None:
+def cut_header(path: Path) -> None:
     write_clip(path, "S")
     path.write_bytes(path.read_bytes()[:40])
 
 
-def garbage_in_the_middle(path: Path) -> None:
+def put_garbage(path: Path) -> None:
+    """Random bytes in the middle third."""
     write_clip(path, "S", seconds=4)
     data = bytearray(path.read_bytes())
     middle = slice(len(data) // 3, 2 * len(data) // 3)
@@ -42,13 +43,13 @@ def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def audio_only(path: Path) -> None:
+def write_sound(path: Path) -> None:
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes(bytes(16000))
 
 
-def zero_duration(path: Path) -> None:
+def write_no_frame(path: Path) -> None:
     """A video stream without a single frame."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=24)
@@ -56,48 +57,55 @@ def zero_duration(path: Path) -> None:
         container.start_encoding()
 
 
-def unknown_codec(path: Path) -> None:
+def rename_codec(path: Path) -> None:
     """An mp4 whose sample description names a codec that nobody has."""
     write_clip(path, "S")
-    data = path.read_bytes()
-    assert data.count(b"avc1") >= 1
-    path.write_bytes(data.replace(b"avc1", b"zzzz").replace(b"avcC", b"zzzC"))
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz").replace(b"avcC", b"zzzC"))
 
 
-def changing_size(path: Path) -> None:
+def change_size(path: Path) -> None:
     """Two MPEG transport streams of two sizes, one after the other."""
-    for number, width in enumerate((160, 320)):
-        write_clip(path.with_suffix(f".{number}.ts"), "S", width=width, height=width * 3 // 4)
-    parts = [path.with_suffix(f".{number}.ts") for number in (0, 1)]
-    path.write_bytes(b"".join(part.read_bytes() for part in parts))
-    for part in parts:
-        part.unlink()
+    content = b""
+    for width in (160, 320):
+        write_clip(path, "S", width=width, height=width * 3 // 4)
+        content += path.read_bytes()
+    path.write_bytes(content)
 
 
-def unreadable(path: Path) -> None:
+def forbid(path: Path) -> None:
     write_clip(path, "S")
     path.chmod(0)
 
 
-BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+def write_loop(path: Path) -> None:
+    """A film's folder that leads nowhere."""
+    path.parent.joinpath("tt2").symlink_to(path.parent / "tt2")
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty.mp4": (Path.touch, "empty.mp4 is empty"),
     "missing.mp4": (lambda path: None, "no video missing.*"),
-    "header.mp4": (truncated_header, "header.mp4 cannot be decoded"),
-    "garbage.mkv": (garbage_in_the_middle, "garbage.mkv is damaged: "),
-    "nonsense.mp4": (garbage_in_the_middle, "nonsense.mp4 cannot be decoded at frame"),
-    "noise.avi": (garbage_in_the_middle, "noise.avi cannot be decoded"),
+    "header.mp4": (cut_header, "header.mp4 cannot be decoded"),
+    "words.mp4": (lambda path: path.write_bytes(b"no film " * 1000),
+                  "words.mp4 cannot be decoded: Invalid data found when processing input"),
+    "garbage.mkv": (put_garbage, "garbage.mkv is damaged: "),
+    "nonsense.mp4": (put_garbage, "nonsense.mp4 cannot be decoded at frame"),
+    "noise.avi": (put_garbage, "noise.avi cannot be decoded"),
     "half.mkv": (cut_in_half, "half.mkv is damaged: File ended prematurely"),
-    "audio.mp4": (audio_only, "audio.mp4 has no video, only audio"),
-    "zero.mkv": (zero_duration, "zero.mkv ends before its first frame"),
-    "codec.mp4": (unknown_codec, "codec.mp4 cannot be decoded: FFmpeg does not know its codec"),
-    "size.ts": (changing_size, "size.ts changes its picture size"),
+    "audio.mp4": (write_sound, "audio.mp4 has no video, only audio"),
+    "zero.mkv": (write_no_frame, "zero.mkv ends before its first frame"),
+    "codec.mp4": (rename_codec, "codec.mp4 cannot be decoded: FFmpeg does not know its codec"),
+    "size.ts": (change_size, "size.ts changes its picture size"),
     "fifo.mp4": (os.mkfifo, "fifo.mp4 is not a file"),
     "folder.mp4": (Path.mkdir, "no video folder.*"),
-}
+    "tt2.mp4": (write_loop, "tt2"),
+}  # fmt: skip
+if os.geteuid() != 0:  # to root nothing is forbidden
+    BROKEN["forbidden.mp4"] = (forbid, "forbidden.mp4 may not be read; check its permissions")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no FIFOs")
-def test_broken_files_are_named_and_the_others_extracted(tiny, tmp_path):
+def test_broken_files_are_named_and_others_extracted(tiny, tmp_path, monkeypatch):
+    """None is waited for, each is tried again on request, and no reason names this machine."""
     videos = tmp_path / "videos"
     videos.mkdir()
     for name, (make, _) in BROKEN.items():
@@ -107,26 +115,33 @@ def test_broken_files_are_named_and_the_others_extracted(tiny, tmp_path):
     for number, suffix in enumerate(["mp4", "mkv", "avi"]):
         write_clip(videos / f"good{number}.{suffix}", "S", seconds=1)
         good.append(f"good{number}.{suffix}")
-    names = [name for pair in zip(BROKEN, good * 3, strict=False) for name in pair][: 2 * 4]
-    names += [name for name in BROKEN if name not in names]
-    manifest = Manifest(
-        "a bad day", Items.of([Item(Path(name).stem, media=name) for name in names])
-    )
-    begin = time.monotonic()
-    summary = extract(manifest, videos, [tiny], tmp_path, stall_timeout=900)
-    assert time.monotonic() - begin < 800  # none was waited for
+    names = [name for pair in zip(BROKEN, good, strict=False) for name in pair]
+    items = clips(*names, *[name for name in BROKEN if name not in names]).items
+    film = {"tt2.mp4": "tt2"}
+    manifest = Manifest("a bad day", Items.of(
+        [Item(item.id, media=item.media, film=film.get(item.media, "")) for item in items]
+    ))  # fmt: skip
+    monkeypatch.chdir(videos)  # reasons are the same wherever the folder is
+    summary = of.extract(manifest, Path(), tiny, tmp_path / "s", stall_timeout=900)
     reasons = {entry: reason for kind in summary.failed.values() for entry, reason in kind.items()}
-    for name in BROKEN:
-        assert BROKEN[name][1] in reasons.pop(Path(name).stem)
+    for name, (_, reason) in BROKEN.items():
+        assert reason in reasons.pop(Path(name).stem)
     assert reasons == {}
-    store = open_store(tmp_path / "tiny.zarr")
+    assert {"missing", "folder", "tt2"} == set(summary.failed["missing"])
+    store = of.open_store(tmp_path / "s/tiny.zarr")
+    assert not [reason for reason in store.failures.values() if str(tmp_path) in reason]
     for name in good:
         assert np.isfinite(store[Path(name).stem]["native"]).all()
     assert store["one-frame"]["frame_index"].tolist() == [0] * 8
+    bad = store.read("native", ids=[Path(name).stem for name in BROKEN], missing="nan")
+    assert np.isnan(bad).all()
 
-
-if hasattr(os, "geteuid") and os.geteuid() != 0:  # to root nothing is forbidden
-    BROKEN["forbidden.mp4"] = (unreadable, "forbidden.mp4 may not be read; check its permissions")
+    for name in ("empty.mp4", "missing.mp4"):
+        (videos / name).write_bytes((videos / "good0.mp4").read_bytes())
+    assert of.extract(manifest, videos, tiny, tmp_path / "s").clips == 0
+    again = of.extract(manifest, videos, tiny, tmp_path / "s", retry_failed=True)
+    assert (again.clips, again.done) == (len(BROKEN), len(good) + 2)
+    assert "missing" not in of.open_store(store.path).failures
 
 
 def decoders_of(process: int) -> list[int]:
@@ -135,7 +150,12 @@ def decoders_of(process: int) -> list[int]:
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it may end meanwhile
             children += [int(entry) for entry in thread.read_text().split()]
-    return [entry for entry in children if b"video.worker" in command_of(entry)]
+    decoders = []
+    for child in children:
+        with contextlib.suppress(OSError):
+            if b"video.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                decoders.append(child)
+    return decoders
 
 
 def has_pictures(process: int) -> bool:
@@ -147,30 +167,21 @@ def has_pictures(process: int) -> bool:
     return False
 
 
-def command_of(process: int) -> bytes:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 @pytest.fixture
-def meddling() -> Iterator[Callable[[Callable[[int], None], int], threading.Thread]]:
-    """Do something to each of the first decoders of this process, as soon as it is at work."""
+def send() -> Iterator[Callable[[int], None]]:
+    """Send a signal to the first decoder of this process, as soon as it has decoded something."""
     threads = []
 
-    def begin(action: Callable[[int], None], times: int) -> None:
-        def watch() -> None:
-            seen: set[int] = set()
-            end = time.monotonic() + 300
-            while len(seen) < times and time.monotonic() < end:
-                for entry in decoders_of(os.getpid()):
-                    if entry not in seen and has_pictures(entry):
-                        seen.add(entry)
-                        action(entry)
-                time.sleep(0.01)
+    def watch(number: int) -> None:
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            if at_work := [each for each in decoders_of(os.getpid()) if has_pictures(each)]:
+                os.kill(at_work[0], number)
+                break
+            time.sleep(0.01)
 
-        threads.append(threading.Thread(target=watch))
+    def begin(number: int) -> None:
+        threads.append(threading.Thread(target=watch, args=[number]))
         threads[-1].start()
 
     yield begin
@@ -179,35 +190,30 @@ def meddling() -> Iterator[Callable[[Callable[[int], None], int], threading.Thre
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
-MANIFEST = Manifest(
-    "clips", Items.of([Item(f"clip-{row:02}", media=f"clip{row % 6}.mp4") for row in range(20)])
-)
 
 
 @pytest.mark.gate
 @linux
-def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, meddling):
+def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, send):
     """It is stopped for real, as on a network drive that does not answer."""
-    meddling(lambda process: os.kill(process, signal.SIGSTOP), 1)
-    summary = extract(MANIFEST, films, [tiny], tmp_path, stall_timeout=1.5, workers=1)
-    (reasons,) = summary.failed.values()
-    (reason,) = reasons.values()
+    send(signal.SIGSTOP)
+    summary = of.extract(rows(20), films, tiny, tmp_path, stall_timeout=1.5, workers=1)
+    ((reason,),) = (reasons.values() for reasons in summary.failed.values())
     assert "was given up: decoding made no progress for 1.5 s" in reason
     assert summary.done == 19
     assert decoders_of(os.getpid()) == []
-    again = extract(MANIFEST, films, [tiny], tmp_path, retry_failed=True)
+    again = of.extract(rows(20), films, tiny, tmp_path, retry_failed=True)
     assert (again.clips, again.done) == (1, 20)
 
 
-@pytest.mark.gate
 @linux
-def test_a_decoder_that_dies_is_replaced_and_no_clip_is_lost(films, tiny, tmp_path, meddling):
-    meddling(lambda process: os.kill(process, signal.SIGKILL), 1)
-    summary = extract(MANIFEST, films, [tiny], tmp_path)
+def test_a_decoder_that_dies_is_replaced_and_no_clip_lost(films, tiny, tmp_path, send):
+    send(signal.SIGKILL)
+    summary = of.extract(rows(20), films, tiny, tmp_path)
     assert (summary.done, summary.failed) == (20, {})
 
 
-def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(films, monkeypatch, tmp_path):
+def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path):
     """A decoder in the place of ours that dies over every question."""
     script = tmp_path / "obygaze_features/video/worker.py"
     script.parent.mkdir(parents=True)
@@ -230,17 +236,47 @@ def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(films, monkeypatch, t
 def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(VideoError, match=r"the processes that decode cannot start \(exit code 1\)"):
-        extract(MANIFEST, films, [tiny], tmp_path)
-    assert not open_store(tmp_path / "tiny.zarr").status.any()
+        of.extract(rows(20), films, tiny, tmp_path)
+    assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
 
-def test_an_unreadable_folder_costs_only_its_film(films, tiny, tmp_path):
-    """What cannot be listed is named: here a name too long for any file system."""
-    videos = tmp_path / "videos"
-    (videos / "tt1").mkdir(parents=True)
-    (videos / "tt1/clip1.mp4").symlink_to(films / "clip1.mp4")
-    (videos / "tt2").symlink_to(videos / "tt2")  # leads nowhere
-    items = [Item(f"{film}-1", film=film, media="clip1.mp4") for film in ("tt1", "tt2")]
-    summary = extract(Manifest("two", Items.of(items)), videos, [tiny], tmp_path)
-    assert summary.done == 1
-    assert list(summary.failed["missing"]) == ["tt2-1"]
+ONE = rows(1)
+MIXED = Manifest("mixed", Items.of([*ONE, Item("text", kind="text", text="a photo")]))
+NO_BACKBONE = r"'module:function'.*got .*"
+
+#: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
+SLIPS = {
+    "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
+    "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
+    "film": (ONE, None, {"films": ("c",)}, UsageError, "no clip of the film 'c'"),
+    "film's case": (
+        Manifest("m", Items.of([Item("a", film="a", media="clip0.mp4")])), None,
+        {"films": "A"}, UsageError, "the film 'A'; did you mean a",
+    ),
+    "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
+    "function": (ONE, lambda tiny: len, {}, UsageError, NO_BACKBONE + "len"),
+    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, NO_BACKBONE + "ModuleDict"),
+    "number": (ONE, lambda tiny: [7], {}, UsageError, NO_BACKBONE + "int"),
+    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="", about={})], {}, UsageError,
+                NO_BACKBONE + "Backbone"),
+    "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
+    "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
+                   "tiny was loaded for images and texts"),
+    "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
+    "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_refused_before_anything_is_made(films, tiny, tmp_path, slip):
+    manifest, change, options, error, facts = SLIPS[slip]
+    with pytest.raises(error, match=facts) as caught:
+        of.extract(manifest, films, change(tiny) if change else tiny, tmp_path, **options)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_weights_cannot_resume_a_store(manifest, films, tiny, whole_store):
+    other = tiny.with_changes(about={**tiny.about, "weights_sha256": "0" * 64})
+    with pytest.raises(StoreError, match="made with other backbone weights"):
+        of.extract(manifest, films, other, whole_store.parent)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import obygaze_features as of
 from benchmarks import __main__ as benchmarks
 from benchmarks import gpu
 from benchmarks.gpu_device import Bench
 from benchmarks.result import Result
 from obygaze_features.backbones.devices import choose_device, limit_gpu_share
-from obygaze_features.extraction import extract
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_A_CHECKOUT = ("obygaze", "_editable_impl_obygaze", "decord", "pynvml", "lance")
@@ -63,7 +63,7 @@ def test_a_gpu_computes_what_a_cpu_does(bench, section):
 
 
 @pytest.mark.gpu
-def test_a_batch_too_large_for_a_gpu_is_halved_and_its_memory_given_back(bench, tmp_path):
+def test_a_batch_too_large_for_a_gpu_is_halved_and_freed(bench, tmp_path):
     manifest, folder = bench.clips("scenes", 8)
     backbone = bench.backbone("tiny-xclip")
     sizes = []
@@ -73,12 +73,11 @@ def test_a_batch_too_large_for_a_gpu_is_halved_and_its_memory_given_back(bench, 
         torch.empty(len(pixels) << 28, dtype=torch.uint8, device=pixels.device)
         return backbone.encode_clips(pixels, present, names)
 
-    limit_gpu_share(
-        bench.device, 2**30 / torch.cuda.get_device_properties(bench.device).total_memory
-    )
+    memory = torch.cuda.get_device_properties(bench.device).total_memory
+    limit_gpu_share(bench.device, 2**30 / memory)
     try:
         large = backbone.with_changes(encode_clips=greedy)
-        summary = extract(manifest, folder, large, tmp_path / "stores", workers=2)
+        summary = of.extract(manifest, folder, large, tmp_path / "stores", workers=2)
     finally:
         limit_gpu_share(bench.device, 1.0)
     assert (summary.done, summary.batches) == (8, {"tiny-xclip": 2})
@@ -86,7 +85,7 @@ def test_a_batch_too_large_for_a_gpu_is_halved_and_its_memory_given_back(bench, 
     assert torch.cuda.memory_allocated(bench.device) < 2**28
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
     """Every section but NVDEC's, which has no figures; obygaze is not installed."""
     packages = tmp_path / "packages"
@@ -110,15 +109,14 @@ def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
         env=environment, cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
-    results = {
-        path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*.json")
-    }
+    files = (tmp_path / "out").glob("*.json")
+    results = {path.stem: json.loads(path.read_text()) for path in files}
     assert set(results) == {f"gpu-{name}" for name in gpu.SECTIONS if name != "nvdec"}
     assert all(row["holds"] for rows in results.values() for row in rows)
     assert "NVDEC cannot be used here" in run.stdout
 
 
-def test_a_section_that_fails_or_takes_too_long_leaves_its_figures(tmp_path, monkeypatch, capsys):
+def test_a_section_that_fails_or_is_late_leaves_its_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(gpu.SMALL, "1")
 
     def broken(bench):
@@ -133,22 +131,18 @@ def test_a_section_that_fails_or_takes_too_long_leaves_its_figures(tmp_path, mon
     with pytest.raises(SystemExit) as end:
         gpu.main(["--out", str(tmp_path)])
     assert end.value.code == 1
-    assert [row["name"] for row in json.loads((tmp_path / "gpu-broken.json").read_text())] == [
-        "first"
+    figures = [
+        json.loads((tmp_path / f"gpu-{name}.json").read_text()) for name in ("broken", "endless")
     ]
-    assert len(json.loads((tmp_path / "gpu-endless.json").read_text())) == 1
+    assert [[row["name"] for row in rows] for rows in figures] == [["first"], ["again"]]
     output = capsys.readouterr()
     assert "the device is lost" in output.err
     assert "left out: and again; for ever" in output.out
-    assert [line.split("  ")[-1] for line in output.out.splitlines() if "(2)" in line] == [
-        "holds",
-        "does not hold",
-    ]
+    lines = [line for line in output.out.splitlines() if "(2)" in line]
+    assert [line.split("  ")[-1] for line in lines] == ["holds", "does not hold"]
 
 
-def test_without_a_gpu_the_benchmark_says_so_and_keeps_earlier_results(
-    tmp_path, monkeypatch, capsys
-):
+def test_without_a_gpu_earlier_results_are_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv(gpu.SMALL, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 import torch
 
-from obygaze_features.backbones import Backbone, load_backbone
+import obygaze_features as of
+from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction import extract, ray_actors, readers
+from obygaze_features.extraction import ray_actors, readers
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, comparable
 from obygaze_features.extraction.readers import FrameResizer
-from obygaze_features.store import open_store
-from tests.extraction.test_extraction_device import MANIFEST
-from tests.tiny_models import write_checkpoint
+from tests.kit.films import rows
+from tests.kit.models import write_checkpoint
 
 GPU = "cuda:0"
 
@@ -152,13 +152,6 @@ def run_out(tensor: torch.Tensor) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.fixture(scope="module")
-def three(tiny: Backbone) -> list[Backbone]:
-    """Three backbones, one of which samples otherwise than the others."""
-    lsmdc = load_backbone("tiny-xclip-lsmdc", "cpu")
-    return [tiny, replace(tiny, name="second"), lsmdc]
-
-
 def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
     def compute(pixels, present, names):
         gpu.log.append(("forward", backbone.name, len(pixels)))
@@ -167,38 +160,44 @@ def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
     return replace(backbone, device=GPU, encode_clips=compute)
 
 
-@pytest.mark.gate
-def test_a_gpu_gets_each_clip_once_and_the_stores_the_same_bits(films, three, gpu, tmp_path):
-    summary = check_equal_bits(films, three, gpu, tmp_path)
-    assert summary.resized_by_cpu == 0
+@pytest.mark.parametrize(
+    "full",
+    [pytest.param(False, marks=pytest.mark.gate), pytest.param(True, marks=pytest.mark.night)],
+)
+def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(films, tiny, gpu, tmp_path, full):
+    """Two backbones that sample otherwise; of a full GPU, a batch at a time."""
+
+    def upload(tensor: torch.Tensor) -> None:
+        if full and gpu.stream is not gpu.compute:
+            run_out(tensor)
+
+    gpu.upload, manifest = upload, rows(20)
+    lsmdc = of.load_backbone("tiny-xclip-lsmdc", "cpu")
+    backbones = [tiny, lsmdc]
+    of.extract(manifest, films, backbones, tmp_path / "cpu", workers=2, batch=8)
+    on_gpu = [on(gpu, backbone) for backbone in backbones]
+    summary = of.extract(manifest, films, on_gpu, tmp_path / "gpu", workers=2)
+    assert (summary.done, summary.failed) == (20, {})
+    for backbone in backbones:
+        stores = [
+            of.open_store(tmp_path / kind / f"{backbone.name}.zarr") for kind in ("cpu", "gpu")
+        ]
+        for array in stores[0].arrays:
+            np.testing.assert_array_equal(*(store.read(array, missing="nan") for store in stores))
+    assert summary.resized_by_cpu == (20 if full else 0)
+    if full:
+        return
     uploads = [entry for entry in gpu.log if entry[0] == "upload" and len(entry[2]) == 4]
     aside = [stream for _, stream, _ in uploads if stream is not gpu.compute]
-    assert len(aside) == len(MANIFEST)
-    assert len(uploads) - len(aside) == len(three)  # the probe of each store
+    assert len(aside) == len(manifest)
+    assert len(uploads) - len(aside) == len(backbones)  # the probe of each store
     assert len(set(aside)) <= readers.MAX_UPLOADS
     assert {stream.most for stream in aside} == {1}
     uses = [entry[1] for entry in gpu.log if entry[0] == "in use"]
-    assert len(uses) == (len(MANIFEST) + 1) * len(three)
-
-
-def check_equal_bits(films, backbones, gpu, tmp_path):
-    """Fill stores on a CPU and on the GPU."""
-    extract(MANIFEST, films, backbones, tmp_path / "cpu", workers=3, batch=8)
-    on_gpu = [on(gpu, backbone) for backbone in backbones]
-    summary = extract(MANIFEST, films, on_gpu, tmp_path / "gpu", workers=3)
-    assert (summary.done, summary.failed) == (40, {})
-    for backbone in backbones:
-        stores = [open_store(tmp_path / kind / f"{backbone.name}.zarr") for kind in ("cpu", "gpu")]
-        for array in stores[0].arrays:
-            np.testing.assert_array_equal(*(store.read(array, missing="nan") for store in stores))
-    return summary
-
-
-@pytest.mark.gate
-def test_a_batch_waits_for_its_own_clips_alone(films, three, gpu, tmp_path):
-    extract(MANIFEST, films, [on(gpu, backbone) for backbone in three], tmp_path, workers=3)
+    assert len(uses) == (len(manifest) + 1) * len(backbones)
+    # A batch waits for its own clips alone.
     events = [entry[1] for entry in gpu.log if entry[0] == "uploaded"]
-    assert len(set(events)) == len(MANIFEST)
+    assert len(set(events)) == len(manifest)
     waits: list[FakeEvent] = []
     for kind, *details in gpu.log:
         if kind == "wait":
@@ -209,27 +208,43 @@ def test_a_batch_waits_for_its_own_clips_alone(films, three, gpu, tmp_path):
     assert not waits
 
 
+def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
+    summary = of.extract(rows(40), films, on(gpu, tiny), tmp_path)
+    kinds = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize")]
+    run = kinds[kinds.index("synchronize") + 1 :]  # after the probe
+    assert "".join(kind[0] for kind in run) == "ffsfsfss" + "fs"  # a block of 32, and one of 8
+    assert summary.batches == {"tiny": 8}
+    assert summary.shares["device"] * summary.seconds == pytest.approx(2 * 5)
+
+
 @pytest.mark.gate
-def test_clips_that_a_full_gpu_cannot_take_are_taken_a_batch_at_a_time(films, three, gpu, tmp_path):
-    def upload(tensor: torch.Tensor) -> None:
-        if gpu.stream is not gpu.compute:
-            run_out(tensor)
+def test_a_batch_that_does_not_fit_waits_and_is_tried_again(films, tiny, gpu, tmp_path):
+    def full_once(pixels, present, names):
+        gpu.log.append(("forward", len(pixels)))
+        if sum(entry[0] == "forward" for entry in gpu.log) == 4:  # the probe's, two, this
+            run_out(pixels)
+        return tiny.encode_clips(pixels, present, names)
 
-    gpu.upload = upload
-    assert check_equal_bits(films, three, gpu, tmp_path).resized_by_cpu == 40
+    backbone = replace(tiny, device=GPU, encode_clips=full_once)
+    summary = of.extract(rows(32), films, backbone, tmp_path)
+    steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
+    # The probe; two batches and the end of the first; the third, which begins twice.
+    assert "".join(step[1] for step in steps)[:11] == "oy" + "ooy" + "oryro" + "o"
+    assert (summary.done, summary.batches) == (32, {"tiny": 8})
 
 
-def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
-    backbone = load_backbone(write_checkpoint("tiny-clip", tmp_path / "clip"), "cpu")
-    backbone = backbone.for_images_and_texts()
-    images = [
-        torch.full((3, *backbone.preprocessing.crop), 9 * n, dtype=torch.uint8) for n in range(3)
-    ]
-    expected = Forward(backbone)(images)
-    rows = Forward(replace(backbone, device=GPU))(images)
-    for row, expected_row in zip(rows, expected, strict=True):
-        np.testing.assert_array_equal(row["native"], expected_row["native"])
-    assert [entry[0] for entry in gpu.log].count("upload") == len(images)
+@pytest.mark.gate
+def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
+    def fails(event):
+        waited.append(event)
+        if len(waited) > 3:  # the probe's, and two batches'
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    waited: list[FakeEvent] = []
+    monkeypatch.setattr(FakeEvent, "synchronize", fails)
+    with pytest.raises(BackboneError, match="illegal memory access"):
+        of.extract(rows(32), films, on(gpu, tiny), tmp_path)
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
 
 
 def test_a_batch_brings_its_arrays_and_one_copy_of_flags(tiny, gpu):
@@ -240,26 +255,20 @@ def test_a_batch_brings_its_arrays_and_one_copy_of_flags(tiny, gpu):
     assert shapes[-1] == (4, len(tiny.arrays))
 
 
-def test_a_batch_that_does_not_fit_waits_for_the_running_one_and_is_tried_again(
-    films, tiny, gpu, tmp_path
-):
-    def full_once(pixels, present, names):
-        gpu.log.append(("forward", len(pixels)))
-        if sum(entry[0] == "forward" for entry in gpu.log) == 4:  # the probe's, two, this
-            run_out(pixels)
-        return tiny.encode_clips(pixels, present, names)
-
-    summary = extract(
-        MANIFEST, films, [replace(tiny, device=GPU, encode_clips=full_once)], tmp_path
-    )
-    steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
-    # The probe; two batches and the end of the first; the third, which begins twice.
-    assert "".join(step[1] for step in steps)[:11] == "oy" + "ooy" + "oryro" + "o"
-    assert (summary.done, summary.batches) == (40, {"tiny": 8})
+def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
+    backbone = of.load_backbone(write_checkpoint("tiny-clip", tmp_path / "clip"), "cpu")
+    backbone = backbone.for_images_and_texts()
+    shape = (3, *backbone.preprocessing.crop)
+    images = [torch.full(shape, 9 * n, dtype=torch.uint8) for n in range(3)]
+    expected = Forward(backbone)(images)
+    rows = Forward(replace(backbone, device=GPU))(images)
+    for row, expected_row in zip(rows, expected, strict=True):
+        np.testing.assert_array_equal(row["native"], expected_row["native"])
+    assert [entry[0] for entry in gpu.log].count("upload") == len(images)
 
 
 @pytest.mark.parametrize("share", [1, 0.5])
-def test_a_block_that_fits_on_no_gpu_of_a_cluster_is_computed_in_batches(
+def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     tiny, gpu, tmp_path, monkeypatch, share
 ):
     ray = pytest.importorskip("ray")
@@ -287,74 +296,6 @@ def test_a_block_that_fits_on_no_gpu_of_a_cluster_is_computed_in_batches(
     assert len(uploads) == 2
     for row, expected in zip(rows, Forward(tiny)(clips), strict=True):
         np.testing.assert_array_equal(row["native"], expected["native"])
-
-
-def test_a_gpu_has_the_next_batch_before_the_former_is_waited_for(films, tiny, gpu, tmp_path):
-    summary = extract(MANIFEST, films, [on(gpu, tiny)], tmp_path)
-    kinds = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize")]
-    run = kinds[kinds.index("synchronize") + 1 :]  # after the probe
-    assert "".join(kind[0] for kind in run) == "ffsfsfss" + "fs"  # a block of 32, and one of 8
-    assert summary.batches == {"tiny": 8}
-    assert summary.shares["device"] * summary.seconds == pytest.approx(2 * 5)
-
-
-def test_a_batch_that_runs_is_kept_when_the_next_is_interrupted(films, tiny, tmp_path):
-    def interrupted(pixels, present, names):
-        sizes.append(len(pixels))
-        if len(sizes) == 4:
-            raise KeyboardInterrupt
-        return tiny.embed_clips(pixels, present)
-
-    sizes: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        extract(MANIFEST, films, [replace(tiny, encode_clips=interrupted)], tmp_path)
-    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
-
-
-def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_path, monkeypatch):
-    def start(forward, inputs, *collect):
-        def wait():
-            waits.append(len(inputs))
-            if len(waits) == 3:  # the probe, the first batch, the second
-                raise KeyboardInterrupt
-            return finish()
-
-        finish = original(forward, inputs, *collect)
-        return wait
-
-    waits: list[int] = []
-    original = Forward.start
-    monkeypatch.setattr(Forward, "start", start)
-    with pytest.raises(KeyboardInterrupt):
-        extract(MANIFEST, films, [tiny], tmp_path)
-    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
-
-
-def test_a_batch_that_does_not_fit_leaves_nothing_in_memory(films, tiny, tmp_path):
-    def large(pixels, present, names):
-        assert [tensor for tensor in left if tensor() is not None] == []
-        if len(pixels) > 2:
-            activations = torch.zeros(len(pixels))
-            left.extend([weakref.ref(activations), weakref.ref(pixels)])
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return tiny.embed_clips(pixels, present)
-
-    left: list[weakref.ref[torch.Tensor]] = []
-    extract(MANIFEST, films, [replace(tiny, encode_clips=large)], tmp_path)
-    assert len(left) == 4
-
-
-def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
-    def fails(event):
-        waited.append(event)
-        if len(waited) > 3:  # the probe's, and two batches'
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    waited: list[FakeEvent] = []
-    monkeypatch.setattr(FakeEvent, "synchronize", fails)
-    with pytest.raises(BackboneError, match="illegal memory access"):
-        extract(MANIFEST, films, [on(gpu, tiny)], tmp_path)
-    assert (open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from obygaze_features.backbones import load_backbone
+import obygaze_features as of
 from obygaze_features.errors import BrokenBackbone
-from obygaze_features.extraction import extract
-from obygaze_features.store import open_store
 
 GROUP = "obygaze.backbones"
 NETS = '''
@@ -80,22 +78,27 @@ def mylab(install):
     ]  # fmt: skip
     points = {"colours": "mylab.nets:Colours", "bad": "mylab.bad:Net", "vivit": "mylab.nets:C0",
               "lacking": "mylab.lacking:Net"}  # fmt: skip
+    points |= {f"broken{number}": f"mylab.nets:C{number}" for number in range(len(BROKEN))}
     files = {"nets.py": NETS + "\n".join(classes), "bad.py": "raise OSError('no\\ngo')",
              "lacking.py": LACKING}  # fmt: skip
     return install(files, points, group=GROUP)
 
 
-def test_a_class_is_extracted_with_by_either_name(mylab, manifest, films, tmp_path):
+def test_a_class_is_extracted_with_and_broken_ones_left_out(mylab, manifest, films, tmp_path):
+    """By either name, beside one that cannot be imported and one that fails in the probe."""
+    number = [*BROKEN].index("encode = lambda *a: {'native': [1], 'max': [2]}")
+    specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
-    specs = ["colours", "mine=mylab.nets:Colours"]
-    summary = extract(manifest, films, specs, tmp_path, **options)
-    assert (summary.done, summary.broken, summary.ended) == (6, {}, "done")
-    named, mine = map(open_store, summary.stores)
-    assert (mine.path.name, "native" in mine.arrays) == ("mine.zarr", True)
-    assert "max" not in mine.arrays
-    np.testing.assert_array_equal(named.read("native", ids=manifest.ids[:6]),
-                                  mine.read("native", ids=manifest.ids[:6]))  # fmt: skip
-    for store in (named, mine):
+    summary = of.extract(manifest, films, specs, tmp_path, **options)
+    assert (summary.done, summary.left, summary.failed, summary.ended) == (6, 0, {}, "done")
+    assert [path.name for path in summary.stores] == ["colours.zarr", "mine.zarr"]
+    assert [*summary.broken] == ["bad", "probe"]
+    assert "AttributeError: 'list' object" in summary.broken["probe"]
+    stores = [of.open_store(path) for path in summary.stores]
+    ids = manifest.ids[:6]
+    np.testing.assert_array_equal(*(store.read("native", ids=ids) for store in stores))
+    for store in stores:
+        assert "max" not in store.arrays
         about = store.attributes["backbone"]
         assert (about["package"], about["config"]) == ("mylab 0.1.0", {"mode": "author"})
 
@@ -103,7 +106,7 @@ def test_a_class_is_extracted_with_by_either_name(mylab, manifest, films, tmp_pa
 def test_backbones_are_listed_with_their_package(mylab, obygaze):
     lines = obygaze("features", "backbones").stdout
     assert "  colours: mylab.nets:Colours of mylab 0.1.0\n" in lines
-    assert re.search(r"bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go", lines)
+    assert "bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go" in lines
     assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: .* another vivit", lines)
     lacking = "lacking cannot be used: mylab.lacking:Net of mylab 0.1.0: MissingExtra: this needs"
     assert lacking in lines
@@ -113,36 +116,27 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "bad" not in cards
 
 
-@pytest.mark.gate
-@pytest.mark.parametrize(
-    "spec", ["bad", "lacking", "mylab.bad:Net", "mylab.nets:Colors", "nobody.nets:Net"]
-)
-def test_what_cannot_be_imported_is_left_out(spec, mylab, manifest, films, weights, tmp_path):
-    specs = [spec, f"tiny={weights}"]
-    summary = extract(manifest, films, specs, tmp_path, limit=3)
-    assert [path.name for path in summary.stores] == ["tiny.zarr"]
-    assert summary.done == 3
-    [reason] = summary.broken.values()
-    assert "\n" not in reason
-    with pytest.raises(BrokenBackbone, match=re.escape(reason)):
-        load_backbone(spec, "cpu")
+def test_a_broken_class_is_refused_with_the_reason(mylab, manifest, films, tmp_path):
+    for number, reason in enumerate(BROKEN.values()):
+        with pytest.raises(BrokenBackbone, match=reason) as caught:
+            of.extract(manifest, films, f"broken{number}", tmp_path, limit=3)
+        assert f"mylab.nets:C{number} of mylab 0.1.0" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("*.zarr"))
 
 
-@pytest.mark.gate
-@pytest.mark.parametrize("number", range(len(BROKEN)))
-def test_a_broken_class_is_left_out(number, mylab, manifest, films, tmp_path):
-    path = f"mylab.nets:C{number}"
-    specs = ["colours", f"mine={path}"]
-    summary = extract(manifest, films, specs, tmp_path, limit=3)
-    assert [path.name for path in summary.stores] == ["colours.zarr"]
-    assert (summary.done, summary.left, summary.failed) == (3, 0, {})
-    [(name, reason)] = summary.broken.items()
-    assert name == "mine"
-    assert f"{path} of mylab 0.1.0" in reason
-    assert re.search([*BROKEN.values()][number], reason)
-    assert "\n" not in reason
-    with pytest.raises(BrokenBackbone, match=re.escape(reason)):
-        extract(manifest, films, f"mine={path}", tmp_path, limit=3)
+def test_what_cannot_be_imported_is_left_out_of_a_plan(mylab, manifest, films, tmp_path, obygaze):
+    manifest.save(tmp_path / "m")
+    plan = ["features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s"]
+    plan += ["--dry-run", "--backbone", "colours"]
+    for spec in ("bad", "mylab.nets:Colors"):
+        with pytest.raises(BrokenBackbone) as caught:
+            of.load_backbone(spec, "cpu")
+        assert "\n" not in str(caught.value)
+        result = obygaze(*plan, "--backbone", spec)
+        assert result.exit_code == 0, result.output
+        assert "colours: 70 clips" in result.stdout
+        assert f"left out: {caught.value}" in result.stdout
 
 
 LATE = '''
@@ -180,7 +174,7 @@ def test_one_that_fails_midway_leaves_the_other_complete(
     assert re.search(f"^late was left out: {line}$", result.stderr, re.MULTILINE)
     assert result.stdout.splitlines()[-1].startswith("70 of 70 clips done in")
     assert "late.zarr" not in result.stdout
-    tiny, late = (open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny", "late"))
+    tiny, late = (of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny", "late"))
     assert (tiny.status == 1).all()
     assert 32 <= (late.status == 1).sum() < 70
     assert set(late.status.tolist()) == {0, 1}
@@ -188,9 +182,10 @@ def test_one_that_fails_midway_leaves_the_other_complete(
     install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
     result = obygaze(*command)
     assert result.exit_code == 0, result.output
-    assert (open_store(tmp_path / "s/late.zarr").status == 1).all()
+    assert (of.open_store(tmp_path / "s/late.zarr").status == 1).all()
 
 
+@pytest.mark.gate
 def test_rows_with_nan_name_the_plugin(install, manifest, films, tmp_path, obygaze):
     install({"nets.py": NETS + LATE}, {"nan": "mylab.nets:Nan"}, group=GROUP)
     manifest.save(tmp_path / "m")
@@ -200,13 +195,4 @@ def test_rows_with_nan_name_the_plugin(install, manifest, films, tmp_path, obyga
     assert result.exit_code == 3, result.output
     line = r"clip-01 and 2 more: nan \(mylab.nets:Nan of mylab 0.1.0\): native has NaN or infinity"
     assert re.search(line, result.stderr)
-    assert (open_store(tmp_path / "s/Colours.zarr").status[:4] == 1).all()
-
-
-def test_a_dry_run_names_what_is_left_out(mylab, manifest, films, tmp_path, obygaze):
-    manifest.save(tmp_path / "m")
-    result = obygaze("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",
-                     "--backbone", "colours", "--backbone", "bad", "--dry-run")  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "colours: 70 clips" in result.stdout
-    assert "left out: mylab.bad:Net of mylab 0.1.0: OSError: no go" in result.stdout
+    assert (of.open_store(tmp_path / "s/Colours.zarr").status[:4] == 1).all()

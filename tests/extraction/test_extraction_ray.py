@@ -1,36 +1,157 @@
-"""Extraction on Ray clusters of this machine: what is shared out, and what is lost on the way."""
+"""Extraction on Ray clusters of this machine: plans, what is lost on the way, who may join."""
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
+import os
 import platform
+import random
 import re
+import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
-from obygaze_features.backbones import load_backbone
-from obygaze_features.errors import BackboneError, BrokenBackbone, ClusterError, VideoError
-from obygaze_features.extraction.extract import fill
+import obygaze_features as of
+from obygaze_features.errors import (
+    BackboneError,
+    BrokenBackbone,
+    ClusterError,
+    UsageError,
+    VideoError,
+)
+from obygaze_features.extraction.ray_actors import WorkerPlan, plan_workers
+from obygaze_features.extraction.ray_cluster import make_private_token
 from obygaze_features.extraction.run import Options
-from obygaze_features.store import open_store
 from obygaze_features.store.claims import Claims
-from tests.extraction.ray_clusters import STORE, Watching, extract_on, finish_locally, head, once
-from tests.extraction.ray_loads import broken, failing, mortal, slow
-from tests.extraction.test_extraction_pipeline import contents
-from tests.tiny_models import write_checkpoint
+from tests.extraction import ray_clusters as clusters
+from tests.extraction.ray_clusters import Watching, below, extract_on, head, left_of, mortal, slow
+from tests.kit.files import refused
+from tests.kit.films import store_files
+from tests.kit.models import write_checkpoint
 
 pytest.importorskip("ray")
-from obygaze_features.extraction.ray_engine import run_ray
-
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
 )
 
 
-@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "options", "plan"),
+    [
+        (8, 0, {}, WorkerPlan(1, 7, 1.0, 0.0, "cpu")),
+        (64, 4, {}, WorkerPlan(4, 60, 1.0, 1.0, "cuda")),
+        (64, 4, {"device": "cpu"}, WorkerPlan(1, 63, 1.0, 0.0, "cpu")),
+        (64, 4, {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 60, 0.5, 0.5, "cuda")),
+        (64, 2, {"ray_gpus": 0.6}, WorkerPlan(2, 62, 1.0, 0.6, "cuda")),
+        (64, 1, {"ray_gpus": 0.1}, WorkerPlan(10, 54, 1.0, 0.1, "cuda")),
+        (64, 2, {"device": "cuda:0"}, WorkerPlan(2, 62, 1.0, 1.0, "cuda:0")),
+        (64, 4, {"ray_gpus": 0}, WorkerPlan(1, 63, 1.0, 0, "cpu")),
+        (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
+        (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
+        (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
+        (64, 4, {"ray_gpus": 2}, "one GPU"),
+        (64, 4, {"ray_gpus": 0.0001}, "a share such as 0.5"),
+        (64, 4, {"device": "cuda:1"}, "Give --device cuda"),
+    ],
+)
+def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan):
+    resources = {"CPU": cpus, "GPU": gpus}
+    if isinstance(plan, str):
+        with pytest.raises(UsageError, match=plan):
+            plan_workers(resources, Options(**options))
+    else:
+        assert plan_workers(resources, Options(**options)) == plan
+
+
+@pytest.fixture
+def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
+    """``obygaze features extract`` with more options, as texts."""
+    manifest.save(tmp_path / "manifest")
+    fixed = ["--videos", films, "--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
+    return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
+
+
+def test_options_that_do_not_go_together_are_refused(run):
+    for options, facts in (
+        ("--ray-gpus 0.5", "--ray-gpus is for --engine ray"),
+        ("--engine ray --ray-gpus 2", "such as 0.5 (got 2)"),
+        ("--engine ray --ray-gpus 0.00001", "such as 0.5 (got 1e-05)"),
+        ("--engine ray --ray-gpus 0 --device cuda", "contradict each other"),
+        ("--engine ray --ray-gpus 1 --ray-forwards 99",
+         f"has {torch.cuda.device_count()}; leave out --ray-gpus, or give the"),
+        ("--engine ray --ray-cpus 0", "0.0 is not in the range x>=0.001"),
+        ("--engine ray --max-gpu-memory 2GB", "give a part: --ray-gpus 0.5"),
+        ("--engine ray --ray-address ray://127.0.0.1:10001", "--ray-address is HOST:PORT"),
+        ("--engine ray --ray-address 127.0.0.1", "--ray-address is HOST:PORT"),
+    ):  # fmt: skip
+        result = run(*options.split())
+        assert (result.exit_code, facts in result.stderr) == (2, True), result.stderr
+
+
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_addresses_where_no_cluster_is_are_one_line_at_once(run, tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for address in (f"127.0.0.1:{server.server_port}", "127.0.0.1:1", "nowhere.invalid:6379"):
+            out = run("--engine", "ray", "--ray-address", address)
+            refused(out, f"no Ray cluster answers at {address}")
+        server.shutdown()
+    assert not (tmp_path / "stores").exists()
+
+
+def test_without_ray_it_is_said_what_to_install(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
+    assert not (tmp_path / "stores").exists()
+
+
+def test_a_new_clusters_token_is_its_users_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray/auth_token"
+    make_private_token()
+    first = token.read_text()
+    assert (len(first), token.stat().st_mode & 0o777) == (64, 0o600)
+    token.chmod(0o644)  # as Ray writes it
+    make_private_token()
+    assert (token.read_text(), token.stat().st_mode & 0o777) == (first, 0o600)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    with head() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def load(weights) -> Callable[..., object]:
+    """What a process of a cluster does to load the backbone `tiny`."""
+    return partial(of.load_backbone, f"tiny={weights}")
+
+
+def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
+    """With the local engine: it is the same store for both."""
+    store = output / "tiny.zarr"
+    assert 0 < of.open_store(store).status.sum() < len(manifest)
+    assert Claims(store / "claims").active_blocks() == []
+    of.extract(manifest, films, tiny, output)
+    assert store_files(store) == store_files(whole_store)
+
+
+@pytest.mark.night
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
@@ -39,12 +160,12 @@ def test_processes_killed_in_mid_block_change_nothing(
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
     with Watching(cluster, kill=b"ray::Reader.read") as watching:
-        summary = extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=1, **share)
+        summary = extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=1, **share)
     assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
     assert sum(summary.lost.values()) == 2
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
-    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
+    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
@@ -56,49 +177,57 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert len(resources) in (2, 3)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_broken_backbone_leaves_the_other_complete(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
+    cluster, manifest, films, weights, tiny, load, whole_store, tmp_path
 ):
-    loads = [partial(load_backbone, f"tiny={weights}"), partial(failing, f"late={weights}")]
-    late = load_backbone(f"late={weights}", "cpu")
-    options = Options(engine="ray", ray_address=cluster.address, device="cpu")
-    engine = partial(run_ray, loads=loads)
-    summary = fill(manifest, films, [tiny, late], tmp_path, options, engine)
+    late = of.load_backbone(f"late={weights}", "cpu")
+    fails = partial(clusters.failing, f"late={weights}")
+    summary = extract_on(cluster, manifest, films, [tiny, late], tmp_path, [load, fails])
     [(name, reason)] = summary.broken.items()
     assert name == "late"
-    assert re.search(r"ray_loads:failing of tests 1.0: KeyError: 'key' \(tests/extr.*:\d+", reason)
+    assert re.search(r"clusters:failing of tests 1.0: KeyError: 'key' \(tests/extr.*:\d+", reason)
     assert (summary.done, summary.left, summary.ended) == (70, 0, "done")
-    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
-    assert not open_store(tmp_path / "late.zarr").status.any()
+    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
+    assert not of.open_store(tmp_path / "late.zarr").status.any()
     with pytest.raises(BrokenBackbone, match="KeyError"):
-        fill(manifest, films, [late], tmp_path, options, partial(run_ray, loads=loads[1:]))
+        extract_on(cluster, manifest, films, [late], tmp_path, [fails])
 
 
 @pytest.mark.faults
-def test_a_machine_that_does_not_see_the_films_is_named(
-    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
+def test_a_machine_that_is_not_like_this_one_is_named(
+    cluster, manifest, films, tiny, load, tmp_path, monkeypatch
 ):
-    """Here the folder has all films, for the cluster's processes it is another one."""
+    """For the cluster's processes the current folder is another one."""
+    monkeypatch.chdir(films.parent)
+    inner = Path("/proc/self/cwd") / films.name
+    no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
+    no_start = r"\(RuntimeError: this machine has no floor\); what"
+    write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
+    other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
+    for media, loads, error, facts in (
+        (inner, load, VideoError, no_folder),
+        (films, clusters.broken, ClusterError, no_start),
+        (films, other, BackboneError, "has another tiny: with other backbone weights"),
+    ):
+        with pytest.raises(error, match=facts):
+            extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
     monkeypatch.chdir(films)
-    load = partial(load_backbone, f"tiny={weights}")
     with pytest.raises(VideoError, match=r"clip0\.mp4 is here, but not on every machine"):
-        extract_on(cluster, manifest, "/proc/self/cwd", tiny, tmp_path, load)
-    assert not open_store(tmp_path / "tiny.zarr").status.any()
+        extract_on(cluster, manifest, "/proc/self/cwd", [tiny], tmp_path, [load])
+    assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
 
 @pytest.mark.faults
-def test_a_machine_without_the_package_is_one_line(manifest, films, weights, tiny, tmp_path):
+def test_a_machine_without_the_package_is_one_line(manifest, films, tiny, load, tmp_path):
     """Its processes find another package of that name, in which nothing is."""
     (tmp_path / "shadow/obygaze_features").mkdir(parents=True)
     (tmp_path / "shadow/obygaze_features/__init__.py").touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
-        with head() as cluster:
-            load = partial(load_backbone, f"tiny={weights}")
-            with pytest.raises(ClusterError) as caught:
-                extract_on(cluster, manifest, films, tiny, tmp_path / "stores", load)
+        with head() as cluster, pytest.raises(ClusterError) as caught:
+            extract_on(cluster, manifest, films, [tiny], tmp_path / "stores", [load])
     assert re.fullmatch(
         r"a machine of the cluster \([0-9.]+\) cannot run obygaze \(No module named "
         r"'obygaze_features\.\w+'\); install the same on every machine: pip install .*",
@@ -107,30 +236,24 @@ def test_a_machine_without_the_package_is_one_line(manifest, films, weights, tin
 
 
 @pytest.mark.faults
-def test_a_machine_without_the_folder_is_named(
-    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(films.parent)
-    here = Path("/proc/self/cwd") / films.name
-    load = partial(load_backbone, f"tiny={weights}")
-    words = rf"machine {platform.node()} has no folder {here}; every machine of the cluster has"
-    with pytest.raises(VideoError, match=words):
-        extract_on(cluster, manifest, here, tiny, tmp_path, load)
-
-
-@pytest.mark.faults
 def test_a_machine_that_is_lost_changes_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     """Of two: that which has no room but for two that read, and frames in its memory."""
-    node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
-    load = partial(slow, f"tiny={weights}")
-    lose = partial(cluster.remove_node, node, allow_graceful=False)
-    thread = once(tmp_path / "tiny.zarr/blocks/000000.json", lose)
-    summary = extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
+    node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
+
+    def lose() -> None:
+        while not (tmp_path / "tiny.zarr/blocks/000000.json").exists():
+            time.sleep(0.01)
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=lose, daemon=True)
+    thread.start()
+    loads = [partial(slow, f"tiny={weights}")]
+    summary = extract_on(cluster, manifest, films, [tiny], tmp_path, loads, workers=3)
     thread.join()
     assert (summary.clips, summary.done) == (70, 70)
-    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
+    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
 
 
 @pytest.mark.faults
@@ -139,14 +262,12 @@ def test_a_block_that_kills_its_processes_is_left_to_do(
 ):
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last block's batch
-    with pytest.raises(
-        ClusterError, match="3 processes were lost over the clips clip-64 to clip-69"
-    ):
-        extract_on(cluster, manifest, films, tiny, tmp_path, load)
+    words = "3 processes were lost over the clips clip-64 to clip-69"
+    with pytest.raises(ClusterError, match=words):
+        extract_on(cluster, manifest, films, [tiny], tmp_path, [load])
     assert len(list((tmp_path / "deaths").iterdir())) == 3
-    store = open_store(tmp_path / "tiny.zarr")
-    assert (store.status == 1).sum() == 64
-    assert not store.failures
+    store = of.open_store(tmp_path / "tiny.zarr")
+    assert ((store.status == 1).sum(), store.failures) == (64, {})
     finish_locally(manifest, films, tiny, tmp_path, whole_store)
 
 
@@ -161,23 +282,225 @@ def test_those_that_read_make_room_for_one_that_computes(
     monkeypatch.setattr(ray_engine, "STUCK_AFTER_S", 3.0)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    extract_on(cluster, manifest, films, tiny, tmp_path, load, workers=3)
-    assert contents(tmp_path / "tiny.zarr") == contents(whole_store)
+    extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=3)
+    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert caplog.messages[-1] == (
         "Waiting for the Ray cluster (2 CPU, 1 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
         "3 x 1 CPU to read"
     )
 
 
-@pytest.mark.faults
-def test_processes_that_cannot_start_are_one_line(cluster, manifest, films, tiny, tmp_path):
-    with pytest.raises(ClusterError, match=r"\(RuntimeError: this machine has no floor\); what"):
-        extract_on(cluster, manifest, films, tiny, tmp_path, partial(broken, "x"))
+COMMAND = """
+import obygaze_features.backbones
+from tests.extraction import ray_clusters
+obygaze_features.backbones.load_backbone = ray_clusters.slow
+from cli import main
+main()
+"""
+FIRST_BLOCK = "tiny.zarr/blocks/000000.json"
+
+
+@pytest.fixture
+def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
+    """Starts the command, with a slow backbone, and waits for a file."""
+
+    def start(output: Path, *more: str, until: str = FIRST_BLOCK) -> subprocess.Popen[str]:
+        home = output.with_name("manifest")
+        if not home.exists():
+            manifest.save(home)
+        command = [sys.executable, "-c", COMMAND, "features", "extract", home, "--videos", films]
+        command += ["--backbone", f"tiny={weights}", "-o", output, "--engine", "ray", *more]
+        process = subprocess.Popen(
+            [*map(str, command), "--device", "cpu"], start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # A shell starts what runs in its background with Ctrl-C ignored; children inherit it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
+        end = time.monotonic() + 300  # Ray takes minutes to start on a busy machine
+        while not (output / until).exists() and process.poll() is None:
+            if time.monotonic() > end:
+                os.killpg(process.pid, signal.SIGKILL)
+                pytest.fail(f"no block after 300 s: {process.communicate()[1]}")
+            time.sleep(0.01)
+        return process
+
+    return start
 
 
 @pytest.mark.faults
-def test_other_weights_on_another_machine_are_refused(cluster, manifest, films, tiny, tmp_path):
-    write_checkpoint("tiny-xclip", tmp_path / "weights", seed=1)
-    load = partial(load_backbone, f"tiny={tmp_path / 'weights'}")
-    with pytest.raises(BackboneError, match="has another tiny: with other backbone weights"):
-        extract_on(cluster, manifest, films, tiny, tmp_path, load)
+@pytest.mark.parametrize("then", ["local", "ray"])
+def test_a_killed_cluster_is_one_line_and_the_run_resumes(
+    start, manifest, films, tiny, whole_store, tmp_path, then
+):
+    with start(tmp_path / "stores") as process:
+        for pid, name in clusters.children(process.pid).items():
+            if name in ("gcs_server", "raylet"):
+                os.kill(pid, signal.SIGKILL)
+        out, stderr = process.communicate(timeout=600)
+    assert (process.returncode, out) == (1, "")
+    first, line = stderr.splitlines()
+    assert "Extracting 70 clips" in first
+    assert re.fullmatch(r"Error: the Ray cluster \(.*\) no longer answers; .* resumes", line)
+    if then == "ray":
+        with start(tmp_path / "stores", until="never") as process:
+            process.communicate()
+        assert process.returncode == 0
+        assert store_files(tmp_path / "stores/tiny.zarr") == store_files(whole_store)
+    else:
+        finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("own", "whom", "number", "code", "word"),
+    [
+        (False, os.killpg, signal.SIGINT, 130, "Interrupted."),  # as a terminal does it
+        (True, os.kill, signal.SIGTERM, 143, "Terminated."),
+        (True, os.killpg, signal.SIGTERM, 143, "Terminated."),
+    ],
+)
+def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
+    start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
+):
+    address = () if own else ("--ray-address", cluster.address)
+    with start(tmp_path / "stores", *address) as process:
+        pids = below(process.pid)
+        whom(process.pid, number)
+        _, stderr = process.communicate(timeout=600)
+    assert process.returncode == code
+    assert stderr.splitlines()[1:] == ["What was computed is kept; the same command resumes.", word]
+    assert left_of(process.pid, pids) == []
+    finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0, 1, 2])
+def test_a_signal_while_ray_starts_leaves_nothing_behind(start, tmp_path, number, seconds):
+    with start(tmp_path / "stores", until="../manifest") as process:
+        while "gcs_server" not in below(process.pid).values():
+            time.sleep(0.01)
+        time.sleep(seconds)
+        pids = below(process.pid)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=600)
+    codes = {signal.SIGINT: (130, "Interrupted."), signal.SIGTERM: (143, "Terminated.")}
+    assert (process.returncode, stderr.splitlines()[-1]) == codes[number]
+    assert left_of(process.pid, pids) == []
+
+
+@pytest.mark.faults
+def test_clusters_killed_at_random_give_the_same_store(
+    start, manifest, films, tiny, whole_store, tmp_path
+):
+    chance, ended = random.Random(7), []
+    for number in range(5):
+        output = tmp_path / f"{number}/stores"
+        output.parent.mkdir()
+        with start(output, until="../manifest") as process:
+            while "raylet" not in (pids := clusters.children(process.pid)).values():
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 9))
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _, stderr = process.communicate(timeout=600)
+        ended.append(process.returncode)
+        assert process.returncode in (0, 1), stderr
+        # One line: where it was only being started, Ray's own, which then ends the process.
+        assert len(stderr.split("\n")) == 2 + process.returncode, stderr
+        of.extract(manifest, films, tiny, output)
+        assert store_files(output / "tiny.zarr") == store_files(whole_store)
+    assert ended.count(1) >= 3
+
+
+LOOPBACK = {"0100007F", f"{'0' * 24}01000000", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1, ::1 and ::ffff:127.0.0.1 in Linux's tables of sockets."""
+CONNECT = """
+import sys
+from obygaze_features.extraction.ray_cluster import connect
+with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20):
+    sys.__stdout__.write("up\\n")
+    sys.__stdout__.flush()
+    sys.stdin.read()
+"""
+
+
+def listening(pids: dict[int, str]) -> dict[str, set[str]]:
+    """The addresses on which processes listen, as Linux writes them, by the processes' names."""
+    address_of = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A":
+                address_of[f"socket:[{cells[9]}]"] = cells[1].partition(":")[0]
+    addresses: dict[str, set[str]] = {}
+    for pid, name in pids.items():
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError, KeyError):  # closed since, or no such socket
+                address = address_of[str(descriptor.readlink())]
+                addresses.setdefault(name, set()).add(address)
+    return addresses
+
+
+def without_token(home: Path) -> dict[str, str]:
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("RAY_AUTH")}
+    return {**environment, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.mark.faults
+def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", CONNECT], env=without_token(tmp_path),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == b"up\n"
+        addresses = listening(below(process.pid))
+        process.communicate(timeout=60)
+    assert addresses.keys() >= {"gcs_server", "raylet"}
+    assert set().union(*addresses.values()) <= LOOPBACK, addresses
+    assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600
+
+
+HEAD = """
+import sys
+from tests.extraction.ray_clusters import head
+with head() as cluster:
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.faults
+def test_a_token_is_used_or_asked_for(manifest, films, weights, whole_store, tmp_path):
+    """Of a cluster that asks for one, started by a process of its own."""
+    home, token = tmp_path / "home", "a" * 64
+    home.mkdir()
+    manifest.save(tmp_path / "manifest")
+    command = [sys.executable, "-m", "cli", "features", "extract", tmp_path / "manifest"]
+    command += ["--videos", films, "--backbone", f"tiny={weights}", "-o", tmp_path / "stores"]
+    command += ["--device", "cpu", "--engine", "ray", "--ray-address"]
+
+    def extract(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*map(str, command), address], env={**without_token(home), **environment},
+            capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+
+    asks = {**without_token(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD], env=asks, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process, contextlib.closing(process.stdin):  # fmt: skip
+        address = process.stdout.readline().strip()
+        lacking = extract(address)
+        (home / ".ray").mkdir()
+        (home / ".ray/auth_token").write_text(f"{token}\n")  # where `ray start` keeps it
+        right = extract(address, RAY_AUTH_MODE="token")
+    assert lacking.returncode == 1
+    line = lacking.stderr.splitlines()[-1]
+    assert line.startswith(f"Error: a Ray cluster cannot be joined at {address}: ")
+    assert line.endswith("copy ~/.ray/auth_token from its head and set RAY_AUTH_MODE=token")
+    assert right.returncode == 0, right.stderr
+    assert "70 of 70 clips done" in right.stdout
+    assert store_files(tmp_path / "stores/tiny.zarr") == store_files(whole_store)

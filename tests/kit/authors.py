@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+from obygaze_features.manifests.manifest import save_parts
+from obygaze_features.store import ArraySpec, Recipe
 from tests.kit.files import write
+from tests.kit.run import write_rows
 
 #: The films of ObyGaze12, in the order of the authors' table.
 FILMS = (
@@ -26,9 +32,27 @@ VISUAL = (
 )
 HEARD = ("Speech", "Voice", "Soundtrack", "Narratology")
 C_OPT = dict(zip(VISUAL, (0.01, 0.05, 0.05, 0.01, 0.01, 0.01, 0.01, 0.05), strict=True))
-COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "movie")
+COLUMNS: tuple[str, ...] = (
+    "idx",
+    "util",
+    "clip",
+    "label",
+    "overlap_ratio",
+    "concepts",
+    "id",
+    "movie",
+)
 COLUMNS += ("srt_name", "video_name", "graph_number")
-SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label")
+SPLIT_COLUMNS: tuple[str, ...] = (
+    "",
+    "clip",
+    "id",
+    "movie",
+    "srt_name",
+    "video_name",
+    "graph_number",
+    "label",
+)
 SPLIT_COLUMNS += ("reason", "fold")
 #: Of each split file: the classes of the table's labels.
 SPLITS = {
@@ -48,13 +72,22 @@ MOBYGAZE_HEADER = (
     ";clip_index;movie_id;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;"
     "movie_title;framerate;subtitle;start_clip;end_clip"
 )
+#: The stores of a data set: their arrays, and the backbone that they name.
+STORES = {
+    "xclip": (("native", "max"), "xclip"),
+    "vivit": (("cls", "max"), "vivit"),
+    "lsmdc": (("native", "max"), "xclip-lsmdc"),
+}
 Row = dict[str, str]
 
 
-def make_authors(folder: Path) -> Path:
-    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`."""
+def make_authors(folder: Path, *, scale: int = 1) -> Path:
+    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`.
+
+    With a `scale` there are so many times the clips.
+    """
     chance = np.random.default_rng(12)
-    rows = annotated_clips(chance)
+    rows = annotated_clips(chance, scale)
     home = folder / "obygaze12"
     home.mkdir(parents=True, exist_ok=True)
     table = clip_table(*(";".join(row[name] for name in COLUMNS) for row in rows))
@@ -75,26 +108,34 @@ def make_authors(folder: Path) -> Path:
     return folder
 
 
-def annotated_clips(chance: np.random.Generator) -> list[Row]:
+def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     """16 clips of each film; every sixth Hard Negative and so on has only concepts one hears."""
-    labels = [label for label, count in LABELS.items() for _ in range(count)]
+    labels = [label for label, count in LABELS.items() for _ in range(count * scale)]
     labels = chance.permutation(labels).tolist()
-    first = 16 * FILMS.index(NO_SURE)
-    for row in range(first, first + 16):
+    size = 16 * scale
+    first = size * FILMS.index(NO_SURE)
+    for row in range(first, first + size):
         if labels[row] == "Sure":
             swap = next(
                 at for at, label in enumerate(labels)
-                if label != "Sure" and not first <= at < first + 16
+                if label != "Sure" and not first <= at < first + size
             )  # fmt: skip
             labels[row], labels[swap] = labels[swap], labels[row]
     rows: list[Row] = []
     for idx, label in enumerate(labels):
-        film, scene = FILMS[idx // 16], idx % 16 + 1
+        film, scene = FILMS[idx // size], idx % size + 1
         video = idx % 24 != 1  # eight clips name no file
         clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
-        suffix = ("avi", "mkv", "mp4")[idx // 64]
+        suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
         ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"
-        cells = (idx, int(video), clip, label, ratio, concept_list(label, chance))
+        cells: tuple[object, ...] = (
+            idx,
+            int(video),
+            clip,
+            label,
+            ratio,
+            concept_list(label, chance),
+        )
         cells += (f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt")
         cells += (f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1)
         rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
@@ -225,3 +266,53 @@ def clip_table(*rows: str) -> bytes:
     """The rows with the authors' header, blank second line and line ends."""
     lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1), *rows]
     return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A manifest of the authors' files with their splits, and a store of each of their backbones.
+
+    `authors` has the files.
+    """
+
+    authors: Path
+    manifest: Path
+    stores: dict[str, Path]
+
+
+def make_dataset(
+    folder: Path, authors: Path, *, widths: tuple[int, int, int], signal: float = 0.08
+) -> Dataset:
+    """Drawn features, in which each visual concept has a direction, and Sure one more.
+
+    `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
+    """
+    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
+    manifest.save(folder / "manifest")
+    splits, runs = read_released_splits(authors / "obygaze12", manifest)
+    save_parts(folder / "manifest", [*splits, *runs])
+    labels = manifest.labels("paper")
+    shown = np.array(
+        [
+            [*(name in names for name in manifest.scheme.visual_concepts), level == "S"]
+            for level, names in zip(labels.levels, labels.concepts, strict=True)
+        ]
+    )
+    chance, stores = np.random.default_rng(3), {}
+    for (name, (arrays, backbone)), width in zip(STORES.items(), widths, strict=True):
+        recipe = Recipe(
+            name=name,
+            backbone={"name": backbone, "revision": "1", "weights_sha256": "0" * 64,
+                      "config": {"synthetic": "made-up features"}},
+            preprocessing={"mode": "standard"},
+            precision="float32",
+            arrays=tuple(ArraySpec(array, (width,), "float32", "made up") for array in arrays),
+        )  # fmt: skip
+        values = {}
+        for array in arrays:
+            directions = chance.normal(size=(shown.shape[1], width))
+            features = chance.normal(size=(len(shown), width)) + signal * shown @ directions
+            features /= np.linalg.norm(features, axis=1, keepdims=True)
+            values[array] = features.astype(np.float32)
+        stores[name] = write_rows(folder / f"{name}.zarr", manifest, values, recipe, block_rows=512)
+    return Dataset(authors, folder / "manifest", stores)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
-from tests.world import RECIPE, write_store
+from tests.kit.run import RECIPE, write_store
 
 WEIGHTS = "ab" * 32
 CLIP = replace(

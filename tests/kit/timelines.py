@@ -1,8 +1,11 @@
-"""The paper's worked case: two annotators, five clips."""
+"""The paper's worked case: two annotators, five clips; and what ELAN asks of its files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import datetime
+from xml.etree import ElementTree
 
 from obygaze_features.annotations import Segment, Timelines
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
@@ -51,3 +54,65 @@ def worked() -> Timelines:
 def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
     """Each clip's level and concepts, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
+
+
+#: What ELAN's schema asks of each element: its children in order, what must be said, what may be.
+SCHEMA = {
+    "ANNOTATION_DOCUMENT": (
+        "LICENSE HEADER TIME_ORDER TIER LINGUISTIC_TYPE LOCALE LANGUAGE CONSTRAINT "
+        "CONTROLLED_VOCABULARY LEXICON_REF EXTERNAL_REF", "DATE AUTHOR VERSION FORMAT", ""
+    ),
+    "HEADER": ("MEDIA_DESCRIPTOR LINKED_FILE_DESCRIPTOR PROPERTY", "", "MEDIA_FILE TIME_UNITS"),
+    "MEDIA_DESCRIPTOR": (
+        "", "MEDIA_URL MIME_TYPE", "RELATIVE_MEDIA_URL TIME_ORIGIN EXTRACTED_FROM"
+    ),
+    "PROPERTY": ("", "", "NAME"),
+    "TIME_ORDER": ("TIME_SLOT", "", ""),
+    "TIME_SLOT": ("", "TIME_SLOT_ID", "TIME_VALUE"),
+    "TIER": ("ANNOTATION", "TIER_ID LINGUISTIC_TYPE_REF", "PARENT_REF PARTICIPANT ANNOTATOR"),
+    "ANNOTATION": ("ALIGNABLE_ANNOTATION REF_ANNOTATION", "", ""),
+    "ALIGNABLE_ANNOTATION": (
+        "ANNOTATION_VALUE", "ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2", "SVG_REF"
+    ),
+    "REF_ANNOTATION": ("ANNOTATION_VALUE", "ANNOTATION_ID ANNOTATION_REF", "PREVIOUS_ANNOTATION"),
+    "ANNOTATION_VALUE": ("", "", ""),
+    "LINGUISTIC_TYPE": (
+        "", "LINGUISTIC_TYPE_ID", "TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES"
+    ),
+    "CONSTRAINT": ("", "STEREOTYPE", "DESCRIPTION"),
+}  # fmt: skip
+
+
+def check_schema(root: ElementTree.Element) -> None:
+    """Children, attributes, ids and references as ELAN's schema has them."""
+    for element in root.iter():
+        children, must, may = (words.split() for words in SCHEMA[element.tag])
+        places = [children.index(child.tag) for child in element]
+        assert places == sorted(places)
+        predicted = {name for name in element.attrib if not name.startswith("{")}
+        assert set(must) <= predicted <= {*must, *may}
+        assert element.tag != "ANNOTATION" or len(element) == 1
+    assert root.attrib["FORMAT"] == "3.0"
+    assert datetime.fromisoformat(root.attrib["DATE"]).tzinfo
+
+    def all_of(tags: str, attribute: str) -> list[str]:
+        return [e.attrib[attribute] for e in root.iter() if e.tag in tags and attribute in e.attrib]
+
+    slots = all_of("TIME_SLOT", "TIME_SLOT_ID")
+    notes = all_of("ALIGNABLE_ANNOTATION REF_ANNOTATION", "ANNOTATION_ID")
+    stereotypes = all_of("CONSTRAINT", "STEREOTYPE")
+    identifiers = [*slots, *notes, *stereotypes]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
+    refs = [*all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF1")]
+    assert sorted([*refs, *all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF2")]) == sorted(slots)
+    assert set(all_of("REF_ANNOTATION", "ANNOTATION_REF")) <= set(notes)
+    tiers, kinds = all_of("TIER", "TIER_ID"), all_of("LINGUISTIC_TYPE", "LINGUISTIC_TYPE_ID")
+    assert len(set(tiers)) == len(tiers)
+    assert set(all_of("TIER", "PARENT_REF")) <= set(tiers)
+    assert set(all_of("TIER", "LINGUISTIC_TYPE_REF")) <= set(kinds)
+    assert set(all_of("LINGUISTIC_TYPE", "CONSTRAINTS")) <= set(stereotypes)
+    values = [int(clip) for clip in all_of("TIME_SLOT", "TIME_VALUE")]
+    assert values == sorted(values)
+    last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")
+    assert int(last or 0) == max(int(clip.removeprefix("a")) for clip in notes)

@@ -19,7 +19,7 @@ from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
 from obygaze_features.language.caption_scores import make_variants
 from obygaze_models.bias.gender_score import gender_score
-from tests.tiny_models import write_gpt2, write_sentence_encoder
+from tests.kit.models import write_gpt2, write_sentence_encoder
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import render_report
 from obygaze_models.warnings import RunWarning
 from tests.kit.page import find_chromium, open_tab
-from tests.world import LEVELS, RECIPE, make_world
+from tests.kit.run import LEVELS, RECIPE, make_world
 
 CONCEPTS = (
     "Type of shot", "Look", "Body", "Posture", "Clothing", "Appearance", "Expression of emotion",

@@ -12,8 +12,8 @@ import pytest
 
 from obygaze_features.video.synthetic import write_pictures
 from obygaze_models.report.page import render_report
+from tests.kit.run import LEVELS
 from tests.report.conftest import FORMULAS, explorer_of, grown, with_manifest
-from tests.world import LEVELS
 
 CAPTURE = (
     "window.copied = []; navigator.clipboard.writeText = "

@@ -25,8 +25,8 @@ from obygaze_models.report.findings import findings, headline, score_figure
 from obygaze_models.report.html import number
 from obygaze_models.report.runs import default_run, prepare_runs
 from obygaze_models.report.score_tables import score_tables
+from tests.kit.run import LEVELS
 from tests.report.conftest import plain, renamed, with_manifest
-from tests.world import LEVELS
 
 
 def first_screen(*runs):

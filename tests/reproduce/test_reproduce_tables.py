@@ -1,13 +1,12 @@
-"""The paper's tables and figures, from stores of synthetic features.
+"""The paper's tables and figures, from the authors' files in miniature and drawn features.
 
-`whole` is made once, with all stores, and costs most of the time; tests that read it are slow.
+`released` has those of the released protocol, and `whole`, at night, all of them.
 """
 
-from __future__ import annotations
-
-import csv
 import json
+import os
 import re
+import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import replace
@@ -18,12 +17,14 @@ from sklearn.metrics import f1_score
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
+import obygaze_features as of
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
+from obygaze_features.manifests.audit import audit
 from obygaze_models.commands import reproduce as command
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.reproduce.context import PROTOCOLS, ReproductionContext
+from obygaze_models.reproduce import context
+from obygaze_models.reproduce import reproduce as module
 from obygaze_models.reproduce.render import (
     Block,
     Line,
@@ -35,8 +36,10 @@ from obygaze_models.reproduce.render import (
     to_screen,
     to_text,
 )
-from obygaze_models.reproduce.reproduce import TARGETS, reproduce
 from tests.conftest import run_obygaze
+from tests.kit.authors import C_OPT, make_authors, make_dataset
+from tests.kit.files import csv_rows, refused, write
+from tests.kit.run import RECIPE, write_store
 
 COLUMNS = {
     "EN-S/EN-S": ("EN", "EN vs S"),
@@ -44,97 +47,6 @@ COLUMNS = {
     "EN-S/ENHN-S": ("EN", "EN+HN vs S"),
     "HN-S/ENHN-S": ("HN", "EN+HN vs S"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_epochs():
-    """Tables are compared with predictions, so networks need not be trained to the end."""
-
-    few = {
-        name: replace(entry, parameters={**entry.parameters, "max_iter": 5})
-        for name, entry in ESTIMATORS.items()
-        if name in ("mlp", "mlp-author")
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, entry in few.items():
-            patch.setitem(ESTIMATORS, name, entry)
-        yield
-
-
-@pytest.fixture(scope="module")
-def whole(few_epochs, dataset, tmp_path_factory):
-    """All tables and figures, from all stores."""
-    folder = tmp_path_factory.mktemp("reproduction") / "all"
-    return reproduce("all", dataset.manifest, dataset.stores, folder)
-
-
-@pytest.fixture(scope="module")
-def half(few_epochs, dataset, tmp_path_factory):
-    """Tables and figures from a store of X-CLIP with every second film."""
-    folder = tmp_path_factory.mktemp("half")
-    films = sorted({clip.split("-")[0] for clip in open_store(dataset.stores["xclip"]).ids})[::2]
-    options = [part for film in films for part in ("--films", film)]
-    made = run_obygaze(
-        "stores", "subset", dataset.stores["xclip"], *options, "-o", folder / "half.zarr"
-    )
-    assert made.exit_code == 0, made.output
-    return reproduce(
-        ["table4", "fig3", "fig5", "fig6"],
-        dataset.manifest,
-        {"xclip": folder / "half.zarr"},
-        folder / "out",
-        protocols=["leak-free"],
-    )
-
-
-@pytest.fixture(scope="session")
-def other_clips(dataset, tmp_path_factory):
-    """The manifest of the same clips under another name."""
-    folder = tmp_path_factory.mktemp("other") / "mine"
-    manifest = Manifest.load(dataset.manifest)
-    labels = [manifest.labels(name) for name in manifest.label_names]
-    Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper").with_parts(
-        labels=labels
-    ).save(folder)
-    return folder
-
-
-def table(reproduction, name):
-    return json.loads((reproduction.folder / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def block(data, title, metric=None):
-    """The first block whose title has the text, and whose numbers are of the metric."""
-    blocks = (of for of in data["blocks"] if title in of["title"])
-    return next(of for of in blocks if metric in (None, of["score"]))
-
-
-def values(data, title, name, metric=None):
-    """The values of a line in a block."""
-    return next(line for line in block(data, title, metric)["lines"] if line["name"] == name)[
-        "values"
-    ]
-
-
-def predictions(run, model):
-    """The rows of predictions.csv of one model."""
-    with (run / "predictions.csv").open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row["model"] == model]
-
-
-def scores_of(run, model, test):
-    """F1 of each fit by scikit-learn, by metric, from predictions.csv."""
-    by_fit = defaultdict(list)
-    for row in predictions(run, model):
-        if row["test"] == test:
-            by_fit[row["fit"]].append((int(row["label"]), float(row["probability"]) > 0.5))
-    pairs = [tuple(map(np.array, zip(*of, strict=True))) for of in by_fit.values()]
-    return {
-        "f1_weighted": [f1_score(*of, average="weighted") for of in pairs],
-        "f1": [f1_score(*of) for of in pairs],
-    }
-
-
 ROWS = {
     "ViViT-B/16": ("vivit-max", None),
     "X-CLIP, native": ("xclip-native", None),
@@ -150,127 +62,203 @@ SETTINGS = {
     "Paper: ": ("paper", "mlp", 8),
     "Leak-free, on all": ("leak-free", "mlp", 9),
 }
+TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_epochs_in_one_process():
+    """Tables are compared with predictions, so networks need not be trained to the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "usable_cores", lambda: 1)
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        for name in ("mlp", "mlp-author"):
+            sparse = {**ESTIMATORS[name].parameters, "max_iter": 3}
+            patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=sparse))
+        yield
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("authors")
+    return make_dataset(folder, make_authors(folder, scale=4), widths=(12, 12, 12))
+
+
+@pytest.fixture(scope="module")
+def released(dataset, tmp_path_factory):
+    """Table 2, figure 2 and figure 5 by the released protocol, from all stores."""
+    folder = tmp_path_factory.mktemp("released") / "all"
+    names, stores = ["table2", "fig2", "fig5"], dataset.stores
+    return om.reproduce(names, dataset.manifest, stores, folder, protocols=["released"])
+
+
+@pytest.fixture(scope="module")
+def complete(dataset, tmp_path_factory):
+    """All tables and figures, from all stores."""
+    folder = tmp_path_factory.mktemp("reproduction") / "all"
+    return om.reproduce("all", dataset.manifest, dataset.stores, folder)
+
+
+def table(reproduction, name):
+    return json.loads((reproduction.folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def block(data, title, metric=None):
+    """The first block whose title has the text, and whose numbers are of the metric."""
+    blocks = (part for part in data["blocks"] if title in part["title"])
+    return next(part for part in blocks if metric in (None, part["score"]))
+
+
+def values(data, title, name, metric=None):
+    """The values of a line in a block."""
+    lines = block(data, title, metric)["lines"]
+    return next(line for line in lines if line["name"] == name)["values"]
+
+
+def predictions(run, model):
+    return [row for row in csv_rows(run / "predictions.csv") if row["model"] == model]
+
+
+def scores_of(run, model, test):
+    """F1 of each fit by scikit-learn, by metric, from predictions.csv."""
+    by_fit = defaultdict(list)
+    for row in predictions(run, model):
+        if row["test"] == test:
+            by_fit[row["fit"]].append((int(row["label"]), float(row["probability"]) > 0.5))
+    pairs = [tuple(map(np.array, zip(*fit, strict=True))) for fit in by_fit.values()]
+    return {
+        "f1_weighted": [f1_score(*fit, average="weighted", zero_division=0) for fit in pairs],
+        "f1": [f1_score(*fit) for fit in pairs],
+    }
+
+
+def call(dataset, output, *words, manifest=None, **stores):
+    """``obygaze reproduce``, with stores by name."""
+    options = [part for name, path in stores.items() for part in ("--store", f"{name}={path}")]
+    manifest = manifest or dataset.manifest
+    return run_obygaze("reproduce", "--manifest", manifest, *words, *options, "-o", output)
+
+
+def check_table_2(reproduction, titles):
+    """Each number is scikit-learn's, from the run's predictions."""
+    data = table(reproduction, "table2")
+    for title in titles:
+        setting, network, fits = SETTINGS[title]
+        for row, (folder, model) in ROWS.items():
+            single_fit = setting == "released" and model is not None
+            for column, (trained, test) in COLUMNS.items():
+                run = reproduction.folder / f"runs/{setting}/{folder}-{trained}"
+                for metric, expected in scores_of(run, model or network, test).items():
+                    value = values(data, title, row, metric)[column]
+                    assert len(expected) == (1 if single_fit else fits)
+                    assert value["mean"] == pytest.approx(np.mean(expected), abs=1e-9)
+                    std = None if single_fit else pytest.approx(np.std(expected), abs=1e-9)
+                    assert value["std"] == std
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("title", SETTINGS)
-@pytest.mark.parametrize("row", ROWS)
-def test_table_2_scores_the_predictions(whole, title, row):
-    setting, network, fits = SETTINGS[title]
-    folder, model = ROWS[row]
-    single_fit = setting == "released" and model is not None
-    for column, (trained, test) in COLUMNS.items():
-        run = whole.folder / f"runs/{setting}/{folder}-{trained}"
-        for metric, expected in scores_of(run, model or network, test).items():
-            value = values(table(whole, "table2"), title, row, metric)[column]
-            assert len(expected) == (1 if single_fit else fits)
-            assert value["mean"] == pytest.approx(np.mean(expected), abs=1e-9)
-            std = None if single_fit else pytest.approx(np.std(expected), abs=1e-9)
-            assert value["std"] == std
+def test_table_2_scores_the_predictions(released):
+    check_table_2(released, ["Released: "])
 
 
-DATASET, FOLDS = "whole dataset's share of positives", "released test folds, all of their clips"
-
-
-@pytest.mark.parametrize(
-    ("title", "metric", "baseline", "easy", "both"),
-    [
-        # Closed form at rule A's share of positives, .236 and .191.
-        (DATASET, "f1", "Random", 0.32, 0.28),
-        (DATASET, "f1", "All positive", 0.38, 0.32),
-        (DATASET, "f1_weighted", "Random", 0.54, 0.55),
-        (DATASET, "f1_weighted", "All positive", 0.09, 0.06),
-        # At the released folds': 31 of 75, and 31 of 105.
-        (FOLDS, "f1", "Random", 0.45, 0.37),
-        (FOLDS, "f1", "All positive", 0.585, 0.456),
-        (FOLDS, "f1_weighted", "Random", 0.50, 0.52),
-        (FOLDS, "f1_weighted", "All positive", 0.24, 0.135),
-    ],
-)
-@pytest.mark.gate
-def test_chance_is_the_closed_form(whole, title, metric, baseline, easy, both):
-    of = values(table(whole, "table2"), title, baseline, metric)
-    for column, expected in (("EN-S/EN-S", easy), ("HN-S/ENHN-S", both)):
-        half_a_digit = 0.5 * 10.0 ** -len(str(expected).partition(".")[2])
-        assert of[column]["mean"] == pytest.approx(expected, abs=half_a_digit)
-
-
-@pytest.mark.gate
-def test_chance_has_the_share_that_was_scored(whole):
-    data = table(whole, "table2")
-    released = values(data, "Released: ", "Share of positives, networks' fold")
-    assert released["EN-S/EN-S"]["mean"] == pytest.approx(31 / 75)
-    assert released["HN-S/ENHN-S"]["mean"] == pytest.approx(31 / 103)  # two have no video
-    clips = values(data, "Released: ", "Clips scored, networks' fold")
-    assert [clips[column]["mean"] for column in COLUMNS] == [75, 75, 103, 103]
-    assert [type(clips[column]["mean"]) for column in COLUMNS] == [int] * 4
-    other_fold = values(data, "Released: ", "Share of positives, bottlenecks' fold")
-    assert other_fold["HN-S/ENHN-S"]["mean"] != released["HN-S/ENHN-S"]["mean"]
-
-
-@pytest.mark.gate
-def test_published_numbers_are_below_the_same_average(whole):
-    lines = block(table(whole, "table2"), "Released: ", "f1_weighted")["lines"]
-    names = [line["name"] for line in lines]
-    at = names.index("X-CLIP, native")
-    assert lines[at + 1]["kind"] == "published"
-    value = lines[at + 1]["values"]["HN-S/ENHN-S"]
-    assert (value["mean"], value["std"]) == (0.82, 0.03)
-    ours = lines[at]["values"]["HN-S/ENHN-S"]["mean"]
-    assert value["difference"] == pytest.approx(ours - 0.82)
-    tree = names.index("PCBM-DT, the paper's text")
-    assert lines[tree + 1]["kind"] == "ours"  # published by the other average
-
-
-@pytest.mark.gate
-def test_leaks_of_the_released_files_are_counted(whole):
-    (table2,) = (table for table in whole.tables if table.name == "table2")
-    leaks = [note for note in table2.notes if note.code == "leak"]
-    texts = "\n".join(note.text for note in leaks)
-    for test, facts in (
-        ("02_ENHN_S", ["105 test clips", "(31 of them Sure), 54 (26)", "(13 to 17)"]),
-        ("02_ENHN_S", ["(31 of them Sure), 67 (29)", "(17 to 24)"]),
-        ("02_EN_S", ["75 test clips", "(31 of them Sure), 26 (26)"]),
-    ):
-        assert any(all(fact in note.text for fact in facts) for note in leaks), texts
-        assert test in {note.subject for note in leaks}
-    averages = "\n".join(note.text for note in table2.notes if note.code == "note")
-    assert "PCBM-DT, PCBM-LR, Random (v1)" in averages
-
-
-@pytest.mark.gate
-def test_released_numbers_are_beside_leak_free_ones(whole):
-    data = table(whole, "table2-leakage")
+@pytest.mark.night
+def test_table_2_of_all_protocols(complete):
+    check_table_2(complete, SETTINGS)
+    data = table(complete, "table2-leakage")
     lines = {line["name"]: line["values"] for line in data["blocks"][0]["lines"][:3]}
     released, leak_free, difference = (lines[name]["HN-S/EN-S"]["mean"] for name in lines)
     assert released - leak_free == pytest.approx(difference)
-    run = whole.folder / "runs/leak-free-released-labels/vivit-max-HN"
+    run = complete.folder / "runs/leak-free-released-labels/vivit-max-HN"
     assert leak_free == pytest.approx(np.mean(scores_of(run, "mlp", "EN vs S")["f1_weighted"]))
 
 
+def chance(share, metric):
+    """Of a coin and of "all positive", in closed form at a share of positives."""
+    coin, everything = (2 * p * q / (p + q) for p, q in ((share, 0.5), (share, 1.0)))
+    if metric == "f1":
+        return coin, everything
+    second = 2 * (1 - share) * 0.5 / (1.5 - share)
+    return share * coin + (1 - share) * second, share * everything
+
+
 @pytest.mark.gate
-def test_released_bottleneck_is_scikit_learns(whole, dataset):
+def test_chance_has_the_share_that_was_scored(released, dataset):
+    manifest, data = of.Manifest.load(dataset.manifest), table(released, "table2")
+    golden = json.loads((dataset.authors / "obygaze12/released_runs.json").read_text())["tests"]
+    paper, annotated = (manifest.labels(name).level_of for name in ("paper", "released"))
+    files = {"EN-S/EN-S": ("02_EN_S", {"EN"}), "HN-S/ENHN-S": ("02_ENHN_S", {"EN", "HN"})}
+    for column, (file, negatives) in files.items():
+        by_level = [level == "S" for level in paper.values() if level in negatives | {"S"}]
+        by_fold = [annotated[clip] == "S" for clip in manifest.split(file).fold(9)]
+        scored = [annotated[clip] == "S" for clip in golden[file]]
+        for metric in ("f1", "f1_weighted"):
+            for title, levels in (
+                ("whole dataset's share of positives", by_level),
+                ("released test folds, all of their clips", by_fold),
+            ):
+                expected = chance(np.mean(levels), metric)
+                for name, value in zip(("Random", "All positive"), expected, strict=True):
+                    mean = values(data, title, name, metric)[column]["mean"]
+                    assert mean == pytest.approx(value), (title, name, metric)
+        share = values(data, "Released: ", "Share of positives, networks' fold")[column]["mean"]
+        assert share == pytest.approx(np.mean(scored))
+        clips = values(data, "Released: ", "Clips scored, networks' fold")[column]["mean"]
+        assert (clips, type(clips)) == (len(scored), int)
+
+
+@pytest.mark.gate
+def test_published_numbers_and_leaks_are_beside_ours(released, dataset):
+    data = table(released, "table2")
+    lines = block(data, "Released: ", "f1_weighted")["lines"]
+    names = [line["name"] for line in lines]
+    at = names.index("X-CLIP, native")
+    assert lines[at + 1]["kind"] == "published"
+    value, ours = (lines[row]["values"]["HN-S/ENHN-S"] for row in (at + 1, at))
+    assert (value["mean"], value["std"]) == (0.82, 0.03)
+    assert value["difference"] == pytest.approx(ours["mean"] - 0.82)
+    tree = names.index("PCBM-DT, the paper's text")
+    assert lines[tree + 1]["kind"] == "ours"  # published by the other average
+    leaks = [note for note in data_of(released, "table2").notes if note.code == "leak"]
+    texts = [note.text for note in leaks]
+    manifest = of.Manifest.load(dataset.manifest)
+    for train, test in (("02_HN_S", "02_ENHN_S"), ("02_EN_S", "02_ENHN_S"), ("02_HN_S", "02_EN_S")):
+        pool = audit(manifest, train=[train], test=[test])[0]
+        leaked, sure = pool.by_class["S"]
+        facts = (f"{len(pool.tested)} test clips", f"({sure} of them Sure), {len(pool.ids)} (")
+        assert any(all(fact in text for fact in facts) for text in texts), (facts, texts)
+        assert test in {note.subject for note in leaks}
+        assert leaked <= sure
+
+
+def data_of(reproduction, name):
+    return next(created for created in reproduction.tables if created.name == name)
+
+
+@pytest.mark.gate
+def test_released_bottleneck_is_scikit_learns(released, dataset):
     """The code's reading, from its description: eight SVMs, a tree, one test fold."""
-    manifest = Manifest.load(dataset.manifest)
+    for run in (released.folder / "runs/released").glob("xclip-native-concepts-a-C*"):
+        C = float(run.name.rpartition("-C")[2])
+        rows = [json.loads(line) for line in (run / "models.jsonl").read_text().splitlines()]
+        assert {row["facts"]["C"][0] for row in rows} == {C}
+        assert ("Look" in {row["classes"][1] for row in rows}) == (C_OPT["Look"] == C)
+    manifest = of.Manifest.load(dataset.manifest)
     labels, split = manifest.labels("released"), manifest.split("02_EN_HN_S")
-    media = {item.id for item in manifest if item.media}
-    ids = [clip for clip in manifest.ids if clip in split.fold_of and clip in media]
-    X = open_store(dataset.stores["xclip"]).read("native", ids).astype(np.float64)
+    ids = [item.id for item in manifest if item.media and item.id in split.fold_of]
+    X = of.open_store(dataset.stores["xclip"]).read("native", ids).astype(np.float64)
     level = np.array([labels.level_of[clip] for clip in ids])
     fold = np.array([split.fold_of[clip] for clip in ids])
-    Cs = {"Body": 0.05, "Look": 0.05, "Activity": 0.05}
     columns = []
     for name in manifest.scheme.visual_concepts:
         shows = np.array([name in labels.concepts_of[clip] for clip in ids]) & (level != "EN")
-        svm = SVC(kernel="linear", C=Cs.get(name, 0.01), class_weight="balanced")
-        svm.fit(X[fold < 9], shows[fold < 9])
-        columns.append(svm.decision_function(X))
+        C = 0.05 if name in ("Body", "Look", "Activity") else 0.01
+        svm = SVC(kernel="linear", C=C, class_weight="balanced")
+        columns.append(svm.fit(X[fold < 9], shows[fold < 9]).decision_function(X))
     Z = np.column_stack(columns)
     for trained, depth, leaf in (("EN", 8, 6), ("HN", 10, 10)):
         rows = (fold < 9) & np.isin(level, [trained, "S"])
         tree = DecisionTreeClassifier(max_depth=depth, min_samples_leaf=leaf, random_state=42)
         tree.fit(Z[rows], level[rows] == "S")
-        run = whole.folder / f"runs/released/xclip-native-pcbm-{trained}"
+        run = released.folder / f"runs/released/xclip-native-pcbm-{trained}"
         for tested, test in ((["EN"], "EN vs S"), (["EN", "HN"], "EN+HN vs S")):
             held_out = (fold == 9) & np.isin(level, [*tested, "S"])
             expected = tree.predict_proba(Z[held_out])[:, 1]
@@ -282,192 +270,152 @@ def test_released_bottleneck_is_scikit_learns(whole, dataset):
             }
             assert ours.keys() == expected_of.keys()
             same = [ours[clip] == pytest.approx(expected_of[clip], abs=1e-6) for clip in ours]
-            assert np.mean(same) > 0.97  # a split between two clips may fall on either of them
+            assert np.mean(same) > 0.9  # a split between two clips may fall on either of them
 
 
-def weighted(pairs):
-    return f1_score(*zip(*pairs, strict=True), average="weighted")
-
-
-@pytest.mark.gate
-def test_table_4_has_a_row_a_film(whole):
-    lines = table(whole, "table4")["blocks"][0]["lines"]
-    assert len(lines) == 11
-    juno = next(line for line in lines if line["name"].startswith("Juno"))["values"]
-    assert (juno["published"]["mean"], juno["published"]["std"]) == (0.67, 0.09)
-    run = whole.folder / "runs/leave-film-out/xclip-native-HN"
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    assert record["fits"][0]["name"].startswith("without tt0108160")
-    by_film = defaultdict(lambda: defaultdict(list))
+@pytest.mark.night
+def test_films_and_figures_score_the_predictions(complete):
+    """Table 4 has a row a film, figure 6 counts errors, figure 3 is of the concepts' runs."""
+    data = table(complete, "table4")
+    *lines, average = data["blocks"][0]["lines"]
+    run = complete.folder / "runs/leave-film-out/xclip-native-HN"
+    by_film, by_clip = defaultdict(lambda: defaultdict(list)), defaultdict(list)
     for row in predictions(run, "mlp"):
-        pair = int(row["label"]), float(row["probability"]) > 0.5
-        by_film[row["id"].split("-")[0]][row["fit"]].append(pair)
-    assert {len(fits) for fits in by_film.values()} == {9}
-    means = [np.mean([weighted(pairs) for pairs in fits.values()]) for fits in by_film.values()]
-    fits = by_film["tt0467406"].values()
-    assert juno["weighted"]["std"] == pytest.approx(np.std([weighted(pairs) for pairs in fits]))
-    assert juno["ours minus it, weighted"]["mean"] == pytest.approx(juno["weighted"]["mean"] - 0.67)
-    assert juno["clips"]["mean"] == len(next(iter(fits)))
-    average = lines[-1]["values"]
-    assert average["weighted"]["mean"] == pytest.approx(np.mean(means))
-    assert average["published"]["mean"] == 0.53
-    text = (whole.folder / "table4.txt").read_text(encoding="utf-8")
-    assert f"{juno['ours minus it, weighted']['mean']:+.2f}" in text
+        label, probability = int(row["label"]), float(row["probability"])
+        by_film[row["id"].split("-")[0]][row["fit"]].append((label, probability > 0.5))
+        by_clip[row["id"], label].append(probability)
+    assert len(by_film) == len(lines) > 2
+    assert {len(fits) for fits in by_film.values()} == {len(lines) - 1}
 
+    def weighted(pairs):
+        return f1_score(*zip(*pairs, strict=True), average="weighted", zero_division=0)
 
-@pytest.mark.gate
-def test_figure_2_has_the_papers_numbers(whole):
-    data = table(whole, "fig2")
-    share = values(data, "Levels", "share of clips")
-    assert {code: round(share[code]["mean"], 2) for code in ("EN", "HN")} == {
-        "EN": 0.52,
-        "HN": 0.16,
-    }
-    per_clip = values(data, "Levels", "concepts a clip")
-    assert [round(per_clip[code]["mean"], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize(
-    ("negatives", "line", "test"),
-    [
+    means = []
+    for line, fits in zip(lines, by_film.values(), strict=True):
+        scores = [weighted(pairs) for pairs in fits.values()]
+        ours, published = line["values"]["weighted"], line["values"].get("published")
+        assert (ours["mean"], ours["std"]) == pytest.approx((np.mean(scores), np.std(scores)))
+        if published is not None:
+            difference = line["values"]["ours minus it, weighted"]["mean"]
+            assert difference == pytest.approx(ours["mean"] - published["mean"])
+        assert line["values"]["clips"]["mean"] == len(next(iter(fits.values())))
+        means.append(ours["mean"])
+    assert average["values"]["weighted"]["mean"] == pytest.approx(np.mean(means))
+    assert f"{difference:+.2f}" in (complete.folder / "table4.txt").read_text(encoding="utf-8")
+    # The paper's average is over films that are not tested here.
+    assert "published" not in average["values"]
+    assert any("not tested here" in note for note in data["notes"])
+    full = values(table(complete, "fig6"), "", "all films")
+    wrong = sum((np.mean(fits) > 0.5) != label for (_, label), fits in by_clip.items())
+    assert (full["wrong"]["mean"], full["clips"]["mean"]) == (wrong, len(by_clip))
+    assert {"Look", "EN", "HN", "S"} <= set(full)
+    for negatives, line, test in (
         ("a", "against EN (solid bars)", "Look vs EN"),
         ("b", "against all without (hatched bars)", "Look vs all without"),
-    ],
-)
-def test_figure_3_scores_the_predictions(whole, negatives, line, test):
-    value = values(table(whole, "fig3"), "Leak-free, on all", line)["Look"]
-    run = whole.folder / f"runs/leak-free/xclip-native-concepts-{negatives}"
-    assert value["mean"] == pytest.approx(np.mean(scores_of(run, "svm", test)["f1"]))
+    ):
+        value = values(table(complete, "fig3"), "Leak-free, on all", line)["Look"]
+        run = complete.folder / f"runs/leak-free/xclip-native-concepts-{negatives}"
+        assert value["mean"] == pytest.approx(np.mean(scores_of(run, "svm", test)["f1"]))
 
 
-@pytest.mark.gate
-def test_figure_6_counts_errors(whole):
-    lines = {line["name"]: line["values"] for line in table(whole, "fig6")["blocks"][0]["lines"]}
-    by_clip = defaultdict(list)
-    for row in predictions(whole.folder / "runs/leave-film-out/xclip-native-HN", "mlp"):
-        by_clip[row["id"], int(row["label"])].append(float(row["probability"]))
-    wrong = sum((np.mean(of) > 0.5) != label for (_, label), of in by_clip.items())
-    assert lines["all films"]["wrong"]["mean"] == wrong
-    assert lines["all films"]["clips"]["mean"] == len(by_clip)
-    assert {"Look", "EN", "HN", "S"} <= set(lines["all films"])
-
-
-@pytest.mark.gate
-def test_every_figure_is_a_file(whole):
-    assert {path.name for path in whole.folder.glob("*.svg")} == {
-        "fig2-levels.svg", "fig2-concepts.svg", "fig6.svg",
-        *(f"fig3-{setting}.svg" for setting, _, _ in SETTINGS.values()),
-        "fig5-text-EN.svg", "fig5-text-HN.svg", "fig5-code-EN.svg", "fig5-code-HN.svg",
-    }  # fmt: skip
-    assert len(list(whole.folder.glob("*.pdf"))) == len(list(whole.folder.glob("*.svg")))
-    for path in whole.folder.glob("*.svg"):
-        assert ET.parse(path).getroot().tag.endswith("svg")
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize("name", ["table2", "table4", "table5", "fig3", "fig6"])
-def test_all_forms_have_the_same_numbers(whole, name):
-    data = table(whole, name)
-    numbers = [
-        (of["title"], line["name"], column, value["mean"])
-        for of in data["blocks"]
-        for line in of["lines"]
-        for column, value in line["values"].items()
-        if value is not None
-    ]
-    with (whole.folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        rows = [
-            (row["block"], row["row"], row["column"], float(row["mean"]))
-            for row in csv.DictReader(file)
+def check_forms(reproduction, names):
+    """As JSON, CSV, LaTeX and text, each of which says what is not real."""
+    for name in names:
+        data = table(reproduction, name)
+        numbers = [
+            (part["title"], line["name"], column, value["mean"])
+            for part in data["blocks"]
+            for line in part["lines"]
+            for column, value in line["values"].items()
+            if value is not None
         ]
-    assert rows == numbers
-    tex = (whole.folder / f"{name}.tex").read_text(encoding="utf-8")
-    body = [row for row in tex.splitlines() if row.endswith(r"\\") and "multicolumn" not in row]
-    assert {row.replace(r"\&", "").count("&") for row in body} == {len(data["columns"])}
-    text = (whole.folder / f"{name}.txt").read_text(encoding="utf-8")
-    assert all(row in text for _, row, _, _ in numbers)
+        rows = csv_rows(reproduction.folder / f"{name}.csv")
+        assert numbers == [
+            (row["block"], row["row"], row["column"], float(row["mean"])) for row in rows
+        ]
+        tex = (reproduction.folder / f"{name}.tex").read_text(encoding="utf-8")
+        body = [row for row in tex.splitlines() if row.endswith(r"\\") and "multicol" not in row]
+        assert {row.replace(r"\&", "").count("&") for row in body} == {len(data["columns"])}
+        text = (reproduction.folder / f"{name}.txt").read_text(encoding="utf-8")
+        assert all(row in text for _, row, _, _ in numbers)
+        if name not in ("fig2", "table2-leakage"):
+            assert "Not a real result: the backbone is synthetic" in text, name
+            assert "Not a real result: the backbone is synthetic" in tex, name
+    figures = list(reproduction.folder.glob("*.svg"))
+    for path in figures:
+        assert ET.parse(path).getroot().tag.endswith("svg")
+        assert path.with_suffix(".pdf").is_file()
+    return {path.stem for path in figures}
 
 
 @pytest.mark.gate
-def test_synthetic_features_are_marked_everywhere(whole):
-    for path in (*whole.folder.glob("*.txt"), *whole.folder.glob("*.tex")):
-        if path.stem != "fig2" and "leakage" not in path.stem:
-            assert "Not a real result: the backbone is synthetic" in path.read_text("utf-8"), path
-    assert [(warning.code, "backbone" in warning.text) for warning in whole.warnings] == [
+def test_all_forms_have_the_same_numbers(released, dataset):
+    figures = {"fig2-levels", "fig2-concepts"}
+    figures |= {f"fig5-{kind}-{level}" for kind in ("text", "code") for level in ("EN", "HN")}
+    assert check_forms(released, ["table2", "fig2"]) == figures
+    assert [(note.code, "backbone" in note.text) for note in released.warnings] == [
         ("synthetic", True)
     ]
+    # An earlier reproduction is not overwritten.
+    refused(call(dataset, released.folder, "fig2"), "--overwrite")
+    assert (released.folder / "table2.json").is_file()
 
 
-@pytest.mark.gate
-def test_released_svms_have_the_authors_C(whole):
-    for run in (whole.folder / "runs/released").glob("xclip-native-concepts-a-C*"):
-        C = float(run.name.rpartition("-C")[2])
-        lines = (run / "models.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        assert {row["facts"]["C"][0] for row in rows} == {C}
-        assert ("Look" in {row["classes"][1] for row in rows}) == (C == 0.05)
+@pytest.mark.night
+def test_all_tables_and_figures_are_files(complete):
+    assert check_forms(complete, ["table2", "table4", "table5", "fig3", "fig6"]) == {
+        "fig2-levels", "fig2-concepts", "fig6",
+        *(f"fig3-{setting}" for setting, _, _ in SETTINGS.values()),
+        "fig5-text-EN", "fig5-text-HN", "fig5-code-EN", "fig5-code-HN",
+    }  # fmt: skip
 
 
-@pytest.mark.gate
-def test_an_earlier_reproduction_is_not_overwritten(whole, dataset, obygaze):
-    result = obygaze("reproduce", "fig2", "--manifest", dataset.manifest, "-o", whole.folder)
-    assert result.exit_code == 1
-    assert "--overwrite" in result.stderr
-    assert (whole.folder / "table2.json").is_file()
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize("name", ["table4", "fig3", "fig5", "fig6"])
-def test_clips_without_features_are_counted(half, name):
-    (of,) = (table for table in half.tables if table.name == name)
-    assert "no-features" in {note.code for note in of.notes}
-    assert "have no features in xclip" in (half.folder / f"{name}.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.gate
-def test_an_average_over_other_films_has_no_published_one(half):
-    data = table(half, "table4")
-    assert "published" not in data["blocks"][0]["lines"][-1]["values"]
-    assert any("not tested here" in note for note in data["notes"])
-
-
-def test_rows_without_a_store_are_named(dataset, tmp_path, obygaze):
-    result = obygaze(
-        "reproduce", "table2", "--manifest", dataset.manifest, "--protocol", "paper",
-        "--store", f"vivit={dataset.stores['vivit']}", "-o", tmp_path / "out", "--json",
-    )  # fmt: skip
+def test_what_lacks_a_store_is_named(dataset, tmp_path):
+    """A row of a table, and all but figure 2 where there is none."""
+    result = call(dataset, tmp_path / "out", "table2", "--protocol", "paper", "--json",
+                  vivit=dataset.stores["vivit"])  # fmt: skip
     assert result.exit_code == 0, result.output
     data = json.loads(result.stdout)["table2"]
     assert [item.partition(": ")[0] for item in data["missing"]] == [
         "X-CLIP, native", "X-CLIP, max", "PCBM-DT and PCBM-LR",
     ]  # fmt: skip
     assert all("--store xclip-kinetics=FOLDER" in item for item in data["missing"])
-    [line] = result.stderr.splitlines()[-1:]
+    line = result.stderr.splitlines()[-1]
     assert line.startswith("MISSING: needs the store of X-CLIP on Kinetics; give --store ")
     assert line.endswith("(table2: X-CLIP, native, X-CLIP, max, PCBM-DT and PCBM-LR)")
-    ours = {line["name"] for line in data["blocks"][0]["lines"] if line["kind"] == "ours"}
-    assert ours == {"ViViT-B/16"}
+    lines = block(data, "Paper", "f1_weighted")["lines"]
+    assert {line["name"] for line in lines if line["kind"] == "ours"} == {"ViViT-B/16"}
+    ours, published = lines[:2]
+    assert published["kind"] == "published"
+    for column, (trained, test) in COLUMNS.items():
+        run = tmp_path / f"out/runs/paper/vivit-max-{trained}"
+        mean = np.mean(scores_of(run, "mlp", test)["f1_weighted"])
+        assert ours["values"][column]["mean"] == pytest.approx(mean)
+        value = published["values"][column]
+        assert value["difference"] == pytest.approx(mean - value["mean"])
 
-
-def test_without_any_store_all_but_figure_2_is_missing(dataset, tmp_path, obygaze):
-    result = obygaze("reproduce", "all", "--manifest", dataset.manifest, "-o", tmp_path / "none")
+    result = call(dataset, tmp_path / "none", "all")
     assert result.exit_code == 3, result.output
     missing = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
     assert len(missing) <= 5
-    for name in TARGETS:
+    for name in command.TARGETS[:-1]:
         assert any(f"{name}: " in line for line in missing) == (name != "fig2")
     assert sum("needs the store of X-CLIP" in line for line in missing) == 2
     assert len(result.output.splitlines()) < 30
 
 
 @pytest.mark.gate
-def test_a_figure_can_be_made_alone(dataset, tmp_path, obygaze):
-    result = obygaze(
-        "reproduce", "fig5", "--manifest", dataset.manifest, "--protocol", "released",
-        "--store", f"xclip={dataset.stores['xclip']}", "-o", tmp_path / "one",
-    )  # fmt: skip
+def test_clips_without_features_are_counted(dataset, tmp_path):
+    """A store with every second film; a figure alone is short on the terminal."""
+    store = of.open_store(dataset.stores["xclip"])
+    films = sorted({clip.split("-")[0] for clip in store.ids})[::2]
+    options = [part for film in films for part in ("--films", film)]
+    created = run_obygaze("stores", "subset", store.path, *options, "-o", tmp_path / "half.zarr")
+    assert created.exit_code == 0, created.output
+    result = call(dataset, tmp_path / "one", "fig5", "--protocol", "released",
+                  xclip=tmp_path / "half.zarr")  # fmt: skip
     assert result.exit_code == 0, result.output
+    assert "have no features in xclip" in (tmp_path / "one/fig5.txt").read_text("utf-8")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("Figure 5, released: ")
     assert lines[1].startswith(f"-> {tmp_path / 'one'} (fig5.txt: ")
@@ -475,171 +423,80 @@ def test_a_figure_can_be_made_alone(dataset, tmp_path, obygaze):
     assert max(len(line) for line in lines if "->" not in line) <= 100
     assert len(result.stderr.splitlines()) <= 10
     assert (tmp_path / "one/report.html").is_file()
-    assert "NOT A REAL RESULT" in next((tmp_path / "one").glob("*.svg")).read_text(encoding="utf-8")
+    assert "NOT A REAL RESULT" in next((tmp_path / "one").glob("*.svg")).read_text("utf-8")
 
 
-def test_the_first_line_counts_what_is_beside_the_papers():
-    """Of made-up numbers, in closed form; a difference that rounds to zero has no sign."""
-    columns = ["a", "b"]
-    lines = [
-        Line("net", "ours", {"a": Value(0.5, 0.1), "b": Value(-0.001, interval=(-0.2, -0.0001))}),
-        Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),
-        Line("coin", "guess", {"a": Value(0.25)}),
-    ]
-    made = Table("t", "Title", columns, [Block("Block", "paper", "f1", lines)])
-    first = summary(made)
-    assert first == (
-        "Title, paper: ours minus the paper's by -0.05 (median of 2 numbers, -0.10 to 0.00)"
-    )
-    screen = to_screen(made)
-    assert re.search(r"net +0\.50 \(0\.10\) +0\.00\*\n", screen)
-    assert re.search(r" +theirs +0\.60 -0\.10 +0\.00 0\.00\n", screen)
-    assert "coin" not in screen
-    assert "*: the 95% interval does not include 0" in screen
-    assert "coin" in to_text(made)
-    wide = replace(made, columns=[f"column {number}" for number in range(30)])
-    values = dict.fromkeys(wide.columns, Value(0.5))
-    wide = replace(wide, blocks=[Block("Block", "paper", "f1", [Line("net", "ours", values)])])
-    assert max(map(len, to_screen(wide).splitlines())) <= 100
-    assert to_screen(wide).count("0.50") == 30
-
-
-def test_the_terminal_shows_one_table_of_one_protocol():
-    """Without leaks, on the most clips, each row with the score that the paper prints for it."""
-
-    def block(title, protocol, score, mean, beside=""):
-        lines = []
-        for name in ("net", "tree"):
-            lines.append(Line(name, "ours", {"a": Value(mean)}))
-            if name == beside:
-                lines.append(Line("published", "published", {"a": Value(0.9, None, mean - 0.9)}))
-        return Block(f"{title}: {score}", protocol, score, lines)
-
-    blocks = [
-        block(title, protocol, score, mean + more, beside)
-        for title, protocol, mean in (
-            ("Released: as released", "released", 0.1),
-            ("Leak-free, on few clips", "leak-free", 0.3),
-            ("Leak-free, on all clips", "leak-free", 0.5),
-        )
-        for score, more, beside in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
-    ]
-    made = Table("t", "Table 9: of made-up numbers", ["a"], blocks)
-    lines = [" ".join(line.split()) for line in to_screen(made).splitlines() if line]
-    assert [line for line in lines if not line.startswith("---")] == [
-        "Table 9: of made-up numbers",
-        "Leak-free, on all clips",
-        "a",
-        "net, F1 weighted 0.50",
-        "published 0.90 -0.40",
-        "tree, F1 positive 0.60",
-        "published 0.90 -0.30",
-    ]
-    assert summary(made) == (
-        "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
-    )
-    assert summary(replace(made, blocks=blocks[:1])).startswith("Table 9, released: ")
-
-
-def test_names_of_extract_are_names_of_stores(dataset, tmp_path, obygaze):
-    """A store can be given under the name that it was imported with, and under older names."""
-    imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
-    exported = open_store(older)
-    np.save(tmp_path / "native.npy", exported.read("native", missing="nan"))
-    (tmp_path / "ids.txt").write_text("\n".join(exported.ids), encoding="utf-8")
-    made = obygaze(
-        "stores", "import", "npy", tmp_path / "native.npy", "--ids", tmp_path / "ids.txt",
-        "--manifest", dataset.manifest, "--backbone", "xclip-kinetics", "-o", imported,
-    )  # fmt: skip
-    assert made.exit_code == 0, made.output
-
-    def context(**stores):
-        given = {name.replace("_", "-"): store for name, store in stores.items()}
-        return ReproductionContext(dataset.manifest, given, tmp_path / "runs")
-
-    for given in (
-        context(xclip_kinetics=imported),
-        context(xclip=imported),
-        context(xclip=older),
-        context(xclip_kinetics=older),
-    ):
-        assert list(given.stores) == ["xclip"]
-        assert given.is_published("xclip")
-    with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
-        context(xclip=older, xclip_kinetics=imported)
-    with pytest.raises(ExperimentError, match="--store xclip-kinetics="):
-        context(vivit=imported)
-
-
-@pytest.mark.gate
-def test_other_clips_have_no_published_numbers(dataset, other_clips, tmp_path, obygaze):
-    result = obygaze(
-        "reproduce", "table5", "--manifest", other_clips, "--protocol", "paper",
-        "--store", f"lsmdc={dataset.stores['lsmdc']}", "-o", tmp_path / "table5", "--json",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    data = json.loads(result.stdout)["table5"]
-    kinds = {line["kind"] for of in data["blocks"] for line in of["lines"]}
-    assert kinds == {"ours", "guess", "count"}
-    assert any("clips are those of mine" in note for note in data["notes"])
-    result = obygaze("reproduce", "fig2", "--manifest", other_clips, "-o", tmp_path / "fig2")
-    assert result.exit_code == 0
-    assert "published, and ours minus it" not in result.stdout
-
-
-def test_features_of_unknown_origin_are_said_first(dataset, tmp_path, obygaze):
-    store = open_store(dataset.stores["lsmdc"])
+def test_features_of_unknown_origin_are_said_first(dataset, tmp_path):
+    """And clips of another manifest have no published numbers."""
+    store = of.open_store(dataset.stores["lsmdc"])
     np.save(tmp_path / "X.npy", store.read("native"))
-    made = obygaze(
+    created = run_obygaze(
         "stores", "import", "npy", tmp_path / "X.npy", "--in-order", "--backbone", "xclip-lsmdc",
         "--manifest", dataset.manifest, "-o", tmp_path / "theirs.zarr",
     )  # fmt: skip
-    assert made.exit_code == 0, made.output
-    result = obygaze(
-        "reproduce", "table5", "--manifest", dataset.manifest, "--protocol", "paper",
-        "--store", f"lsmdc={tmp_path / 'theirs.zarr'}", "-o", tmp_path / "out",
-    )  # fmt: skip
+    assert created.exit_code == 0, created.output
+    result = call(dataset, tmp_path / "out", "table5", "--protocol", "paper",
+                  lsmdc=tmp_path / "theirs.zarr")  # fmt: skip
     assert result.exit_code == 0, result.output
     before, _, after = result.output.partition("ours minus the paper's")
     assert after
-    [said] = [line for line in before.splitlines() if "UNKNOWN ORIGIN: " in line]
-    assert all(word in said for word in ("weights, preprocessing, precision", "say nothing"))
+    [line] = [line for line in before.splitlines() if "UNKNOWN ORIGIN: " in line]
+    assert all(word in line for word in ("weights, preprocessing, precision", "say nothing"))
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.index("UNKNOWN ORIGIN: ") < page.index('id="found"')
-    assert "what its frames show" not in page
     assert re.search("<h1>The paper, reproduced in part: [01] of 7 tables", page)
 
 
-def test_a_manifest_without_splits_names_the_command(dataset, tmp_path, obygaze):
-    manifest = Manifest.load(dataset.manifest)
-    Manifest(
+@pytest.mark.gate
+def test_other_clips_have_no_published_numbers(dataset, tmp_path):
+    manifest = of.Manifest.load(dataset.manifest)
+    labels = [manifest.labels(name) for name in manifest.label_names]
+    renamed = of.Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper")
+    renamed.with_parts(labels=labels).save(tmp_path / "mine")
+    result = call(dataset, tmp_path / "table5", "table5", "--protocol", "paper", "--json",
+                  manifest=tmp_path / "mine", lsmdc=dataset.stores["lsmdc"])  # fmt: skip
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)["table5"]
+    kinds = {line["kind"] for part in data["blocks"] for line in part["lines"]}
+    assert kinds == {"ours", "guess", "count"}
+    assert any("clips are those of mine" in note for note in data["notes"])
+    result = call(dataset, tmp_path / "fig2", "fig2", manifest=tmp_path / "mine")
+    assert (result.exit_code, "published, and ours" in result.stdout) == (0, False)
+
+
+def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
+    """Or the one that it was imported with, or older ones; what lacks splits names the command."""
+    imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
+    store = of.open_store(older)
+    np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
+    (tmp_path / "ids.txt").write_text("\n".join(store.ids), encoding="utf-8")
+    created = run_obygaze(
+        "stores", "import", "npy", tmp_path / "native.npy", "--ids", tmp_path / "ids.txt",
+        "--manifest", dataset.manifest, "--backbone", "xclip-kinetics", "-o", imported,
+    )  # fmt: skip
+    assert created.exit_code == 0, created.output
+
+    def load(**stores):
+        passed = {name.replace("_", "-"): path for name, path in stores.items()}
+        return context.ReproductionContext(dataset.manifest, passed, tmp_path / "runs")
+
+    for name, path in ((n, p) for n in ("xclip_kinetics", "xclip") for p in (imported, older)):
+        loaded = load(**{name: path})
+        assert list(loaded.stores) == ["xclip"]
+        assert loaded.is_published("xclip")
+    with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
+        load(xclip=older, xclip_kinetics=imported)
+    with pytest.raises(ExperimentError, match="--store xclip-kinetics="):
+        load(vivit=imported)
+    manifest = of.Manifest.load(dataset.manifest)
+    bare = of.Manifest(
         manifest.name, manifest.items, scheme=manifest.scheme, default_labels="paper"
-    ).with_parts(labels=[manifest.labels("paper")]).save(tmp_path / "bare")
-    result = obygaze("reproduce", "table5", "--manifest", tmp_path / "bare", "-o", tmp_path / "out")
+    )
+    bare.with_parts(labels=[manifest.labels("paper")]).save(tmp_path / "bare")
+    result = call(dataset, tmp_path / "out", "table5", manifest=tmp_path / "bare")
     assert result.exit_code == 3, result.output
     assert "(table5: the released protocol" in result.stderr
     assert "obygaze manifests import obygaze12-splits" in result.stderr
-
-
-def make_clip_store(dataset, folder):
-    """A store of a backbone that is in no table of the paper."""
-    recipe = Recipe(
-        "clip", {"name": "clip", "weights_sha256": "0" * 64, "config": {}}, {}, "float32",
-        (ArraySpec("native", (2,), "float32", ""),),
-    )  # fmt: skip
-    StoreWriter.create(folder / "clip.zarr", Manifest.load(dataset.manifest), recipe)
-    return folder / "clip.zarr"
-
-
-def make_other_levels(folder, obygaze):
-    """A manifest with levels of its own."""
-    (folder / "calm.csv").write_text("clip,level\na-1,calm\na-2,tense\n", encoding="utf-8")
-    made = obygaze(
-        "manifests", "import", "csv", folder / "calm.csv", "--column", "id=clip",
-        "--levels", "calm,tense", "-o", folder / "calm",
-    )  # fmt: skip
-    assert made.exit_code == 0, made.output
-    return folder / "calm"
 
 
 @pytest.mark.parametrize(
@@ -655,32 +512,110 @@ def make_other_levels(folder, obygaze):
         ("all --manifest {calm}", ["calm, tense", "EN, HN, S"]),
     ],
 )
-def test_a_slip_is_one_line(dataset, obygaze, tmp_path, arguments, facts):
-    paths = {
-        "xclip": dataset.stores["xclip"],
-        "clip": make_clip_store(dataset, tmp_path) if "{clip}" in arguments else None,
-        "calm": make_other_levels(tmp_path, obygaze) if "{calm}" in arguments else None,
-    }
-    given = arguments.format(**paths).split()
-    result = obygaze("reproduce", "--manifest", dataset.manifest, *given, "-o", tmp_path / "x")
+def test_a_slip_is_one_line(dataset, tmp_path, arguments, facts):
+    paths = {"clip": tmp_path / "clip.zarr", "calm": tmp_path / "calm"} | dataset.stores
+    if "{clip}" in arguments:  # a store of a backbone that is in no table
+        second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})
+        manifest = of.Manifest.load(dataset.manifest)
+        write_store(paths["clip"], manifest, dict.fromkeys(manifest.ids, np.ones(8)), second)
+    table = write(tmp_path / "calm.csv", "clip,level", "a-1,calm", "a-2,tense")
+    of.Manifest.from_csv(table, {"id": "clip"}, levels=["calm", "tense"]).save(paths["calm"])
+    result = call(dataset, tmp_path / "x", *arguments.format(**paths).split())
     assert result.exit_code in (1, 2)
     assert all(fact.format(**paths) in result.stderr for fact in facts), result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "x").exists()
 
 
-def test_tables_are_safe_in_spreadsheets_and_latex():
-    lines = [Line("=1+1 & 50%_", "ours", {"a": Value(0.5)})]
-    unsafe = Table(
-        "t", "T", ["a"], [Block("@b", "", "f1", lines)], missing=["a part\nin two lines"]
+def test_the_terminal_shows_one_table_of_one_protocol():
+    """Without leaks, on the most clips, each row with the score that the paper prints for it."""
+
+    def part(title, protocol, score, mean, beside):
+        lines = []
+        for name in ("net", "tree"):
+            lines.append(Line(name, "ours", {"a": Value(mean)}))
+            if name == beside:
+                lines.append(Line("published", "published", {"a": Value(0.9, None, mean - 0.9)}))
+        return Block(f"{title}: {score}", protocol, score, lines)
+
+    blocks = [
+        part(title, protocol, score, mean + more, beside)
+        for title, protocol, mean in (
+            ("Released: as released", "released", 0.1),
+            ("Leak-free, on few clips", "leak-free", 0.3),
+            ("Leak-free, on all clips", "leak-free", 0.5),
+        )
+        for score, more, beside in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
+    ]
+    created = Table("t", "Table 9: drawn", ["a"], blocks)
+    lines = [" ".join(line.split()) for line in to_screen(created).splitlines() if line]
+    assert [line for line in lines if not line.startswith("---")] == [
+        "Table 9: drawn", "Leak-free, on all clips", "a", "net, F1 weighted 0.50",
+        "published 0.90 -0.40", "tree, F1 positive 0.60", "published 0.90 -0.30",
+    ]  # fmt: skip
+    assert summary(created) == (
+        "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
     )
-    assert "'=1+1 & 50%_" in to_csv(unsafe)
-    assert "'@b" in to_csv(unsafe)
-    tex = to_latex(unsafe)
+    assert summary(replace(created, blocks=blocks[:1])).startswith("Table 9, released: ")
+
+
+def test_texts_of_tables_are_safe_and_rounded():
+    """No formula for a spreadsheet, no command of LaTeX, no sign before a zero, no wide line."""
+    lines = [
+        Line("=1+1 & 50%_", "ours", {"a": Value(0.5, 0.1), "b": Value(-1e-3, None, None, (-1, 0))}),
+        Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),
+        Line("coin", "guess", {"a": Value(0.25)}),
+    ]
+    created = Table("t", "T", ["a", "b"], [Block("@b", "", "f1", lines)], missing=["part\nin two"])
+    assert all(cell in to_csv(created) for cell in ("'=1+1 & 50%_", "'@b"))
+    tex = to_latex(created)
     assert r"=1+1 \& 50\%\_ & 0.50" in tex
-    assert "% a part in two lines" in tex
+    assert "% part in two" in tex
+    screen = to_screen(created)
+    assert re.search(r"0\.50 \(0\.10\) +0\.00\n", screen)
+    assert re.search(r" +theirs +0\.60 -0\.10 +0\.00 0\.00\n", screen)
+    assert ("coin" in screen, "coin" in to_text(created)) == (False, True)
+    names = [f"column {number}" for number in range(30)]
+    line = Line("net", "ours", dict.fromkeys(names, Value(0.5)))
+    wide = to_screen(replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])]))
+    assert max(map(len, wide.splitlines())) <= 100
+    assert wide.count("0.50") == 30
 
 
 def test_the_command_has_the_librarys_names():
-    assert (*TARGETS, "all") == command.TARGETS
-    assert command.PROTOCOLS == PROTOCOLS
+    assert (*module.TARGETS, "all") == command.TARGETS
+    assert command.PROTOCOLS == context.PROTOCOLS
+
+
+@pytest.mark.night
+def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
+    def counted(experiment, folder, **options):
+        folders.append(folder)
+        if cores == 2 and len(folders) == 1:  # until the second process has begun a run
+            claim, runs = folder.with_name(f".{folder.name}.claim"), folder.parents[1]
+            while {claim} == {*runs.rglob(".*.claim"), *runs.rglob("run.json")}:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        return original(experiment, folder, **options)
+
+    deadline = time.monotonic() + 300
+    original, numbers, files = context.run_experiment, [], []
+    monkeypatch.setattr(context, "run_experiment", counted)
+    for cores in (1, 2):
+        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
+        folders: list[object] = []
+        output = tmp_path / str(cores)
+        stores = {"xclip": dataset.stores["xclip"]}
+        om.reproduce(["fig3", "fig5"], dataset.manifest, stores, output, protocols=["leak-free"])
+        numbers.append(len(folders))
+        files.append(
+            {
+                path.relative_to(output): TIMES.sub("", path.read_bytes().decode("latin-1"))
+                if path.name == "run.json"
+                else path.read_bytes()
+                for path in (output / "runs").rglob("*")
+                if path.is_file()
+            }
+        )
+    assert 0 < numbers[1] < numbers[0]
+    assert files[0] == files[1]

@@ -21,8 +21,8 @@ from obygaze_features.store.nearest import Match
 from obygaze_features.store.pack import pack
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
+from tests.kit.models import Checkpoints, write_checkpoint
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
-from tests.tiny_models import Checkpoints, write_checkpoint
 
 
 def brute(source, query, array="native", keep=None):

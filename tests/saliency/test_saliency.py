@@ -19,7 +19,7 @@ from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
 from tests.backbones.conftest import each, tensor
-from tests.tiny_models import Checkpoints
+from tests.kit.models import Checkpoints
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Stores read over HTTP: the same as on a disk, in few requests."""
+"""Stores read over HTTP: the same as on a disk, in few requests, whatever the network does."""
 
 from __future__ import annotations
 
@@ -6,46 +6,89 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
+import socket
+import ssl
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
-from obygaze_features.errors import StoreError
-from obygaze_features.store import diff, finalise, open_store, subset, verify
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import diff, finalise, open_store, remote, subset, verify
+from obygaze_features.store.pull import pull
 from obygaze_features.store.views import StoreDataset
-from obygaze_models.experiments.experiment import load_experiment
-from obygaze_models.experiments.run import run_experiment
-from tests.store import toys
-from tests.store.making import final_state, flip_bit, open_state
-from tests.store.served_stores import CHUNK, ROWS, VALUES, N
+from tests.kit import store as toys
+from tests.kit.files import refused
+from tests.kit.servers import serve
+from tests.kit.store import final_state, flip_bit, in_all_states, open_state
+
+N, T, D = 300, 17, 512  # of frames, a row is a chunk
+ROWS = np.random.default_rng(0).standard_normal((N, T, D), np.float32).astype(np.float16)
+VALUES = {"native": ROWS[:, 0].astype(np.float32), "frames": ROWS}
+CHUNK = T * D * 2 + 4
 
 
-@pytest.fixture(params=["open", "final", "compressed"])
-def state(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    return in_all_states(folder, VALUES, failed=[7], todo=[9], block_rows=32)
 
 
-def test_everything_reads_as_from_the_folder(server, made, state):
-    here, there = open_store(made / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
+@pytest.fixture
+def server(stores):
+    with serve(stores) as served:
+        yield served
+
+
+@pytest.fixture
+def url(server):
+    return f"{server.url}/final.zarr"
+
+
+@pytest.fixture
+def own(tmp_path, server, stores):
+    """A copy of the final store, which may be spoilt."""
+    server.folder = tmp_path / "www"
+    return Path(shutil.copytree(stores / "final.zarr", tmp_path / "www/final.zarr"))
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The seconds that would be waited before new tries."""
+    seconds = []
+    monkeypatch.setattr("time.sleep", seconds.append)
+    return seconds
+
+
+def as_user(url, user="ann:secret", query="?token=hush"):
+    return f"{url.replace('://', f'://{user}@')}{query}"
+
+
+@pytest.mark.parametrize("state", toys.STATES)
+def test_everything_reads_as_from_the_folder(server, stores, state):
+    here, there = open_store(stores / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
     assert there.info() == here.info()
     assert there.sources == here.sources
     assert there.ids == here.ids
-    for name in here.arrays:
-        np.testing.assert_array_equal(
-            there.read(name, missing="nan"), here.read(name, missing="nan")
-        )
+    assert there.items.digest == here.items.digest
     wanted = ["tt005", "tt200", "tt005", "tt033"]
     for name in here.arrays:
+        rows = there.read(name, missing="nan")
+        np.testing.assert_array_equal(rows, here.read(name, missing="nan"))
         np.testing.assert_array_equal(there.read(name, wanted), here.read(name, wanted))
     with pytest.raises(StoreError, match="tt007 failed: row 7 is broken"):
         there["tt007"]
     with pytest.raises(StoreError, match="tt288 is not done yet"):
         there["tt288"]
-    items = [one.items for one in (here, there)]
-    assert items[0].digest == items[1].digest
     again = pickle.loads(pickle.dumps(there))
     np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
     dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
@@ -54,10 +97,10 @@ def test_everything_reads_as_from_the_folder(server, made, state):
 
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
-def test_opening_takes_four_requests_and_a_clips_frames_three(server, made, name):
+def test_opening_takes_four_requests_and_a_clips_frames_three(server, name):
     store = open_store(f"{server.url}/{name}.zarr")
     assert len(store.ids) == len(store.status) == N
-    assert len(server.requests) == 4
+    assert (len(server.requests), server.connections) == (4, 1)
     assert server.bytes < 40_000
     server.forget()
     np.testing.assert_array_equal(store.read("frames", ["tt123"])[0], ROWS[123])
@@ -66,44 +109,37 @@ def test_opening_takes_four_requests_and_a_clips_frames_three(server, made, name
     assert server.bytes < header + index + CHUNK
     server.forget()
     np.testing.assert_array_equal(store.read("frames", ["tt222"])[0], ROWS[222])
-    assert len(server.requests) == 1
+    assert (len(server.requests), server.connections) == (1, 1)
     assert 0 < server.bytes <= CHUNK
-    assert server.connections == 1
 
 
-def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, tmp_path):
-    store = open_store(f"{server.url}/final.zarr")
+def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp_path):
+    store = open_store(url)
     store.read("frames", ["tt000"])
     server.forget()
     rows = [*range(40, 50), 100, *range(60, 70)]
     values = store.read("frames", [f"tt{row:03}" for row in rows])
     np.testing.assert_array_equal(values, ROWS[rows])
-    sizes = sorted(size for _, size in server.requests)
-    assert sizes == [CHUNK, 10 * CHUNK, 10 * CHUNK]
+    assert sorted(size for _, size in server.requests) == [CHUNK, 10 * CHUNK, 10 * CHUNK]
     server.forget()
-    made = subset(store, tmp_path / "some.zarr", ids=[f"tt{row:03}" for row in (3, 4, 41)])
-    np.testing.assert_array_equal(made.read("frames", missing="nan"), ROWS[[3, 4, 41]])
-    assert sum(size for path, size in server.requests if path.endswith("frames/c/0/0/0")) == (
-        3 * CHUNK
-    )
+    some = subset(store, tmp_path / "some.zarr", ids=["tt003", "tt004", "tt041"])
+    np.testing.assert_array_equal(some.read("frames", missing="nan"), ROWS[[3, 4, 41]])
+    sizes = [size for path, size in server.requests if path.endswith("frames/c/0/0/0")]
+    assert sum(sizes) == 3 * CHUNK
 
 
-def test_an_open_store_takes_the_blocks_records(server):
+def test_an_open_store_takes_the_blocks_records(server, stores, tmp_path):
     store = open_store(f"{server.url}/open.zarr")
     store.read("frames", ["tt040"])
     paths = [path.partition("zarr/")[2] for path, _ in server.requests]
-    assert sorted(paths)[:1] == ["blocks/000001.json"]
-    assert sum(path.startswith("blocks/") for path in paths) == 1
+    assert [path for path in paths if path.startswith("blocks/")] == ["blocks/000001.json"]
     assert len(paths) <= 8
     server.forget()
-    assert (store.status == open_store(server.folder / "open.zarr").status).all()
+    assert (store.status == open_store(stores / "open.zarr").status).all()
     assert len(server.requests) == 9 + 1  # the other records, and whether it is still the same
-
-
-def test_what_a_writer_added_is_seen_when_it_is_opened_again(server, tmp_path):
+    # What a writer adds is seen when it is opened again.
     server.folder = tmp_path
-    path = toys.a_store(tmp_path / "toy.zarr", blocks=[0])
-    url = f"{server.url}/toy.zarr"
+    path, url = toys.a_store(tmp_path / "toy.zarr", blocks=[0]), f"{server.url}/toy.zarr"
     assert (open_store(url).status != 0).sum() == 4
     toys.fill(toys.resume(path))
     assert open_store(url).status.all()
@@ -111,18 +147,9 @@ def test_what_a_writer_added_is_seen_when_it_is_opened_again(server, tmp_path):
     assert diff(open_store(url), open_store(path)).identical
 
 
-def test_verify_names_what_is_damaged_as_on_the_disk(server, own):
-    url = f"{server.url}/final.zarr"
-    assert verify(url) == []
-    flip_bit(own / "frames/c/0/0/0", 3 * CHUNK + 5)
-    flip_bit(own / "rows.csv", 100)
-    (own / "README.md").unlink()
-    assert verify(url) == verify(own)
-    assert {one.file for one in verify(url)} == {"frames/c/0/0/0", "rows.csv", "README.md"}
-
-
 @pytest.mark.parametrize("name", ["rows.csv", "frames/c/0/0/0", "evil"])
-def test_verify_holds_the_list_to_what_such_a_store_has_wherever_it_lies(server, own, name):
+def test_verify_compares_the_list_with_what_a_store_has(server, own, name):
+    """The same wherever the store is."""
     sums = json.loads((own / "checksums.json").read_text())
     if name == "evil":
         (own / name).write_bytes(b"x")
@@ -135,37 +162,35 @@ def test_verify_holds_the_list_to_what_such_a_store_has_wherever_it_lies(server,
         for file in own.rglob("*"):
             if file.is_file():
                 archive.write(file, file.relative_to(own).as_posix())
-    here = [one for one in verify(own) if not one.harmless]
-    assert [one.file for one in here] == [name]
-    assert "list" in here[0].why
-    for address in (
-        f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}",
-    ):  # fmt: skip
-        assert verify(address) == here
+    [here] = [entry for entry in verify(own) if not entry.harmless]
+    assert here.file == name
+    assert "list" in here.why
+    for address in (f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}"):
+        assert verify(address) == [here]
 
 
-def test_a_flipped_bit_is_named(server, own):
+def test_damage_is_named_as_on_the_disk(url, own):
+    assert verify(url) == []
     flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
-    store = open_store(f"{server.url}/final.zarr")
+    store = open_store(url)
     with pytest.raises(StoreError) as problem:
         store.read("frames", ["tt004", "tt005", "tt006"])
     assert "frames/c/0/0/0: its checksum is wrong; the row of tt005 cannot be" in str(problem.value)
-    assert str(problem.value).startswith(server.url)
+    assert str(problem.value).startswith(url)
     assert "repair" not in str(problem.value)
-    flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
-    np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
+    small = ["ids/c/0/0", "frames/zarr.json", "rows.csv", "items.csv"]
+    for name in small:
+        flip_bit(own / name, 30)
+        with pytest.raises(StoreError, match=f"{name} is not as it was written"):
+            _ = [(s.ids, s["tt001"], s.sources, s.items) for s in [open_store(url)]]
+        flip_bit(own / name, 30)
+    flip_bit(own / "rows.csv", 100)
+    (own / "README.md").unlink()
+    assert verify(url) == verify(own)
+    assert {one.file for one in verify(url)} == {"frames/c/0/0/0", "rows.csv", "README.md"}
 
 
-@pytest.mark.parametrize("name", ["ids/c/0/0", "frames/zarr.json", "rows.csv", "items.csv"])
-def test_small_files_are_held_to_the_list(server, own, name):
-    flip_bit(own / name, 30)
-    store = open_store(f"{server.url}/final.zarr")
-    with pytest.raises(StoreError, match=f"{name} is not as it was written"):
-        _ = store.ids, store["tt001"], store.sources, store.items
-
-
-def test_a_store_that_is_replaced_meanwhile_is_not_mixed_with_the_old(server, own, tmp_path):
-    url = f"{server.url}/final.zarr"
+def test_a_store_that_is_replaced_is_not_mixed_with_the_old(url, own):
     store = open_store(url)
     np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
     shutil.rmtree(own)
@@ -177,20 +202,15 @@ def test_a_store_that_is_replaced_meanwhile_is_not_mixed_with_the_old(server, ow
     shutil.rmtree(own)
     with pytest.raises(StoreError, match="no longer exists at this address"):
         store.read("frames", ["tt100"])
-
-
-def test_a_store_without_a_list_of_checksums_is_read(server, tmp_path):
-    server.folder = tmp_path
-    small = {name: value[:9] for name, value in VALUES.items()}
-    source = open_state(tmp_path / "open.zarr", small)
-    final_state(source, tmp_path / "plain.zarr", 6, 2)
-    store = open_store(f"{server.url}/plain.zarr")
-    np.testing.assert_array_equal(store.read("frames", missing="nan"), ROWS[:9])
+    # One without a list of checksums is read as well.
+    source = open_state(own.parent / "open.zarr", {name: v[:9] for name, v in VALUES.items()})
+    final_state(source, own, 6, 2)
+    np.testing.assert_array_equal(open_store(url).read("frames", missing="nan"), ROWS[:9])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_makes_connections_of_its_own(server):
-    store = open_store(f"{server.url}/final.zarr")
+def test_a_fork_makes_connections_of_its_own(server, url):
+    store = open_store(url)
     _ = store.status
     before = server.connections
     child = os.fork()
@@ -202,29 +222,11 @@ def test_a_fork_makes_connections_of_its_own(server):
     assert server.connections == before + 1
 
 
-def test_the_commands_take_urls(server, made, tmp_path, obygaze):
-    url = f"{server.url}/final.zarr"
-    shown = obygaze("stores", "info", url)
-    assert shown.output.startswith(f"{url}: toy, features of made-up")
-    assert f"next: obygaze stores verify {url}" in shown.output
-    assert obygaze("stores", "verify", url).output == f"{url} is undamaged\n"
-    done = obygaze("stores", "subset", url, "--ids", "tt003,tt004", "-o", tmp_path / "two.zarr")
-    assert done.output.startswith("2 rows: 2 done")
-    assert obygaze("stores", "diff", url, made / "final.zarr").exit_code == 0
-    assert obygaze("stores", "diff", url, tmp_path / "two.zarr").exit_code == 1
-    unfinished = obygaze("stores", "info", f"{server.url}/open.zarr").output
-    assert unfinished.splitlines()[-1].startswith("next: ask its owner to finalise it, or")
-    lost = obygaze("stores", "info", f"{server.url}/none.zarr")
-    assert (lost.exit_code, lost.output.count("\n")) == (1, 1)
-    gone = obygaze("stores", "pull", url, "-o", tmp_path / "here.zarr")
-    assert gone.output.endswith(f"all verified -> {tmp_path}/here.zarr\n")
-    sent = obygaze("stores", "push", tmp_path / "here.zarr", tmp_path / "there.zarr", "--json")
-    assert json.loads(sent.output)["where"] == str(tmp_path / "there.zarr")
+@pytest.mark.gate
+def test_an_experiment_reads_a_store_elsewhere(server, world, experiment, finished_run, tmp_path):
+    from obygaze_models.experiments.experiment import load_experiment
+    from obygaze_models.experiments.run import run_experiment
 
-
-def test_an_experiment_reads_a_store_elsewhere(
-    server, world, experiment, finished_run, tmp_path, obygaze
-):
     server.folder = world.folder
     url = f"{server.url}/toy.zarr"
     (tmp_path / "far.toml").write_text(
@@ -235,6 +237,256 @@ def test_an_experiment_reads_a_store_elsewhere(
     run = run_experiment(replace(experiment, store=f"{url}?token=hush"), tmp_path / "run")
     assert run.record.experiment["store"] == url
     assert run.record.store == finished_run.record.store
-    assert (tmp_path / "run/predictions.csv").read_bytes() == (
-        finished_run.folder / "predictions.csv"
-    ).read_bytes()
+    predictions = (finished_run.folder / "predictions.csv").read_bytes()
+    assert (tmp_path / "run/predictions.csv").read_bytes() == predictions
+
+
+# Who asks is told to its server alone.
+
+
+@pytest.mark.parametrize("trusted", [False, pytest.param(True, marks=pytest.mark.gate)])
+def test_https_is_checked_by_its_certificate(stores, tmp_path, trusted):
+    with serve(stores, make_certificate(tmp_path / "certificate.pem")) as served:
+        if not trusted:
+            with pytest.raises(StoreError, match="the certificate is not trusted") as problem:
+                open_store(f"{served.url}/final.zarr")
+            assert "\n" not in str(problem.value)
+            return
+        # By a process of its own, as certificates are read when Python's client is imported.
+        ask = [sys.executable, "-m", "cli", "stores", "info", f"{served.url}/final.zarr"]
+        environment = {**os.environ, "SSL_CERT_FILE": str(tmp_path / "certificate.pem")}
+        subprocess.run(ask, env=environment, check=True, capture_output=True)
+
+
+def make_certificate(path):
+    """A certificate of 127.0.0.1 that nobody but itself vouches for, with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(pem, pkcs8, serialization.NoEncryption())
+    path.write_bytes(private + certificate.public_bytes(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
+    store = open_store(as_user(url, "ann:s%40cret"))
+    assert store.where == url
+    assert "cret" not in repr(store)
+    assert len(pickle.loads(pickle.dumps(store)).ids) == N
+    assert {asked.get("Authorization") for asked in server.headers} == {"Basic YW5uOnNAY3JldA=="}
+    some = subset(store, tmp_path / "some.zarr", ids=["tt001"]).path
+    finalise(some)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    for file in files:
+        assert not re.search(rb"cret|hush", file.name.encode() + file.read_bytes())
+    # A server that repeats what it was sent is not quoted.
+    server.refuse = lambda path: (400, {"reason line": server.headers[-1]["Authorization"]})
+    with pytest.raises(StoreError, match="answers 400 Bad Request") as problem:
+        open_store(as_user(url))
+    assert "Basic" not in str(problem.value)
+
+
+def test_who_asks_is_told_to_no_other_server(server, url, stores):
+    def secrets_in(problem):
+        return {"secret", "signed", "hush"} & set(re.findall(r"\w+", str(problem.value)))
+
+    with serve(stores) as other:
+        server.refuse = lambda path: (302, {"Location": f"{other.url}{path}?key=signed"})
+        store = open_store(as_user(url))
+        np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
+        assert all("Authorization" in asked for asked in server.headers)
+        assert not any("Authorization" in asked for asked in other.headers)
+        assert store.where == url
+        other.refuse = lambda path: (403, {})
+        with pytest.raises(StoreError, match="answers 403 Forbidden") as problem:
+            store.read("frames", ["tt020"])
+        assert not secrets_in(problem)
+        server.refuse = lambda path: (302, {"Location": "gopher://bob:secret@x/?key=signed"})
+        with pytest.raises(StoreError) as problem:
+            open_store(f"{server.url}/other.zarr")
+        assert not secrets_in(problem)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:HU/SH@127.0.0.1/x.zarr",
+        "http://user:80/HUSH@127.0.0.1/x.zarr",
+        "http://ann:HUSH@host:abc/x?token=HUSH",
+        "http://a:HU?SH@",
+        "SERVER/x.zarr?token=HUSH x",
+        "SERVER/x.zarr?token=a@HUSH",
+        "SERVER/x.zarr#HUSH",
+        "http:/user:HUSH@127.0.0.1/x.zarr",
+        "s3://WHO:HUSH@bucket/x",
+        "s3://WHO:HU/SH@bucket/x",
+        "hf://HUSH@datasets/x",
+        "hf://datasets/x#HUSH",
+    ],
+)
+@pytest.mark.usefixtures("pauses")
+def test_no_address_is_shown_with_its_secret(server, obygaze, address):
+    for command in ("info", "verify"):
+        result = obygaze("stores", command, address.replace("SERVER", server.url))
+        assert result.exit_code in (1, 2)
+        assert "Error: " in result.stderr
+        assert not re.search("HUSH|HU[/?]|SH@|WHO", result.output)
+
+
+def test_commands_show_no_secret(server, url, own, obygaze):
+    secret = as_user(url, "ann:hush")
+    for ask in (["info", secret], ["verify", secret], ["diff", secret, own]):
+        result = obygaze("stores", *ask)
+        assert (result.exit_code, "hush" in result.output) == (0, False)
+        assert url in result.output
+    flip_bit(own / "rows.csv", 100)
+    result = obygaze("stores", "verify", secret)
+    assert (result.exit_code, "hush" in result.output) == (1, False)
+    assert result.output.endswith("next: tell its owner, who may run: obygaze stores repair\n")
+    refused(obygaze("stores", "info", f"{server.url}/none.zarr"), "none.zarr")
+
+
+# Whatever the network and the server do, in the end a line says it.
+
+
+def test_a_connection_that_is_cut_is_tried_again(server, url, pauses):
+    chance, cuts = np.random.default_rng(3), {}
+
+    def cut(path):
+        cuts[path] = cuts.get(path, 0) + 1
+        return int(chance.integers(1, 40)) if cuts[path] < 4 else None
+
+    server.cut = cut
+    store = open_store(url)
+    np.testing.assert_array_equal(store.read("frames", ["tt010", "tt011"]), ROWS[10:12])
+    assert min(cuts.values()) >= 4
+    answers = iter([(503, {}), (429, {"Retry-After": "0"})])
+    server.refuse = lambda path: next(answers, None)  # it is busy
+    assert len(open_store(url)) == N
+
+
+def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses):
+    with serve(stores) as served:
+        url = f"{served.url}/final.zarr"
+        store = open_store(url)
+        _ = store.status
+        served.cut = lambda path: 0  # which closes the connection
+        with pytest.raises(StoreError, match="run the same command again") as problem:
+            store.read("frames", ["tt010"])
+        assert str(problem.value).startswith(f"{url}/frames/zarr.json: ")
+        assert "\n" not in str(problem.value)
+        asked = [path for path, _ in served.requests if path.endswith("frames/zarr.json")]
+        assert (len(asked), len(pauses)) == (5, 4)
+    # Once it has answered, nobody there is trouble that may pass.
+    with pytest.raises(StoreError, match="check the host and port"):
+        store.read("frames", ["tt010"])
+    assert len(pauses) == 8
+
+
+def test_what_cannot_work_is_tried_once(monkeypatch, pauses):
+    real = socket.getaddrinfo
+
+    def look_up(host, *arguments, **options):
+        if host == "nowhere.example":  # as a resolver says it that knows
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        for host in (f"127.0.0.1:{unused.getsockname()[1]}", "nowhere.example"):
+            with pytest.raises(StoreError, match=r"x.zarr.*; check the host and port"):
+                open_store(f"http://{host}/x.zarr")
+    assert pauses == []
+
+
+def test_what_is_not_there_is_one_line(server, url, tmp_path):
+    with pytest.raises(StoreError, match=r"there is no store at .*/x.zarr: it has no zarr.json"):
+        open_store(f"{server.url}/x.zarr")
+    for status, line in [(403, "403 Forbidden; give a user and a password"), (418, "418")]:
+        server.refuse = lambda path, status=status: (status, {})
+        with pytest.raises(StoreError, match=f"answers {line}"):
+            open_store(url)
+    # A server that sends whatever it lacks to another page.
+    server.refuse = lambda path: (302, {"Location": "/gone"}) if "/gone" not in path else None
+    with pytest.raises(StoreError, match=r"no store at .*final.zarr: it has no zarr.json"):
+        open_store(url)
+    server.refuse = lambda path: (302, {"Location": "/gone"}) if "log.jsonl" in path else None
+    assert pull(url, tmp_path / "x.zarr")["files"]
+    for address in (
+        "https://", "http://host:abc/x.zarr", "http://host:99999/x", "http://a b/x.zarr",
+        "http://u:p@[::1/x.zarr",
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="names no host"):
+            open_store(address)
+
+
+def test_a_server_without_ranges_is_one_line(server, url):
+    server.ranges = False
+    store = open_store(url)
+    assert len(store.ids) == N
+    with pytest.raises(StoreError, match=r"does not support range requests.*stores pull"):
+        store.read("frames", ["tt010"])
+
+
+@pytest.mark.parametrize("name", ["sto rés", "日本", "a%20b", "50%", "a+b (1)"])
+def test_a_url_with_any_letters_is_read(server, stores, tmp_path, name):
+    (tmp_path / unquote(name)).symlink_to(stores)
+    server.folder = tmp_path
+    store = open_store(f"{server.url}/{name}/final.zarr")
+    np.testing.assert_array_equal(store.read("frames", ["tt010"]), ROWS[10:11])
+
+
+def test_redirects_are_followed(server, url, stores, tmp_path):
+    (tmp_path / "a b").symlink_to(stores)
+    server.folder = tmp_path
+    server.refuse = lambda path: (
+        (302, {"Location": path.replace("/old", "/a b")}) if path.startswith("/old") else None
+    )
+    store = open_store(f"{server.url}/old/final.zarr")
+    np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
+    for elsewhere in ("/final.zarr/zarr.json", "ftp://elsewhere/"):
+        server.refuse = lambda path, to=elsewhere: (301, {"Location": to})
+        with pytest.raises(StoreError, match=f"{url}/checksums.json: ") as problem:
+            open_store(url)
+        assert "\n" not in str(problem.value)
+
+
+def test_a_proxy_is_asked_where_there_is_one(server, url, monkeypatch):
+    monkeypatch.setenv("no_proxy", "")
+    for proxy, sent in [
+        (server.url, None), (as_user(server.url, "ann:s%40cret", ""), "Basic YW5uOnNAY3JldA=="),
+    ]:  # fmt: skip
+        server.forget()
+        monkeypatch.setenv("http_proxy", proxy)
+        assert len(open_store("http://far.example/final.zarr").ids) == N
+        assert {asked.get("Proxy-Authorization") for asked in server.headers} == {sent}
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert len(open_store(url).ids) == N
+
+
+@pytest.mark.parametrize("name", ["checksums.json", "rows.csv"])
+def test_an_answer_without_end_fills_no_memory(url, own, monkeypatch, name):
+    """Of whatever length it says that it is."""
+    monkeypatch.setattr(remote, "MAX_JSON_BYTES", 100_000)
+    monkeypatch.setattr(remote, "MAX_FILE_BYTES", 300_000)
+    with (own / name).open("r+b") as file:
+        file.truncate(2**20)
+    with pytest.raises(StoreError, match=rf"{name} has more than [13]00 kB"):
+        assert open_store(url).sources

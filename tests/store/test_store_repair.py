@@ -1,8 +1,10 @@
-"""A repair drops no intact row: not for a wrong list, not for a file that cannot be read now."""
+"""A repair drops no intact row: not for a wrong list, not for a file that cannot be read now.
+
+``tests/faults`` kills it at each system call.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -10,7 +12,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,33 +19,17 @@ import pytest
 
 from obygaze_features.errors import StoreError, StoreUnreadable
 from obygaze_features.store import finalise, merge, open_store, repair, verify
-from tests.store import toys
-from tests.store.making import flip_bit
+from tests.kit import store as toys
+from tests.kit.store import flip_bit
 
-FLIPS = 40
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stores")
-    toys.a_store(folder / "open.zarr")
-    finalise(shutil.copytree(folder / "open.zarr", folder / "final.zarr"))
-    return folder
+SHARD = "native/c/0/0"
 
 
-@pytest.fixture
-def copy(stores: Path, tmp_path: Path) -> Callable[[str], Path]:
-    def copy(state: str) -> Path:
-        return Path(shutil.copytree(stores / f"{state}.zarr", tmp_path / "toy.zarr"))
-
-    return copy
-
-
-def fail_on(monkeypatch: pytest.MonkeyPatch, file: Path, number: int) -> None:
+def fail_on(monkeypatch, file: Path, number: int) -> None:
     """Have the system refuse to open a file."""
     opened = Path.open
 
-    def refuse(path: Path, *args, **options):
+    def refuse(path, *args, **options):
         if path == file:
             raise OSError(number, os.strerror(number), str(path))
         return opened(path, *args, **options)
@@ -52,70 +37,64 @@ def fail_on(monkeypatch: pytest.MonkeyPatch, file: Path, number: int) -> None:
     monkeypatch.setattr(Path, "open", refuse)
 
 
-def test_flipped_bits_of_the_list_cost_no_row(copy, stores):
+@pytest.mark.parametrize("flips", [8, pytest.param(60, marks=pytest.mark.night)])
+def test_flipped_bits_of_the_list_cost_no_row(copy, sound, flips):
     """Nothing covers checksums.json itself; croissant.json has what it needs to be mended."""
-    path, whole = copy("final"), toys.contents(stores / "final.zarr")
-    size, dice, mended = len(whole["checksums.json"]), random.Random(5), 0
-    for position in dice.sample(range(size), FLIPS):
+    path, whole = copy("final"), toys.contents(sound / "final.zarr")
+    dice, mended = random.Random(5), 0
+    for position in dice.sample(range(len(whole["checksums.json"])), flips):
         flip_bit(path / "checksums.json", position)
         if verify(path):  # a line end may turn into another space
             result = repair(path)
             assert result.to_do == ()
             assert result.aside is None or result.reopened  # README.md or croissant.json
             mended += result.restored == ("checksums.json",)
-            assert np.array_equal(open_store(path).status, open_store(stores / "final.zarr").status)
+            status = open_store(sound / "final.zarr").status
+            assert np.array_equal(open_store(path).status, status)
             assert verify(path) == []
             assert result.reopened or toys.contents(path) == whole
         shutil.rmtree(path)
         copy("final")
-    assert mended > FLIPS * 0.8
-
-
-def test_a_list_that_is_lost_is_written_again(copy, stores):
-    path = copy("final")
+    assert mended > flips * 0.6
     (path / "checksums.json").unlink()
     assert repair(path).restored == ("checksums.json",)
-    assert toys.contents(path) == toys.contents(stores / "final.zarr")
+    assert toys.contents(path) == whole
 
 
-def test_a_wrong_list_without_a_witness_is_left(copy):
+def test_a_wrong_list_without_a_witness_is_left(final):
     """Its chunks hold, so the shard may be right; without croissant.json nobody can tell."""
-    path = copy("final")
-    (path / "croissant.json").write_text("{}")
-    listed = json.loads((path / "checksums.json").read_text())
-    listed["native/c/0/0"] = "0" * 64
-    (path / "checksums.json").write_text(json.dumps(listed))
-    before = toys.contents(path)
-    with pytest.raises(StoreError, match=r"native/c/0/0 cannot be repaired .*restore it"):
-        repair(path)
-    assert toys.contents(path) == before
+    (final / "croissant.json").write_text("{}")
+    listed = json.loads((final / "checksums.json").read_text()) | {SHARD: "0" * 64}
+    (final / "checksums.json").write_text(json.dumps(listed))
+    before = toys.contents(final)
+    with pytest.raises(StoreError, match=f"{SHARD} cannot be repaired .*restore it"):
+        repair(final)
+    assert toys.contents(final) == before
 
 
-def test_a_shard_of_another_store_is_damage(copy, stores, tmp_path):
+def test_a_shard_of_another_store_is_damage(final, tmp_path):
     """Its chunks hold, but two files say that it was another."""
-    path = copy("final")
     other = toys.a_store(tmp_path / "other.zarr", film="tt2")
     finalise(other)
-    (path / "native/c/0/0").chmod(0o644)
-    shutil.copyfile(other / "native/c/0/0", path / "native/c/0/0")
-    [entry] = verify(path)
-    assert (entry.file, entry.why, len(entry.ids)) == ("native/c/0/0", "it was changed", 17)
-    assert len(repair(path).to_do) == 18
+    (final / SHARD).chmod(0o644)
+    shutil.copyfile(other / SHARD, final / SHARD)
+    [entry] = verify(final)
+    assert (entry.file, entry.why, len(entry.ids)) == (SHARD, "it was changed", 17)
+    assert len(repair(final).to_do) == 18
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE])
 @pytest.mark.parametrize(
-    ("state", "name"),
+    ("state", "name", "number"),
     [
-        ("open", "native/c/2/0"),
-        ("open", "blocks/000003.json"),
-        ("open", "checksums.json"),
-        ("open", "items.csv"),
-        ("final", "native/c/0/0"),
-        ("final", "status/c/0"),
-        ("final", "rows.csv"),
-        ("final", "croissant.json"),
-        ("final", "frames/zarr.json"),
+        ("open", "native/c/2/0", errno.EIO),
+        ("open", "blocks/000003.json", errno.EACCES),
+        ("open", "checksums.json", errno.EMFILE),
+        ("open", "items.csv", errno.EIO),
+        ("final", "native/c/0/0", errno.EACCES),
+        ("final", "status/c/0", errno.EMFILE),
+        ("final", "rows.csv", errno.EIO),
+        ("final", "croissant.json", errno.EACCES),
+        ("final", "frames/zarr.json", errno.EMFILE),
     ],
 )
 def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, number):
@@ -133,7 +112,7 @@ def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, nu
     assert verify(path) == []
 
 
-def test_a_merge_names_what_it_lacks_and_not_a_repair(stores, tmp_path, monkeypatch):
+def test_a_merge_names_what_it_lacks_and_not_a_repair(tmp_path, monkeypatch):
     parts = [toys.a_store(tmp_path / f"{film}.zarr", film=film) for film in ("tt1", "tt2")]
     fail_on(monkeypatch, parts[1] / "native/c/1/0", errno.EMFILE)
     with pytest.raises(StoreUnreadable, match=r"Too many open files.*ulimit") as problem:
@@ -142,49 +121,43 @@ def test_a_merge_names_what_it_lacks_and_not_a_repair(stores, tmp_path, monkeypa
     assert not (tmp_path / "all.zarr").exists()
 
 
-@pytest.mark.parametrize("state", ["open", "final"])
-def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state):
+@pytest.mark.parametrize(("state", "count"), [("open", 4), ("final", 18)])
+def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     path = copy(state)
-    flip_bit(path / "native/c/0/0", 3)
+    flip_bit(path / SHARD, 3)
     before = toys.contents(path)
-    count = 4 if state == "open" else 18
-    refused = obygaze("stores", "repair", path)
-    assert refused.exit_code == 1
-    assert f"{count} rows to drop, and to compute again: tt1-000" in refused.stderr
-    assert f"obygaze stores repair {path} --yes" in refused.stderr
+    asked = obygaze("stores", "repair", path)
+    assert asked.exit_code == 1
+    assert f"{count} rows to drop, and to compute again: tt1-000" in asked.stderr
+    assert f"obygaze stores repair {path} --yes" in asked.stderr
     assert toys.contents(path) == before
 
     result = obygaze("stores", "repair", path, "--yes", "--json")
-    assert result.exit_code == 3
-    told = json.loads(result.stdout)
-    assert len(told["to_do"]) == count
-    aside = Path(told["aside"])
-    assert aside == path.with_name("toy.zarr.before-repair")
+    answer = json.loads(result.stdout)
+    aside = path.with_name("toy.zarr.before-repair")
+    assert (result.exit_code, len(answer["to_do"]), answer["aside"]) == (3, count, str(aside))
     kept = toys.contents(aside)
     assert b"obygaze stores repair" in kept.pop("kept-by-repair.txt")
     assert kept.items() <= before.items()
-    dropped = before if state == "final" else {"blocks/000000.json", "native/c/0/0"}
-    assert kept.keys() >= set(dropped)
+    assert kept.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
     assert verify(path) == []
     if state == "final":
         assert open_store(aside).is_final
-
-    if state == "open":
-        flip_bit(path / "native/c/1/0", 3)
-        again = obygaze("stores", "repair", path, "--yes")
-        assert f"as it was: {aside} (remove it" in again.stdout
-        toys.fill(toys.resume(path), [0])
-        flip_bit(path / "native/c/0/0", 4)
-        again = obygaze("stores", "repair", path, "--yes")
-        assert f"as it was: {aside}-2 (remove it" in again.stdout
-        assert kept.items() <= toys.contents(aside).items()
+        return
+    flip_bit(path / "native/c/1/0", 3)
+    assert f"as it was: {aside} (remove it" in obygaze("stores", "repair", path, "--yes").stdout
+    toys.fill(toys.resume(path), [0])
+    flip_bit(path / SHARD, 4)
+    assert f"as it was: {aside}-2 (remove it" in obygaze("stores", "repair", path, "--yes").stdout
+    assert kept.items() <= toys.contents(aside).items()
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
-@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"y\n", 3)])
-def test_the_command_asks_on_a_terminal(copy, answer, code):
-    path = copy("open")
-    flip_bit(path / "native/c/0/0", 3)
+@pytest.mark.parametrize(
+    ("answer", "code"), [pytest.param(b"n\n", 1, marks=pytest.mark.gate), (b"y\n", 3)]
+)
+def test_the_command_asks_on_a_terminal(path, answer, code):
+    flip_bit(path / SHARD, 3)
     before = toys.contents(path)
     ours, theirs = os.openpty()
     os.write(ours, answer)
@@ -193,36 +166,9 @@ def test_the_command_asks_on_a_terminal(copy, answer, code):
     os.close(ours)
     os.close(theirs)
     assert done.returncode == code
-    assert "native/c/0/0: its checksum is wrong; rows: tt1-000\n" in done.stderr
+    assert f"{SHARD}: its checksum is wrong; rows: tt1-000\n" in done.stderr
     assert "Drop them? [y/N]" in done.stderr
     assert (toys.contents(path) == before) == (code == 1)
-
-
-class KilledError(BaseException):
-    """The process ends here: no later call of the system has an effect."""
-
-
-CHANGES = ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "fsync")
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, point: int) -> list[str]:
-    """From the `point`-th change of a file on, nothing is done; gives the changes so far."""
-    calls = list[str]()
-
-    def count(name: str) -> Callable[..., object]:
-        call = getattr(os, name)
-
-        def counted(*args, **options):
-            calls.append(name)
-            if len(calls) >= point:
-                raise KilledError
-            return call(*args, **options)
-
-        return counted
-
-    for name in CHANGES:
-        monkeypatch.setattr(os, name, count(name))
-    return calls
 
 
 def held(folder: Path) -> set[tuple[str, bytes]]:
@@ -235,48 +181,19 @@ def held(folder: Path) -> set[tuple[str, bytes]]:
     }
 
 
-@pytest.mark.parametrize("state", ["open", "final"])
-def test_a_repair_that_is_killed_loses_no_shard(copy, tmp_path, monkeypatch, state):
-    """A few points; tests/faults has all of them."""
-
-    def try_to_repair(point: int) -> int:
-        path = copy(state)
-        flip_bit(path / ("native/c/2/0" if state == "open" else "native/c/0/0"), 3)
-        before = held(tmp_path)
-        with monkeypatch.context() as patch, contextlib.suppress(KilledError):
-            calls = kill_at(patch, point)
-            repair(path)
-        for _ in range(2):
-            for file in list(tmp_path.rglob("*")):  # nobody writes any more
-                with contextlib.suppress(FileNotFoundError):
-                    toys.age(file)
-            repair(path)
-            assert before <= held(tmp_path), f"at change {point}"
-        assert verify(path) == []
-        for folder in tmp_path.iterdir():
-            shutil.rmtree(folder)
-        return len(calls)
-
-    points = try_to_repair(sys.maxsize)
-    for share in (0.2, 0.4, 0.6, 0.8):
-        try_to_repair(round(points * share))
-
-
-def test_nothing_is_kept_through_a_link_that_is_there(copy, tmp_path):
+def test_nothing_is_kept_through_a_link_that_is_there(path, tmp_path):
     """An archive may bring a folder of that name, with a link in it, beside its store."""
-    path, elsewhere = copy("open"), tmp_path / "elsewhere"
-    aside = path.with_name("toy.zarr.before-repair")
+    elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
     (elsewhere / "c").mkdir(parents=True)
     aside.mkdir()
     (aside / "kept-by-repair.txt").write_text("ours, says a stranger")
     (aside / "native").symlink_to(elsewhere)
-    flip_bit(path / "native/c/0/0", 3)
+    flip_bit(path / SHARD, 3)
     assert repair(path).aside == path.with_name("toy.zarr.before-repair-2")
     assert list(elsewhere.rglob("*")) == [elsewhere / "c"]
 
 
-def test_a_shard_that_lost_its_record_is_kept(copy, tmp_path):
-    path = copy("open")
+def test_a_shard_that_lost_its_record_is_kept(path, tmp_path):
     aside = path.with_name("toy.zarr.before-repair")
     (aside / "blocks").mkdir(parents=True)
     note = "What obygaze stores repair dropped or replaced in toy.zarr.\n"

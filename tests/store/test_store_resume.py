@@ -1,57 +1,60 @@
-"""A store that was left half-way: what counts, and who may go on with it."""
+"""A store that was left half-way, and several writers of one: what counts, and who may resume."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import BlockTaken, OutputExists, StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import (
     ArraySpec,
     Done,
     Failed,
-    Recipe,
     Status,
     StoreWriter,
     commit,
+    finalise,
     open_store,
-    shards,
+    verify,
 )
+from tests.kit.store import plain_recipe
 
 MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
-RECIPE = Recipe(
-    name="toy",
-    backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
-    preprocessing={"mode": "standard", "crop": (8, 8)},
-    precision="float32",
-    arrays=(ArraySpec("native", (3,), "float32", "three numbers"),),
-)
-ONES = Done({"native": np.ones(3)}, "a")
-TWOS = Done({"native": np.full(3, 2.0)}, "b")
+RECIPE = plain_recipe()
 BROKEN = Failed(Status.UNREADABLE, "broken")
 
 
+def row(number: float) -> Done:
+    return Done({"native": np.full(3, number)}, "ab" * 32)
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     StoreWriter.create(tmp_path / "toy.zarr", MANIFEST, RECIPE, block_rows=2)
     return tmp_path / "toy.zarr"
 
 
-def resume(path: Path) -> StoreWriter:
-    return StoreWriter.resume(path, MANIFEST, RECIPE, block_rows=2)
+def resume(path) -> StoreWriter:
+    return StoreWriter.resume(str(path), MANIFEST, RECIPE, block_rows=2)
+
+
+def native(path) -> list[float]:
+    return open_store(path).read("native", missing="nan")[:, 0].tolist()
 
 
 def test_a_block_without_its_record_does_not_exist(path):
     writer = resume(path)
-    writer.write_block(0, [ONES, ONES])
-    writer.write_block(1, [TWOS, TWOS])
+    writer.write_block(0, [row(1), row(1)])
+    writer.write_block(1, [row(2), row(2)])
     (path / "blocks/000001.json").unlink()  # as if killed just before
-
     store = open_store(path)
     assert store.status.tolist() == [1, 1, 0, 0]
     assert np.isnan(store.read("native", missing="nan")[2:]).all()
@@ -60,17 +63,16 @@ def test_a_block_without_its_record_does_not_exist(path):
     assert resume(path).missing_blocks() == [1]
 
 
-def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
+def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
     writer = resume(path)
-    writer.write_block(0, [ONES, ONES])
+    writer.write_block(0, [row(1), row(1)])
     (path / "blocks/000000.json").unlink()
     (path / "staging/.1f2e.partial").write_bytes(b"half")
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
-
-    resume(path).write_block(0, [BROKEN, TWOS])
-    assert np.isnan(open_store(path).read("native", missing="nan")[0]).all()
+    resume(path).write_block(0, [BROKEN, row(2)])
+    assert np.isnan(native(path)[0])
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
-    fresh.write_block(0, [BROKEN, TWOS])
+    fresh.write_block(0, [BROKEN, row(2)])
     for name in ("native/c/0", "blocks"):
         files = {file.name: file.read_bytes() for file in (path / name).iterdir()}
         expected = (path.with_name("fresh.zarr") / name).iterdir()
@@ -79,45 +81,19 @@ def test_shards_that_a_killed_run_left_do_not_leak_into_the_block(path):
 
 def test_what_was_committed_and_not_moved_is_read_and_moved(path):
     """As after a kill between the record and the move of the shards."""
-    record = resume(path).write_block(0, [ONES, TWOS])
+    record = resume(path).write_block(0, [row(1), row(2)])
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
-
-    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert native(path)[:2] == [1, 2]
     resume(path)
     assert not staged.exists()
-    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
+    assert native(path)[:2] == [1, 2]
 
 
 def test_a_block_of_failures_only_has_no_shard(path):
-    record = resume(path).write_block(0, [BROKEN, BROKEN])
-    assert record.shards == {"native": None}
+    assert resume(path).write_block(0, [BROKEN, BROKEN]).shards == {"native": None}
     assert not (path / "native/c/0").exists()
     assert open_store(path).status.tolist() == [3, 3, 0, 0]
-
-
-def test_a_block_is_written_once(path):
-    resume(path).write_block(0, [ONES, ONES])
-    with pytest.raises(StoreError, match=r"block 0 .* is written already"):
-        resume(path).write_block(0, [TWOS, TWOS])
-    assert open_store(path).read("native", missing="nan")[0].tolist() == [1, 1, 1]
-
-
-def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
-    first, second = resume(path), resume(path)
-    write = shards.write_shard
-
-    def overtaken(*args):
-        monkeypatch.undo()
-        first.write_block(0, [ONES, ONES])
-        return write(*args)
-
-    monkeypatch.setattr(commit, "write_shard", overtaken)
-    with pytest.raises(StoreError, match="another process wrote block 0"):
-        second.write_block(0, [TWOS, TWOS])
-    assert open_store(path).status.tolist() == [1, 1, 0, 0]
-    assert open_store(path).read("native", missing="nan")[:2].tolist() == [[1, 1, 1], [1, 1, 1]]
-    assert list((path / "staging").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -127,24 +103,163 @@ def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
         ({"preprocessing": {"mode": "author"}}, "preprocessing"),
         ({"precision": "float16"}, r"precision \(float32 there, float16 here\)"),
         ({"arrays": (ArraySpec("native", (4,), "float32", ""),)}, "arrays"),
+        ({}, "items"),
     ],
 )
-def test_only_the_same_recipe_goes_on(path, change, named):
+def test_only_the_same_recipe_and_items_resume(path, change, named):
+    order = (0, 1, 2, 3) if change else (0, 1, 3, 2)
+    items = Manifest("made-up", Items.of([Item(f"tt{row}") for row in order]))
     with pytest.raises(StoreError, match=f"made with other {named}"):
-        StoreWriter.resume(path, MANIFEST, replace(RECIPE, **change), block_rows=2)
-
-
-def test_only_the_same_items_go_on(path):
-    other = Manifest("made-up", Items.of([Item(f"tt{row}") for row in (0, 1, 3, 2)]))
-    with pytest.raises(StoreError, match="made with other items"):
-        StoreWriter.resume(path, other, RECIPE, block_rows=2)
-
-
-def test_a_manifest_without_items_gets_no_store(tmp_path):
-    with pytest.raises(StoreError, match="'made-up' has no items"):
-        StoreWriter.create(tmp_path / "toy.zarr", Manifest("made-up", Items.of([])), RECIPE)
-
-
-def test_a_revision_of_equal_weights_goes_on(path):
+        StoreWriter.resume(path, items, replace(RECIPE, **change), block_rows=2)
     renamed = replace(RECIPE, backbone=RECIPE.backbone | {"revision": "main"})
     assert StoreWriter.resume(path, MANIFEST, renamed, block_rows=2).missing_blocks() == [0, 1]
+
+
+def overtaken(monkeypatch, name, meanwhile, after=False):
+    """Have something happen just before, or after, the commit's next call of a function."""
+    call = getattr(commit, name)
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        if not after:
+            meanwhile()
+        result = call(*args)
+        if after:
+            meanwhile()
+        return result
+
+    monkeypatch.setattr(commit, name, overtaken)
+
+
+def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
+    first, second = resume(path), resume(path)
+    overtaken(monkeypatch, "write_shard", lambda: first.write_block(0, [row(1), row(1)]))
+    with pytest.raises(StoreError, match="another process wrote block 0"):
+        second.write_block(0, [row(2), row(2)])
+    assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert native(path)[:2] == [1, 1]
+    assert list((path / "staging").iterdir()) == []
+
+
+def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
+    """Before it begins, and after its shards were written: the last look precedes the record."""
+    resume(path).write_block(0, [row(1), row(2)])
+    late, later = resume(path), resume(path)
+    finish = partial(finalise, path, allow_incomplete=True)
+    overtaken(monkeypatch, "sync_folder", finish, after=True)
+    for writer in (late, later):
+        with pytest.raises(StoreError, match="was finalised while it was being filled"):
+            writer.write_block(1, [row(3), row(4)])
+    assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert native(path)[:2] == [1, 2]
+    assert verify(path) == []
+
+
+def test_a_block_whose_shard_vanishes_is_not_written(path, monkeypatch):
+    """As when somebody repairs a store that is being filled."""
+    lose = (path / "native/c/0/0").unlink
+    overtaken(monkeypatch, "move_shards", lose, after=True)
+    with pytest.raises(StoreError, match="the shard of native of block 0 vanished"):
+        resume(path).write_block(0, [row(1), row(2)])
+    assert open_store(path).status.tolist() == [0, 0, 0, 0]
+    assert resume(path).missing_blocks() == [0, 1]
+    resume(path).write_block(0, [row(3), row(4)])
+    assert native(path)[:2] == [3, 4]
+
+
+def test_failed_rows_are_tried_again_and_done_ones_kept(path):
+    resume(path).write_block(0, [row(1), BROKEN])
+    before = open_store(path).record_of(0)
+    resume(path).rewrite(0, {0: row(9), 1: row(2)})
+    store = open_store(path)
+    assert native(path)[:2] == [1, 2]  # what was done already is not done again
+    assert store.failures == {}
+    assert store.record_of(0) != before
+    assert verify(path) == []
+
+
+class KilledError(BaseException):
+    """The writer ends here."""
+
+
+@pytest.mark.parametrize("step", ["write_shard", "publish_exclusively", "move_shards"])
+def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
+    def killed(*args, **options):
+        raise KilledError
+
+    resume(path).write_block(0, [row(1), BROKEN])
+    running, writer = resume(path), resume(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, step, killed)
+        with pytest.raises(KilledError):
+            writer.rewrite(0, {1: row(2)})
+    if step == "publish_exclusively":  # between two records of the block
+        assert running.missing_blocks() == [1]
+        with pytest.raises(BlockTaken):
+            running.write_block(0, [BROKEN, BROKEN])
+    resume(path)
+    assert [file for file in (path / "staging").iterdir() if "retired" in file.name] == []
+    assert open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
+    assert native(path)[0] == 1
+    resume(path).rewrite(0, {1: row(2)})
+    assert native(path)[:2] == [1, 2]
+    assert [entry for entry in verify(path) if not entry.harmless] == []
+
+
+def test_a_retry_on_a_full_disk_loses_nothing(path, monkeypatch):
+    def full(temporary, *args):
+        temporary.write_bytes(b"half a shard")
+        raise OSError(28, "No space left on device")
+
+    resume(path).write_block(0, [row(1), BROKEN])
+    monkeypatch.setattr(commit, "write_shard", full)
+    with pytest.raises(StoreError, match="No space left"):
+        resume(path).rewrite(0, {1: row(2)})
+    assert open_store(path).status.tolist() == [1, 3, 0, 0]
+    assert list((path / "staging").iterdir()) == []
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_a_retry_of_an_older_record_leaves_the_newer_one(path, monkeypatch, between):
+    resume(path).write_block(0, [BROKEN, BROKEN])
+    first, second = resume(path), resume(path)
+
+    def meanwhile():
+        first.rewrite(0, {0: row(2)})
+        if between:  # as if the first were between its two records
+            (path / "blocks/000000.json").unlink()
+
+    overtaken(monkeypatch, "write_shard", meanwhile)
+    with pytest.raises(BlockTaken, match="is rewriting block 0"):
+        second.rewrite(0, {1: row(3)})
+    assert list((path / "staging").iterdir()) == []
+    if not between:
+        assert open_store(path).status.tolist()[:2] == [1, 3]
+        assert verify(path) == []
+
+
+def make_and_fill(path: Path, barrier, part: str) -> None:
+    barrier.wait()
+    with contextlib.suppress(OutputExists):
+        StoreWriter.create(path, MANIFEST, RECIPE, block_rows=2)
+    writer = resume(path)
+    for block in writer.missing_blocks(part):
+        writer.write_block(block, [row(block), row(block)])
+
+
+@pytest.mark.night
+def test_several_may_make_a_store_at_the_same_moment(tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    for number in range(3):
+        path, barrier = tmp_path / f"{number}.zarr", spawn.Barrier(2)
+        parts = [
+            spawn.Process(target=make_and_fill, args=(path, barrier, f"{part}/2"))
+            for part in (1, 2)
+        ]
+        for process in parts:
+            process.start()
+        for process in parts:
+            process.join()
+        assert [process.exitcode for process in parts] == [0, 0]
+        assert native(path) == [0, 0, 1, 1]
+        assert list(tmp_path.glob(".*")) == []

@@ -1,4 +1,4 @@
-"""Stores on S3, by a server of its protocol on loopback."""
+"""Stores on S3, by a server of its protocol on loopback, and addresses of other schemes."""
 
 from __future__ import annotations
 
@@ -6,54 +6,58 @@ import os
 import pickle
 import shutil
 import socket
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, UsageError
-from obygaze_features.store import diff, finalise, open_store, subset, verify
+from obygaze_features.store import diff, open_store, subset, verify
 from obygaze_features.store.pull import pull
 from obygaze_features.store.push import push
-from tests.store.making import flip_bit, numbers, open_state
-from tests.store.s3 import bucket
+from tests.kit.servers import bucket
+from tests.kit.store import flip_bit, in_all_states, numbers
 
-N = 60
-VALUES = {"native": numbers(N, (3,), "float32"), "frames": numbers(N, (32, 64), "float16")}
+VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stores(tmp_path_factory):
+    """The store in all states, damaged, and with a list of checksums that is too large."""
     folder = tmp_path_factory.mktemp("s3")
-    open_state(folder / "open.zarr", VALUES, failed=[7], todo=[5], block_rows=8)
-    for name in ("final", "compressed"):
-        shutil.copytree(folder / "open.zarr", folder / f"{name}.zarr")
-        finalise(folder / f"{name}.zarr", compress=name == "compressed", allow_incomplete=True)
+    in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
+    damaged = Path(shutil.copytree(folder / "final.zarr", folder / "damaged.zarr"))
+    flip_bit(damaged / "frames/c/0/0/0", 5)
+    (damaged / "rows.csv").unlink()
+    (folder / "large.zarr").mkdir()
+    with (folder / "large.zarr/checksums.json").open("wb") as file:
+        os.truncate(file.fileno(), 17 * 2**20)  # sparse
     return folder
 
 
 @pytest.fixture(scope="module")
-def url(made: Path) -> Iterator[str]:
+def url(stores):
     with bucket("lab") as put:
-        for file in made.rglob("*"):
-            if file.is_file():
-                put(file.relative_to(made).as_posix(), file)
+        for path in stores.iterdir():
+            put(path.name, path)
         yield "s3://lab"
 
 
-@pytest.mark.gate
-@pytest.mark.parametrize("name", ["open.zarr", "final.zarr", "compressed.zarr"])
-def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
-    here = open_store(made / name)
-    there = open_store(f"{url}/{name}")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "final.zarr",
+        pytest.param("open.zarr", marks=pytest.mark.gate),
+        pytest.param("compressed.zarr", marks=pytest.mark.gate),
+    ],
+)
+def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
+    here, there = open_store(stores / name), open_store(f"{url}/{name}")
     assert there.info() == here.info()
     for array in here.arrays:
-        np.testing.assert_array_equal(
-            there.read(array, missing="nan"), here.read(array, missing="nan")
-        )
+        rows = there.read(array, missing="nan")
+        np.testing.assert_array_equal(rows, here.read(array, missing="nan"))
     assert there.sources == here.sources
     assert diff(there, here).identical
     assert verify(f"{url}/{name}") == []
@@ -62,52 +66,42 @@ def test_a_store_reads_as_from_the_folder(url, made, name, tmp_path):
     assert there.where == f"{url}/{name}"
 
 
-def test_damage_is_named(url, made, tmp_path):
-    own = Path(shutil.copytree(made / "final.zarr", tmp_path / "own.zarr"))
-    flip_bit(own / "frames/c/0/0/0", 5)
-    (own / "rows.csv").unlink()
-    with bucket("spoilt") as put:
-        for file in own.rglob("*"):
-            if file.is_file():
-                put(f"own.zarr/{file.relative_to(own).as_posix()}", file)
-        assert verify("s3://spoilt/own.zarr") == verify(own)
-        store = open_store("s3://spoilt/own.zarr")
-        with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
-            store.read("frames", ["tt001"])
+def test_damage_and_what_is_too_large_are_named(url, stores):
+    assert verify(f"{url}/damaged.zarr") == verify(stores / "damaged.zarr")
+    with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
+        open_store(f"{url}/damaged.zarr").read("frames", ["tt001"])
+    for address in (f"{url}/large.zarr", f"file://{stores}/large.zarr"):
+        with pytest.raises(StoreError, match=r"checksums.json has more than"):
+            open_store(address)
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
+def test_what_is_not_there_is_named(url, stores):
+    for address, line in [
         ("s3://lab/none.zarr", "there is nothing at s3://lab/none.zarr; check the address"),
         ("s3://nobody/none.zarr", "there is no bucket nobody, for s3://nobody/none.zarr; check"),
         ("s3://lab/final.zarr/native/c", "final.zarr/native/c is not a feature store: it has no"),
-    ],
-)
-def test_what_is_not_there_is_said_as_what_it_is(url, address, said):
-    with pytest.raises(StoreError, match=said):
-        open_store(address)
+    ]:
+        with pytest.raises(StoreError, match=line):
+            open_store(address)
+    import boto3
 
-
-def test_a_push_makes_no_bucket(url, made):
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
-        with pytest.raises(
-            StoreError, match=f"there is no bucket wrong-bucket, for {target}.*; che"
-        ):
-            push(made / "final.zarr", target)
-    names = [one["Name"] for one in boto3.client("s3").list_buckets()["Buckets"]]
+        with pytest.raises(StoreError, match=f"no bucket wrong-bucket, for {target}.*; check"):
+            push(stores / "final.zarr", target)
+    names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names
 
 
-def test_an_endpoint_where_nobody_is_is_named(url, made, monkeypatch):
+@pytest.mark.gate
+def test_an_endpoint_where_nobody_is_is_named(url, stores, monkeypatch):
     import s3fs
 
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{one.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
         s3fs.S3FileSystem.clear_instance_cache()
-        for ask in (open_store, partial(push, made / "final.zarr")):
+        for ask in (open_store, partial(push, stores / "final.zarr")):
             with pytest.raises(StoreError, match=f"nobody answers at {nobody}; check") as problem:
                 ask(f"{url}/final.zarr")
             assert str(problem.value).endswith("AWS_ENDPOINT_URL), and run the same command again")
@@ -147,35 +141,23 @@ def test_client_of_google_that_is_not_installed_is_named():
         "zip://x.zarr::http://127.0.0.1:1/x.zip",
     ],
 )
-def test_other_schemes_are_refused_by_name(made, tmp_path, address):
+def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     """Before anybody is asked: nobody answers at port 1."""
     scheme = address.partition("://")[0]
-    for use in (
-        open_store,
-        partial(push, made / "final.zarr"),
-        partial(pull, path=tmp_path / "x.zarr"),
-    ):
-        if use is open_store and address.endswith(".zip"):
-            continue  # of a packed store: it names the command to fetch it
+    uses = [partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")]
+    if not address.endswith(".zip"):  # of a packed store it names the command to fetch it
+        uses.append(open_store)
+    for use in uses:
         with pytest.raises(UsageError, match=f"'{scheme}' addresses; use https") as problem:
             use(address)
         assert "cret" not in str(problem.value)
 
 
-@pytest.mark.parametrize("name", ["checksums.json", "native/c/0/0"])
-def test_size_is_bounded_whatever_the_scheme(made, tmp_path, name):
-    own = Path(shutil.copytree(made / "final.zarr", tmp_path / "own.zarr"))
-    (own / name).chmod(0o644)
-    os.truncate(own / name, 17 * 2**20 if name.endswith(".json") else 2**30 + 1)  # sparse
-    with pytest.raises(StoreError, match=f"{name} has more than"):
-        open_store(f"file://{own}").location.read(name)
-    if name.endswith(".json"):
-        with bucket("large") as put:
-            put("own.zarr/checksums.json", own / name)
-            with pytest.raises(StoreError, match=f"{name} has more than"):
-                open_store("s3://large/own.zarr")
-
-
-def test_url_of_a_file_will_do(made):
-    store = open_store(f"file://{made}/final.zarr")
+def test_url_of_a_file_will_do(stores, tmp_path):
+    store = open_store(f"file://{stores}/final.zarr")
     np.testing.assert_array_equal(store["tt001"]["frames"], VALUES["frames"][1])
+    own = Path(shutil.copytree(stores / "final.zarr", tmp_path / "own.zarr"))
+    (own / "native/c/0/0").chmod(0o644)
+    os.truncate(own / "native/c/0/0", 2**30 + 1)  # sparse
+    with pytest.raises(StoreError, match="native/c/0/0 has more than"):
+        open_store(f"file://{own}").location.read("native/c/0/0")

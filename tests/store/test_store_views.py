@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from obygaze_features.common import package
 from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
-from tests.store import toys
-from tests.store.making import final_state, open_state
+from tests.kit import store as toys
+from tests.kit.store import open_state
 
 VALUES = {
     "native": np.arange(27, dtype="float32").reshape(9, 3),
@@ -23,14 +22,16 @@ VALUES = {
 DONE = [0, 1, 2, 4, 5, 8]
 
 
-@pytest.fixture(params=["open", "final", "compressed"])
-def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
     """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
-    source = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[3])
-    if request.param == "open":
-        return source
-    final = tmp_path / "final.zarr"
-    return final_state(source, final, 6, 2, compress=request.param == "compressed")
+    folder = tmp_path_factory.mktemp("views")
+    return toys.in_all_states(folder, VALUES, failed=[3], todo=[3])
+
+
+@pytest.fixture(params=toys.STATES)
+def path(stores, request):
+    return stores / f"{request.param}.zarr"
 
 
 def test_a_table_has_a_line_for_each_row_that_is_done(path):
@@ -40,23 +41,17 @@ def test_a_table_has_a_line_for_each_row_that_is_done(path):
     assert table.index.tolist() == [f"tt{row:03}" for row in DONE]
     np.testing.assert_array_equal(table.to_numpy(), VALUES["native"][DONE])
     assert table.to_numpy().dtype == "float32"
-
-
-def test_frames_are_lines_of_their_own(path):
-    pytest.importorskip("pandas")
-    table = to_pandas(open_store(path), "frames")
-    assert table.index.names == ["id", "frames_0"]
-    np.testing.assert_array_equal(table.loc["tt004"].to_numpy(), VALUES["frames"][4])
-    np.testing.assert_array_equal(table.loc[("tt008", 1)].to_numpy(), VALUES["frames"][8, 1])
-    assert len(table) == 2 * len(DONE)
+    frames = to_pandas(open_store(path), "frames")  # a line each
+    assert frames.index.names == ["id", "frames_0"]
+    np.testing.assert_array_equal(frames.loc["tt004"].to_numpy(), VALUES["frames"][4])
+    np.testing.assert_array_equal(frames.loc[("tt008", 1)].to_numpy(), VALUES["frames"][8, 1])
+    assert len(frames) == 2 * len(DONE)
 
 
 def test_a_dataset_of_xarray_has_every_array_by_id(path):
     pytest.importorskip("xarray")
     dataset = to_xarray(open_store(path))
-    assert dict(dataset.sizes) == {
-        "item": 6, "native_1": 3, "frame": 2, "frames_2": 3
-    }  # fmt: skip
+    assert dict(dataset.sizes) == {"item": 6, "native_1": 3, "frame": 2, "frames_2": 3}
     row = dataset.sel(id="tt005")
     np.testing.assert_array_equal(row["native"], VALUES["native"][5])
     np.testing.assert_array_equal(row["frames"], VALUES["frames"][5])
@@ -66,75 +61,70 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path):
     assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]
 
 
-def test_a_view_without_its_package_names_the_extra(path, monkeypatch):
-    def absent(name: str) -> None:
+def test_a_view_without_its_package_names_the_extra(stores, monkeypatch):
+    def absent(name):
         raise ImportError(name)
 
     monkeypatch.setattr(package.importlib, "import_module", absent)
     for view in (to_pandas, to_xarray):
         with pytest.raises(MissingExtra, match=r"obygaze\[views\]"):
-            view(open_store(path))
+            view(open_store(stores / "open.zarr"))
 
 
-def test_a_dataset_gives_the_rows_asked_for(path):
-    dataset = StoreDataset(path, "frames")
-    assert len(dataset) == 6
-    assert dataset.ids == [f"tt{row:03}" for row in DONE]
+def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
+    dataset = open_store(path).dataset("frames")
+    assert (len(dataset), dataset.ids) == (6, [f"tt{row:03}" for row in DONE])
     item_id, frames = dataset[3]
     assert item_id == dataset.ids[3]
     np.testing.assert_array_equal(frames, VALUES["frames"][4])
     some = StoreDataset(path, "native", ["tt008", "tt000"])
     assert some.ids == ["tt008", "tt000"]
-    np.testing.assert_array_equal(
-        np.stack([row for _, row in (some[0], some[1])]), VALUES["native"][[8, 0]]
-    )
+    rows = np.stack([some[0][1], some[1][1]])
+    np.testing.assert_array_equal(rows, VALUES["native"][[8, 0]])
     with pytest.raises(IndexError):
         some[2]
     with pytest.raises(StoreError, match="tt003 failed: row 3 is broken"):
         StoreDataset(path, "native", ["tt000", "tt003"])
     with pytest.raises(StoreError, match="no array nonsense"):
         StoreDataset(path, "nonsense")
+    # A process that was forked opens the store for itself.
+    opened = []
+    monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
+    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert opened == []
+    monkeypatch.setattr(views.os, "getpid", lambda: -1)
+    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert opened == [path]
 
 
-def test_a_dataset_travels_as_its_path_and_its_rows(path):
+def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
+    path = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
     dataset = StoreDataset(path, "native")
     dataset[0]
     letter = pickle.dumps(dataset)
     assert len(letter) < 1000
-    np.testing.assert_array_equal(pickle.loads(letter)[5][1], VALUES["native"][8])
+    row = {name: value[0] for name, value in VALUES.items()}
+    StoreWriter(open_store(path)).write_block(0, [Done(row, None), Done(row, None)])
+    later = pickle.loads(letter)  # rows that are written later do not shift its own
+    assert len(later) == 6
+    np.testing.assert_array_equal(later[0][1], VALUES["native"][2])
     path.rename(path.with_name("elsewhere.zarr"))
     arrived = pickle.loads(letter)  # opens nothing yet
     with pytest.raises(StoreError, match="does not exist"):
         arrived[5]
 
 
-def test_a_process_that_was_forked_opens_the_store_for_itself(path, monkeypatch):
-    dataset = StoreDataset(path, "native")
-    opened = []
-    monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
-    assert dataset[5][1].tolist() == VALUES["native"][8].tolist()
-    assert opened == []
-    monkeypatch.setattr(views.os, "getpid", lambda: -1)
-    assert dataset[5][1].tolist() == VALUES["native"][8].tolist()
-    assert opened == [path]
-
-
-def test_rows_that_are_written_later_do_not_shift_those_of_a_dataset(tmp_path):
-    source = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
-    letter = pickle.dumps(StoreDataset(source, "native"))
-    row = {name: value[0] for name, value in VALUES.items()}
-    StoreWriter(open_store(source)).write_block(0, [Done(row, None), Done(row, None)])
-    later = pickle.loads(letter)
-    assert len(later) == 6
-    np.testing.assert_array_equal(later[0][1], VALUES["native"][2])
-
-
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.gate)])
-def test_a_data_loader_reads_in_workers(path, method):
+@pytest.mark.parametrize(
+    ("state", "method"),
+    [("final", "fork"), pytest.param("open", "fork", marks=pytest.mark.night),
+     pytest.param("compressed", "fork", marks=pytest.mark.gate),
+     pytest.param("compressed", "spawn", marks=pytest.mark.night)],
+)  # fmt: skip
+def test_a_data_loader_reads_in_workers(stores, state, method):
     torch = pytest.importorskip("torch")
     if method not in torch.multiprocessing.get_all_start_methods():
         pytest.skip(f"this system cannot {method}")
-    dataset = StoreDataset(path, "frames")
+    dataset = StoreDataset(stores / f"{state}.zarr", "frames")
     _, before = dataset[0]  # the parent has it open, mapped or through Zarr's threads
     loader = torch.utils.data.DataLoader(
         dataset, batch_size=2, num_workers=2, multiprocessing_context=method
@@ -146,14 +136,14 @@ def test_a_data_loader_reads_in_workers(path, method):
     np.testing.assert_array_equal(dataset[0][1], before)
 
 
-def test_a_data_loader_notices_a_replaced_store_between_epochs(tmp_path):
-    data = pytest.importorskip("torch").utils.data
-    path = toys.a_store(tmp_path / "toy.zarr")
+@pytest.mark.gate
+def test_a_data_loader_notices_a_replaced_store(copy, tmp_path):
+    data, path = pytest.importorskip("torch").utils.data, copy("open")
     loader = data.DataLoader(open_store(path).dataset("native"), batch_size=4, num_workers=1)
     assert next(iter(loader))[1].shape == (4, 5)
     shutil.rmtree(path)
-    ids = toys.a_manifest()
-    other = StoreWriter.create(path, ids, toys.RECIPE, probe=toys.probe(), block_rows=4)
-    toys.fill(other, compute=lambda row: toys.a_row(row, "another film"))
+    other = toys.a_store(tmp_path / "other.zarr", blocks=[])
+    toys.fill(toys.resume(other), compute=lambda row: toys.a_row(row, "another film"))
+    other.rename(path)
     with pytest.raises(StoreUnreadable, match="was replaced since"):
         next(iter(loader))

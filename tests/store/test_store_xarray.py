@@ -11,47 +11,49 @@ import pytest
 import zarr
 
 from obygaze_features.store import finalise, merge, open_store, repair, verify
-from obygaze_features.store import format as spec
+from obygaze_features.store import format as fmt
 from obygaze_features.store.pack import pack, unpack
 from obygaze_features.store.writer import write_checksums
-from tests.store import toys
-from tests.store.serving import serve
+from tests.kit import store as toys
+from tests.kit.servers import serve
 
 BEFORE = Path(__file__).with_name("final-before-coordinates.zip")
 """A final store of the toys' 18 rows, as it was written before stores were consolidated."""
 
 
 @pytest.fixture
-def final(tmp_path: Path) -> Path:
-    path = toys.a_store(tmp_path / "toy.zarr")
-    finalise(path)
-    return path
-
-
-@pytest.fixture
-def before(tmp_path: Path) -> Path:
+def before(tmp_path):
     unpack(BEFORE, tmp_path / "before.zarr")
     return tmp_path / "before.zarr"
 
 
-def opened(address: Path | str):
+def opened(address):
     xarray = pytest.importorskip("xarray")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return xarray.open_zarr(address).load()
 
 
-def consolidate(path: Path) -> None:
+def consolidate(path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(path)
 
 
+def change_copy(path, name, **values):
+    """Change the copy of an array's metadata in the store's own zarr.json."""
+    header = path / "zarr.json"
+    group = json.loads(header.read_text())
+    group["consolidated_metadata"]["metadata"][name] |= values
+    header.chmod(0o644)
+    header.write_text(json.dumps(group, indent=2))
+
+
 def test_xarray_opens_a_final_store_whole(final):
+    pytest.importorskip("aiohttp")
     store, dataset = open_store(final), opened(final)
-    assert dict(dataset.sizes) == {
-        "item": 18, "frame": 2, "native_1": 5, "frames_2": 3, "ids_1": 7
-    }  # fmt: skip
+    sizes = {"item": 18, "frame": 2, "native_1": 5, "frames_2": 3, "ids_1": 7}
+    assert dict(dataset.sizes) == sizes
     assert set(dataset.coords) == {"id", "film"}
     assert dataset["id"].values.tolist() == store.ids
     assert set(dataset["film"].values.tolist()) == {"tt1"}
@@ -59,13 +61,8 @@ def test_xarray_opens_a_final_store_whole(final):
         np.testing.assert_array_equal(dataset[name], store.read(name, missing="nan"))
     row = dataset.set_xindex("id").sel(id="tt1-003")
     np.testing.assert_array_equal(row["frames"], store["tt1-003"]["frames"])
-
-
-def test_xarray_and_zarr_see_the_same_over_http(final):
-    pytest.importorskip("aiohttp")
-    local = opened(final)
-    with serve(final.parent) as served:
-        assert opened(f"{served.url}/{final.name}").identical(local)
+    with serve(final.parent) as served:  # over HTTP as well
+        assert opened(f"{served.url}/{final.name}").identical(dataset)
         group = zarr.open_group(f"{served.url}/{final.name}", mode="r")
         assert {"native", "frames", "ids", "id", "film", "probe"} <= set(group.keys())
         probe = zarr.open_array(final / "probe/native", mode="r")[:]
@@ -74,60 +71,48 @@ def test_xarray_and_zarr_see_the_same_over_http(final):
 
 def test_frames_share_an_axis_only_where_they_are_as_many():
     video = [
-        spec.ArraySpec(name, shape, "float32", "")
+        fmt.ArraySpec(name, shape, "float32", "")
         for name, shape in (("frame_index", (32,)), ("frames", (16, 8)), ("tokens", (32, 8)))
     ]
-    frames = spec.frame_count(video)
-    assert [spec.dimensions(one.name, one.shape, frames) for one in video] == [
+    frames = fmt.frame_count(video)
+    assert [fmt.dimensions(spec.name, spec.shape, frames) for spec in video] == [
         ("item", "frame"),
         ("item", "frames_1", "frames_2"),
         ("item", "tokens_1", "tokens_2"),
     ]
 
 
-def test_consolidating_once_more_changes_nothing(final):
-    was = toys.contents(final)
-    consolidate(final)
-    assert toys.contents(final) == was
-    assert verify(final) == []
-
-
 def test_arrays_called_like_coordinates_stay_arrays(tmp_path):
-    film = spec.ArraySpec("film", (2,), "float32", "two numbers")
-    recipe = spec.Recipe("toy", toys.RECIPE.backbone, {}, "float32", (film,))
-    manifest = toys.a_manifest(4)
-    writer = toys.StoreWriter.create(tmp_path / "toy.zarr", manifest, recipe)
+    path, film = tmp_path / "toy.zarr", fmt.ArraySpec("film", (2,), "float32", "two numbers")
+    writer = toys.StoreWriter.create(path, toys.a_manifest(4), toys.plain_recipe(film))
     toys.fill(writer, None, lambda row: toys.Done({"film": np.full(2, row)}, None))
-    finalise(tmp_path / "toy.zarr")
-    assert verify(tmp_path / "toy.zarr") == []
-    dataset = opened(tmp_path / "toy.zarr")
+    finalise(path)
+    assert verify(path) == []
+    dataset = opened(path)
     assert list(dataset.coords) == ["id"]
     assert dataset["film"].values[:, 1].tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["native", "probe/frames", "id"])
-def test_verify_names_metadata_that_disagree(final, name):
+def test_verify_names_metadata_that_disagree(final, sound):
     """The copy in zarr.json and the array's own file, each as its checksum says."""
-    header = final / "zarr.json"
-    group = json.loads(header.read_text())
-    group["consolidated_metadata"]["metadata"][name]["attributes"]["meaning"] = "another"
-    header.chmod(0o644)
-    header.write_text(json.dumps(group, indent=2))
+    consolidate(final)  # once more, which changes nothing
+    assert toys.contents(final) == toys.contents(sound / "final.zarr")
+    for name in ("native", "probe/frames", "id"):
+        change_copy(final, name, attributes={"meaning": "another"})
     (final / "checksums.json").unlink()
     write_checksums(final)
-    (found,) = verify(final)
-    assert (found.file, found.harmless) == ("zarr.json", False)
-    assert f"differs from {name}/zarr.json" in found.why
+    damage = verify(final)
+    assert {(entry.file, entry.harmless) for entry in damage} == {("zarr.json", False)}
+    for name in ("native", "probe/frames", "id"):
+        assert any(f"differs from {name}/zarr.json" in entry.why for entry in damage)
 
 
-def test_a_store_of_before_is_the_same(before, tmp_path):
+def test_a_store_of_before_is_the_same(before, sound, tmp_path):
     assert verify(before) == []
-    today = toys.a_store(tmp_path / "today.zarr")
-    for name in open_store(today).arrays:
-        np.testing.assert_array_equal(
-            open_store(before).read(name, missing="nan"),
-            open_store(today).read(name, missing="nan"),
-        )
+    today = open_store(sound / "open.zarr")
+    for name in today.arrays:
+        rows = open_store(before).read(name, missing="nan")
+        np.testing.assert_array_equal(rows, today.read(name, missing="nan"))
     assert finalise(before).is_final
     part = toys.a_store(tmp_path / "part.zarr", blocks=[])
     merged = merge([open_store(before), open_store(part)], tmp_path / "merged.zarr")
@@ -136,30 +121,26 @@ def test_a_store_of_before_is_the_same(before, tmp_path):
     assert toys.contents(again) == toys.contents(before)
 
 
-@pytest.mark.parametrize("name", ["id/c/0", "film/zarr.json"])
-def test_what_xarray_reads_is_written_again_by_finalise(final, name):
-    was = toys.contents(final)
-    (final / name).unlink()
-    assert [one.file for one in verify(final)] == [name]
+def test_what_xarray_reads_is_written_again_by_finalise(final, sound):
+    for name in ("id/c/0", "film/zarr.json"):
+        (final / name).unlink()
+    assert [entry.file for entry in verify(final)] == ["film/zarr.json", "id/c/0"]
     assert repair(final).reopened
     finalise(final)
-    assert toys.contents(final) == was
+    assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
 def test_lost_metadata_of_the_group_is_named(final, before):
     for path in (final, before):
         (path / "zarr.json").unlink()
-        assert [(damaged.file, damaged.why) for damaged in verify(path)] == [
-            ("zarr.json", "it is missing")
-        ]
+        [entry] = verify(path)
+        assert (entry.file, entry.why) == ("zarr.json", "it is missing")
 
 
 def test_consolidating_a_store_of_before_harms_nothing(before, tmp_path, obygaze):
     was = toys.contents(before)
     consolidate(before)
     assert set(open_store(before).arrays) == set(opened(before)) - {"ids", "status"}
-    (found,) = verify(before)
-    assert (found.file, found.harmless) == ("zarr.json", True)
     result = obygaze("stores", "verify", before)
     assert result.exit_code == 0
     assert "harmless: zarr.json: its metadata was consolidated" in result.stdout
@@ -171,26 +152,16 @@ def test_consolidating_a_store_of_before_harms_nothing(before, tmp_path, obygaze
     assert not repair(before).reopened
     unchanged = toys.contents(before)
     assert {name for name in was if unchanged[name] != was[name]} == {"zarr.json"}
+    change_copy(before, "frames", shape=[9, 2, 3])
+    [damage] = [entry for entry in verify(before) if not entry.harmless]
+    assert damage.why == "its consolidated metadata differs from frames/zarr.json"
 
 
-def test_consolidating_an_open_store_harms_nothing(tmp_path):
+def test_consolidating_an_open_store_harms_nothing(tmp_path, sound):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 1])
     consolidate(path)
-    assert [one.harmless for one in verify(path)] == [True]
+    assert [entry.harmless for entry in verify(path)] == [True]
     toys.fill(toys.resume(path))
     finalise(path)
     assert verify(path) == []
-    whole = toys.a_store(tmp_path / "whole.zarr")
-    finalise(whole)
-    assert toys.contents(path) == toys.contents(whole)
-
-
-def test_consolidated_metadata_that_lies_is_damage(before):
-    consolidate(before)
-    header = before / "zarr.json"
-    group = json.loads(header.read_text())
-    group["consolidated_metadata"]["metadata"]["frames"]["shape"] = [9, 2, 3]
-    header.write_text(json.dumps(group, indent=2))
-    assert [one.why for one in verify(before) if not one.harmless] == [
-        "its consolidated metadata differs from frames/zarr.json"
-    ]
+    assert toys.contents(path) == toys.contents(sound / "final.zarr")

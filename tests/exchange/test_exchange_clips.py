@@ -1,0 +1,282 @@
+"""Imports of a file a clip: whose each file is, what is refused, and what is never run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
+from obygaze_features.errors import StoreError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import Status, diff, finalise, open_store
+from obygaze_features.store.import_features import import_features
+from obygaze_features.store.provenance import read_recipe, unknown_parts
+from tests.exchange.conftest import Malice
+from tests.kit.files import write
+
+N = 40
+VALUES = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
+
+
+def manifest(n: int = N) -> Manifest:
+    items = [
+        Item(f"tt{row % 3}-{row:03}", film=f"tt{row % 3}", media=f"tt{row % 3}_scene_{row}.avi")
+        for row in range(n)
+    ]
+    return Manifest("scenes", Items.of(items), licence="CC0")
+
+
+def named(*names: str) -> Manifest:
+    return Manifest("m", Items.of([Item(name, media=f"{name}.mp4") for name in names]))
+
+
+def save(path: Path, values: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, values)
+    else:
+        torch.save(torch.from_numpy(values) if isinstance(values, np.ndarray) else values, path)
+    return path
+
+
+def file_of(folder: Path, row: int, suffix: str = ".npy") -> Path:
+    return folder / f"tt{row % 3}" / f"tt{row % 3}_scene_{row}{suffix}"
+
+
+def make_folder(path: Path, suffix: str = ".npy", n: int = N) -> Path:
+    for row in range(n):
+        save(file_of(path, row, suffix), VALUES[row])
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path / "features")
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".npy"])
+def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
+    """What is missing or broken is named, and the rest is there."""
+    folder = make_folder(tmp_path / "features", suffix)
+    half = file_of(folder, 2, suffix).read_bytes()
+    for row in (1, 7, 9):
+        file_of(folder, row, suffix).unlink()
+    file_of(folder, 2, suffix).write_bytes(half[: len(half) // 2])
+    file_of(folder, 3, suffix).write_bytes(b"")
+    for row in (0, 4):  # the first does not say what all are
+        save(file_of(folder, row, suffix), np.ones((2, 6), np.float32))
+    save(file_of(folder, 5, suffix), VALUES[5].astype(np.float64))
+    save(file_of(folder, 6, suffix), np.full(6, np.nan, np.float32))
+    file_of(folder, 7, suffix).mkdir()
+    save(folder / "tt2" / f"TT2_scene_8{suffix}", VALUES[8])
+    os.mkfifo(file_of(folder, 9, suffix))
+    save(file_of(folder, 10, suffix), np.array([True] * 6))
+    path = tmp_path / "s.zarr"
+    import_features(folder, manifest(), path, backbone="toy")
+    store = open_store(path)
+    assert (store.status == Status.DONE).sum() == N - 11
+    np.testing.assert_array_equal(store.read("native", missing="nan")[11:], VALUES[11:])
+    size = file_of(folder, 11, suffix).stat().st_size
+    assert store.sources["tt2-011"].startswith(f"bytes={size} head=")
+    about = store.attributes
+    assert about["backbone"] == {
+        "name": "toy", "revision": None, "weights_sha256": "unknown:toy", "config": {},
+    }  # fmt: skip
+    assert (about["preprocessing"], about["precision"]) == ({"mode": "unknown"}, "unknown")
+    assert about["licence"] == "CC0"
+    for item, reason in {
+        "tt0-000": "it holds 2×6 float32, where native has 6 float32 a clip",
+        "tt1-001": f"no tt1/tt1_scene_1{suffix} in features",
+        "tt2-002": f"features/tt2/tt2_scene_2{suffix}: it is no",
+        "tt0-003": f"features/tt0/tt0_scene_3{suffix}: it is no",
+        "tt1-004": "it holds 2×6 float32, where native has 6 float32 a clip",
+        "tt2-005": "it holds 6 float64, where native has 6 float32 a clip",
+        "tt0-006": "native has NaN or infinity",
+        "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
+        "tt2-008": "both",
+        "tt0-009": "it is not a plain file",
+        "tt1-010": "type bool",
+    }.items():
+        assert reason in store.failures[item]
+    assert store.status[[1, 2, 6]].tolist() == [2, 3, 4]
+    finalise(path)
+
+
+@pytest.mark.parametrize("lengths", [(3, 4, 3, 4), (3, 4, 3, 4, 5), (3, 4, 3, 5, 6)], ids=str)
+def test_files_of_which_most_are_not_alike_make_no_store(lengths, tmp_path):
+    for row, length in enumerate(lengths):
+        save(file_of(tmp_path / "f", row), np.ones(length, np.float32))
+    with pytest.raises(StoreError) as problem:
+        import_features(tmp_path / "f", manifest(5), tmp_path / "s.zarr")
+    first, second = (f"f/tt{row}/tt{row}_scene_{row}.npy holds {row + 3}" for row in (0, 1))
+    assert str(problem.value).startswith(f"{first} float32 and {second} float32, ")
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_an_import_continues_and_retries_when_told(folder, tmp_path):
+    path = tmp_path / "s.zarr"
+    hidden = file_of(folder, 1).rename(tmp_path / "aside")
+    content = file_of(folder, 35).read_bytes()
+    file_of(folder, 35).write_bytes(b"")
+    import_features(folder, manifest(), path)
+    hidden.rename(file_of(folder, 1))
+    file_of(folder, 35).write_bytes(content)
+    (path / "blocks/000001.json").unlink()  # as if it had been killed before the second block
+    before = (path / "blocks/000000.json").stat()
+    assert import_features(folder, manifest(), path).failures.keys() == {"tt1-001"}
+    assert (path / "blocks/000000.json").stat().st_mtime_ns == before.st_mtime_ns
+    assert import_features(folder, manifest(), path, retry_failed=True).failures == {}
+    again = import_features(folder, manifest(), tmp_path / "again/s.zarr")
+    assert diff(open_store(path), again).identical
+    np.testing.assert_array_equal(open_store(path).read("native", missing="nan"), VALUES)
+    with pytest.raises(StoreError, match="made with other items"):
+        import_features(folder, manifest(5), path)
+    with pytest.raises(StoreError, match="made with other backbone weights"):
+        import_features(folder, manifest(), path, backbone="x")
+
+
+def test_several_arrays_come_from_several_folders(tmp_path):
+    folder = make_folder(tmp_path / "features", n=9)
+    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
+    for row in range(9):
+        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
+    file_of(tmp_path / "frames", 3).unlink()
+    sources = {"native": folder, "frames": tmp_path / "frames"}
+    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
+    assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
+    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
+    assert store.sources["tt1-001"].count("head=") == 2
+
+
+def test_spans_are_found_by_their_id(tmp_path):
+    """They share the media that they are spans of."""
+    items = [
+        Item("film-a", media="film.mp4", start=0, end=1),
+        Item("film-b", media="film.mp4", start=1, end=2),
+        Item("text-1", kind="text", text="words"),
+    ]
+    for row, item in enumerate(items):
+        save(tmp_path / f"f/{item.id}.npy", VALUES[row])
+    save(tmp_path / "f/film.npy", VALUES[9])
+    store = import_features(tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr")
+    np.testing.assert_array_equal(store.read("native", missing="nan"), VALUES[:3])
+
+
+def test_two_items_never_share_a_file(tmp_path):
+    """Nor do they when the second is looked for alone, as a later run does."""
+    items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
+    items += [Item("A-2", film="A", media="001.mp4")]
+    save(tmp_path / "f/001.npy", VALUES[0])
+    save(tmp_path / "f/C/001.npy", VALUES[2])
+    for retry in (False, True):
+        store = import_features(
+            tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr", retry_failed=retry
+        )
+        assert store.failures == {
+            "B-1": "f/001.npy was taken by A-1 too; put it in B/",
+            "A-2": "f/001.npy was taken by A-1 too; name each by its id: A-1.npy, A-2.npy",
+        }
+    np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept_as"),
+    [("int64", "int32"), ("uint8", "int32"), (">f4", "float32"), ("f2", "float16")],
+)
+def test_numbers_get_a_type_that_stores_have(dtype, kept_as, tmp_path):
+    save(tmp_path / "f/clip.npy", np.arange(4).astype(dtype))
+    row = import_features(tmp_path / "f", named("clip"), tmp_path / "s.zarr")["clip"]["native"]
+    assert (row.dtype, row.tolist()) == (kept_as, [0, 1, 2, 3])
+
+
+def compress(path: Path) -> None:
+    with zipfile.ZipFile(path) as stored:
+        files = {name: stored.read(name) for name in stored.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+def test_what_a_pth_file_may_hold(tmp_path):
+    """Tensors; a program in it is never run."""
+    ones, evil = torch.ones(6), Malice(tmp_path / "trace")
+    contents = {
+        "sound": (ones, ""),
+        "dictionary": ({"native": ones, "other": torch.ones(2)}, ""),
+        "parameter": (torch.nn.Parameter(ones), ""),
+        "batch": (torch.ones(1, 6), ""),
+        "strides": (torch.ones(6, 2).t()[0], ""),
+        "bfloat16": (ones.bfloat16() + 2**-7, ""),
+        "expanded": (torch.ones(1).expand(6), ""),
+        "claims": (torch.ones(1).expand(10**12), "claims to hold more than the file has"),
+        "other": ({"other": ones}, "a dictionary without native; it has 'other'"),
+        "lines": ({"a\nb": ones}, "without native; it has 'a\\nb'"),
+        "nothing": ({}, "without native; it has nothing"),
+        "list": ([ones], "no plain tensor but a list"),
+        "sparse": (ones.to_sparse(), "no plain tensor"),
+        "number": (torch.tensor(1.0), "no row of numbers"),
+        "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
+        "meta": (torch.empty(6, device="meta"), "no plain tensor"),
+        "float8": (ones.to(torch.float8_e5m2), "type torch.float8_e5m2"),
+        "program": (evil, "more than tensors"),
+        "entry": ({"native": ones, "x": evil}, "more than tensors"),
+        "compressed": (evil, "it is compressed"),
+        "legacy": (evil, "before version 1.6"),
+        "raw": (evil, "it is not a PyTorch file"),
+    }
+    for name, (content, _) in contents.items():
+        save(tmp_path / f"f/{name}.pth", content)
+    compress(tmp_path / "f/compressed.pth")
+    torch.save(evil, tmp_path / "f/legacy.pth", _use_new_zipfile_serialization=False)
+    (tmp_path / "f/raw.pth").write_bytes(pickle.dumps(evil))
+    for name in ("program", "entry", "legacy"):  # each of them would, if it were unpickled
+        torch.load(tmp_path / f"f/{name}.pth", weights_only=False)
+        evil.trace.rmdir()
+    store = import_features(tmp_path / "f", named(*contents), tmp_path / "s.zarr")
+    assert not evil.trace.exists()
+    reasons = {name: reason for name, (_, reason) in contents.items() if reason}
+    assert store.failures.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert reason in store.failures[name]
+    assert store["strides"]["native"].tolist() == [1] * 6
+    assert store["bfloat16"]["native"].tolist() == [1 + 2**-7] * 6  # widened, not rounded
+
+
+def test_a_program_in_a_numpy_file_is_never_run(tmp_path):
+    evil, folder = Malice(tmp_path / "trace"), tmp_path / "f"
+    objects = np.array([evil] * 6, object)
+    save(folder / "sound.npy", VALUES[0])
+    save(folder / "objects.npy", objects)
+    (folder / "raw.npy").write_bytes(pickle.dumps(evil))
+    with (folder / "zip.npy").open("wb") as file:
+        np.savez(file, x=objects)
+    np.load(folder / "objects.npy", allow_pickle=True)
+    evil.trace.rmdir()  # it would, if it were unpickled
+    store = import_features(folder, named("sound", "objects", "raw", "zip"), tmp_path / "s.zarr")
+    assert not evil.trace.exists()
+    assert store.status.tolist() == [Status.DONE, *[Status.UNREADABLE] * 3]
+
+
+def test_a_recipe_in_a_file(tmp_path):
+    write(
+        tmp_path / "made.toml", 'precision = "float16"', "[backbone]", 'name = "vivit"',
+        f'weights_sha256 = "{"ab" * 32}"', "[preprocessing]", 'mode = "author"', "crop = [2, 2]",
+    )  # fmt: skip
+    recipe = read_recipe(tmp_path / "made.toml")
+    assert recipe.backbone["weights_sha256"] == "ab" * 32
+    assert recipe.preprocessing == {"mode": "author", "crop": [2, 2]}
+    assert (recipe.precision, unknown_parts(vars(recipe))) == ("float16", [])
+    recipe = read_recipe(write(tmp_path / "made.json", '{"backbone": {"name": "vivit"}}'))
+    assert recipe.backbone["weights_sha256"] == "unknown:vivit"
+    assert unknown_parts(vars(recipe)) == ["weights", "preprocessing", "precision"]
+    # A recipe may say all that an extraction would.
+    stated = json.loads(json.dumps({"sampling": "all", **CLIP_TORCHVISION.attributes()}))
+    write(tmp_path / "made.json", json.dumps({"preprocessing": stated}))
+    assert read_recipe(tmp_path / "made.json").preprocessing == stated

@@ -1,0 +1,299 @@
+"""HDF5: our exports, read back by h5py alone and by us; files of others; nothing from outside."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from obygaze_features.errors import StoreError
+from obygaze_features.store import diff, finalise, open_store
+from obygaze_features.store.export import export
+from obygaze_features.store.import_features import import_features
+from tests.exchange.conftest import Malice
+from tests.kit.store import a_manifest, contents, open_state, plain_manifest
+
+VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+MANIFEST = plain_manifest(5)
+
+
+@given(
+    n=st.integers(1, 70),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    dtype=st.sampled_from(["float16", "float32", "float64", "int32"]),
+    final=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=5)
+def test_a_store_through_hdf5_is_the_same_store(n, shape, dtype, final, data):
+    failed = data.draw(st.frozensets(st.integers(0, n - 1)))
+    todo = data.draw(st.frozensets(st.integers(0, (n - 1) // 32)))
+    values = np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        path = open_state(folder / "toy.zarr", {"native": values}, failed, todo, block_rows=32)
+        if final:
+            finalise(path, allow_incomplete=True)
+        store = open_store(path)
+        expected = store.read("native", missing="nan")
+        export(store, folder / "toy.h5")
+        with h5py.File(folder / "toy.h5") as file:
+            np.testing.assert_array_equal(file["native"][:], expected)
+            assert file["native"].dtype == dtype
+        again = import_features(folder / "toy.h5", plain_manifest(n), folder / "again/toy.zarr")
+        assert diff(store, again).identical
+        np.testing.assert_array_equal(again.read("native", missing="nan"), expected)
+        assert (again.status == store.status).all()
+        assert (again.failures, again.sources) == (store.failures, store.sources)
+
+
+def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
+    """Probe, provenance and several arrays included; an interrupted import is continued."""
+    export(open_store(final_store), tmp_path / "toy.h5")
+    path = tmp_path / "toy.zarr"
+    for _ in range(2):
+        store = import_features(tmp_path / "toy.h5", a_manifest(), path)
+        assert ((store.status == 1).sum(), len(store.failures)) == (17, 1)
+        (path / "blocks/000000.json").unlink()  # as if it had been killed before that
+    import_features(tmp_path / "toy.h5", a_manifest(), path)
+    finalise(path)
+    ours, theirs = contents(path), contents(final_store)
+    differ = {name for name in ours | theirs if ours.get(name) != theirs.get(name)}
+    # Blocks were of four rows in the first.
+    assert differ == {"zarr.json", "checksums.json", "croissant.json"}
+
+
+def test_hdf5_for_other_programs(final_store, tmp_path):
+    store = open_store(final_store)
+    result = export(store, tmp_path / "toy.h5", arrays=["frames", "native"])
+    assert (result["rows"], result["done"], result["arrays"]) == (18, 17, ["native", "frames"])
+    with h5py.File(tmp_path / "toy.h5") as file:
+        assert file["frames"].chunks == (18, 2, 3)  # small rows share a chunk
+        assert file["frames"].fletcher32
+        assert [item.decode() for item in file["ids"]] == store.ids
+        assert file["status"][6] == 3
+        assert np.isnan(file["native"][6]).all()
+        assert "frame_index" not in file
+        assert file.attrs["licence"] == "CC0-1.0"
+        assert json.loads(file["obygaze.json"][()])["backbone"]["name"] == "toy"
+
+
+def test_a_damaged_chunk_is_a_failed_row(tmp_path):
+    """Large rows have a chunk each."""
+    values = np.random.default_rng(0).normal(size=(5, 40, 512))
+    store = open_store(open_state(tmp_path / "s.zarr", {"native": values}))
+    export(store, tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["native"].chunks == (1, 40, 512)
+    data = bytearray((tmp_path / "x.h5").read_bytes())
+    data[data.index(values[2].tobytes())] ^= 1
+    (tmp_path / "x.h5").write_bytes(data)
+    again = import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "t.zarr")
+    assert again.status.tolist() == [1, 1, 3, 1, 1]
+    assert again.failures["tt002"].startswith("x.h5, native: it cannot be read")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Rows in another order than the manifest's, one of which it does not have."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["ids"] = [*reversed(MANIFEST.ids[1:]), "other"]
+        file["native"] = np.concatenate([VALUES[:0:-1], VALUES[:1]])
+        file["frames"] = np.ones((5, 2, 3), np.float16)
+        file["counts"] = np.arange(5)  # a number a clip is not a row
+        file["few"] = np.ones((4, 3))
+        file["words"] = ["a"] * 5
+        file["group/native"] = np.ones((5, 3))
+    return tmp_path / "x.h5"
+
+
+@pytest.fixture
+def exported(tmp_path):
+    store = open_store(open_state(tmp_path / "s.zarr", {"native": VALUES}, failed={0, 1}))
+    return export(store, tmp_path / "x.h5")["path"]
+
+
+def change(path, datasets):
+    """Other datasets: values, None for none, or what is called with the file and the name."""
+    with h5py.File(path, "a") as file:
+        for name, values in datasets.items():
+            if callable(values):
+                values(file, name)
+                continue
+            if name in file:
+                del file[name]
+            if values is not None:
+                file[name] = values
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_rows_are_found_by_id(fixed, path, tmp_path):
+    """However the ids are stored."""
+    with h5py.File(path, "a") as file:
+        ids = file["ids"].asstr()[:].tolist()
+        del file["ids"]
+        if fixed:
+            file["ids"] = np.array([name.encode() for name in ids])
+        else:
+            options = {"chunks": (2,), "shuffle": True, "compression": 4}
+            file.create_dataset("ids", data=ids, dtype=h5py.string_dtype(), **options)
+    store = import_features(path, MANIFEST, tmp_path / "s.zarr", backbone="theirs")
+    assert store.status.tolist() == [2, 1, 1, 1, 1]
+    assert store.arrays == ["frames", "native"]
+    np.testing.assert_array_equal(store.read("native", missing="nan")[1:], VALUES[1:])
+    assert store.failures == {"tt000": "it is not in x.h5"}
+    assert store.attributes["backbone"]["name"] == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [({"chunks": (2, 3)}, [2, 1, 1, 3, 3]), ({}, [2, 3, 3, 3, 3])]
+)
+def test_rows_that_were_never_written_are_failures(options, status, path, tmp_path):
+    """HDF5 reads them as zeros."""
+    change(path, {"native": None, "frames": None})
+    with h5py.File(path, "a") as file:
+        rows = file.create_dataset("native", (5, 3), "f4", **options)
+        if options:
+            rows[2] = 1
+    store = import_features(path, MANIFEST, tmp_path / "s.zarr")
+    assert store.status.tolist() == status
+    assert store.failures["tt004"] == "x.h5, native: nothing was ever written there"
+
+
+def unwritten(*shape, dtype="f4", **options):
+    """A dataset of any size, which takes a few bytes of a file while nothing is written to it."""
+
+    def claim(file, name):
+        file.pop(name, None)
+        file.create_dataset(name, shape, dtype, **{"chunks": tuple(1 for _ in shape), **options})
+
+    return claim
+
+
+def linked(kind):
+    """In the place of a dataset what is in another file, or elsewhere in this one."""
+
+    def link(file, name):
+        del file[name]
+        if kind == "external":
+            file[name] = h5py.ExternalLink("outside.h5", "secret")
+        elif kind == "soft":
+            file[name] = h5py.SoftLink("/frames")
+        elif kind == "raw":
+            file.create_dataset(name, (5, 3), "f4", external=[("outside.bin", 0, 60)])
+        else:
+            layout = h5py.VirtualLayout((5, 3), "f4")
+            layout[:] = h5py.VirtualSource("outside.h5", "secret", (5, 3))
+            file.create_virtual_dataset(name, layout)
+
+    return link
+
+
+def with_config(value):
+    """Attributes with a value that is not JSON."""
+
+    def edit(file, name):
+        text = file[name].asstr()[()].replace('"config": {}', f'"config": {{"a": {value}}}')
+        del file[name]
+        file[name] = text
+
+    return edit
+
+
+def with_name(name):
+    return lambda file, _: file.create_dataset(name, data=VALUES)
+
+
+TEXT = h5py.string_dtype()
+#: What is wrong with a file of others, and with an exported store; the fact.
+THEIRS = [
+    ({"ids": None}, "no dataset 'ids'"),
+    ({"ids": np.arange(5)}, "ids is not a list of texts"),
+    ({"ids": "tt000"}, "ids is not a list of texts"),
+    ({"ids": ["a", "b", "c", "d", "a"]}, "two rows for 'a'"),
+    ({"ids": ["a", "b", "c", "d", "e"]}, "none of the 5 items of made-up"),
+    ({"native": None, "frames": None}, "no dataset of numbers with a row for each id"),
+    ({"obygaze.json": "{"}, r"obygaze\.json cannot be read"),
+    ({"obygaze.json": "{}"}, "the attribute n is missing"),
+    ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "a row of native would take more than 1 G"),
+    ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
+     "a chunk of native would take more than 1 GiB"),
+    *(({name: linked(kind)}, f"{name} is {fact}") for name in ("native", "ids")
+      for kind, fact in (("external", "a link"), ("soft", "a link"), ("raw", "in other files"),
+                         ("virtual", "in other files"))),
+    ({"": with_name(b"\xff\xfe")}, r"the name b'\\xff\\xfe' is not plain text"),
+    ({"": with_name(b"a\nb")}, r"the name 'a\\nb' is not plain text"),
+]  # fmt: skip
+OURS = [
+    ({"status": np.full(5, 9)}, "code 9"),
+    ({"status": np.ones((5, 2), np.uint8)}, "status does not have one value for each id"),
+    ({"status": h5py.Empty("u1")}, "status does not have one value for each id"),
+    ({"status": ["1"] * 5}, "status is not a dataset of whole numbers"),
+    ({"status": np.ones(5)}, "status is not a dataset of whole numbers"),
+    ({"status": None}, "status is not a dataset of whole numbers"),
+    ({"rows.reason": ["x"]}, r"rows\.reason does not have one value for each id"),
+    ({"rows.source": np.ones(5)}, r"rows\.source is not a list of texts"),
+    ({"rows.reason": [b"\xff"] * 5}, r"rows\.reason is not text in UTF-8"),
+    ({"rows.reason": [["x"]] * 5}, r"rows\.reason is not a list of texts"),
+    ({"native": ["x"]}, "native is not a dataset with a row for each id"),
+    ({"native": [["x"] * 3] * 5}, "native is not a dataset with a row for each id"),
+    ({"probe/native": np.ones(4)}, "probe/native is not a row of native"),
+    *(({name: unwritten(*shape, dtype=dtype)}, f"{name}:? ") for name, shape, dtype in (
+        ("native", (5, 2**30), "f4"), ("ids", (10**9,), TEXT), ("status", (2**32,), "u1"),
+        ("rows.reason", (10**9,), TEXT), ("probe/native", (2**32,), "f4"))),
+    *(({"obygaze.json": with_config(value)}, r"its obygaze\.json cannot be read")
+      for value in ("NaN", "-Infinity", "1e999", '"\\ud800"')),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "datasets", "fact"),
+    [("path", *row) for row in THEIRS] + [("exported", *row) for row in OURS],
+)
+def test_files_that_are_not_right_make_no_store(source, datasets, fact, request, tmp_path):
+    path = request.getfixturevalue(source)
+    (tmp_path / "outside.bin").write_bytes(bytes(60))
+    with h5py.File(tmp_path / "outside.h5", "w") as file:
+        file["secret"] = np.ones((5, 3), np.float32)
+    change(path, datasets)
+    with pytest.raises(StoreError, match=rf"x\.h5.* {fact}") as problem:
+        import_features(path, MANIFEST, tmp_path / "t.zarr")
+    assert "\n" not in str(problem.value)
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_reasons_of_others_stay_in_one_line(exported, tmp_path):
+    change(exported, {"rows.reason": ["a\nb\x1b[2J", "no file", "", "", ""]})
+    store = import_features(exported, MANIFEST, tmp_path / "t.zarr")
+    assert store.failures == {"tt000": r"'a\nb\x1b[2J'", "tt001": "no file"}
+
+
+@pytest.mark.parametrize("kind", ["opaque", "any length", "text"])
+def test_a_malicious_pickle_is_never_run(kind, path, tmp_path):
+    """Where others keep objects in HDF5."""
+    trace = tmp_path / "trace"
+    evil = pickle.dumps(Malice(trace))
+    pickle.loads(evil)
+    trace.rmdir()  # it would, if it were unpickled
+    with h5py.File(path, "a") as file:
+        if kind == "opaque":
+            file[kind] = np.array([np.void(evil)] * 5)
+            file[kind].attrs.update({"CLASS": "PYTHON:OBJECT", "evil": np.void(evil)})
+        elif kind == "any length":
+            file.create_dataset(kind, (5,), h5py.vlen_dtype(np.uint8))
+            file[kind][:] = [np.frombuffer(evil, np.uint8)] * 5
+        else:
+            file[kind] = np.array([evil.hex().encode()] * 5)
+    store = import_features(path, MANIFEST, tmp_path / "s.zarr")
+    assert store.arrays == ["frames", "native"]
+    change(path, {"ids": lambda file, name: file.move("ids", "x") or file.move(kind, name)})
+    with pytest.raises(StoreError, match=r"ids is not a list of texts|two rows for"):
+        import_features(path, MANIFEST, tmp_path / "none.zarr")
+    assert not trace.exists()

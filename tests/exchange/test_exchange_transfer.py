@@ -1,0 +1,305 @@
+"""Whole stores to elsewhere and back: resumed, verified, and never over something else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.store import diff, open_store, remote, verify
+from obygaze_features.store.pack import pack
+from obygaze_features.store.pull import pull
+from obygaze_features.store.push import push
+from obygaze_features.store.remote import open_file_system
+from tests.exchange.conftest import files_of
+from tests.kit.servers import Served, bucket, serve
+from tests.kit.store import flip_bit
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.gate)])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "folder":
+        yield str(tmp_path / "shared" / "toy.zarr")
+    else:
+        name = f"shared-{tmp_path.name.lower().replace('_', '-')[-40:]}"  # the server forgets none
+        with bucket(name):
+            yield f"s3://{name}/lab/toy.zarr"
+
+
+@pytest.fixture
+def own(final_store, tmp_path):
+    return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
+
+
+def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_store, tmp_path):
+    (own / "notes.txt").write_text("private")
+    result = push(own, target)
+    assert (result["where"], result["left_out"]) == (target, ["notes.txt"])
+    assert result["files"] == result["sent"] == len(files_of(final_store))
+    assert verify(target) == []
+    assert diff(open_store(target), open_store(final_store)).identical
+    assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
+    assert push(final_store, target)["sent"] == 0
+    with pytest.raises(StoreError, match=r"toy.zarr holds another store"):
+        push(other_store, target)
+    # A folder gets a store under its own name, as with cp, and none goes into another.
+    folder = target.rpartition("/")[0]
+    for _ in range(2):
+        result = push(other_store, f"{folder}/")
+        assert result["where"] == f"{folder}/other.zarr"
+    assert result["sent"] == push(other_store, f"{folder}/other.zarr")["sent"] == 0
+    for inside in (f"{target}/copy.zarr", f"{target}/native", f"{target}/native/c"):
+        with pytest.raises(UsageError, match=r"is inside the store \S*/toy.zarr"):
+            push(final_store, inside)
+    assert verify(f"{folder}/other.zarr") == verify(target) == []
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 0.9])
+def test_a_push_that_was_cut_off_in_its_first_file_is_resumed(share, final_store, tmp_path):
+    target = tmp_path / "shared/toy.zarr"
+    target.mkdir(parents=True)
+    listed = (final_store / "checksums.json").read_bytes()
+    (target / "checksums.json").write_bytes(listed[: int(share * len(listed))])
+    push(final_store, target)
+    assert verify(target) == []
+    assert files_of(target) == files_of(final_store)
+
+
+def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
+    """What is there is looked at again, and what is damaged is sent again."""
+    push(final_store, target)
+    system, root, _ = open_file_system(target)
+    for name in ("zarr.json", "native/c/0/0"):
+        system.rm_file(f"{root}/{name}")
+    system.pipe_file(f"{root}/rows.csv", b"half of it")
+    damaged = bytearray((final_store / "frames/c/0/0/0").read_bytes())
+    damaged[9] ^= 1
+    system.pipe_file(f"{root}/frames/c/0/0/0", bytes(damaged))
+    with pytest.raises(StoreError, match="a push to it was cut off"):
+        open_store(target)
+    with pytest.raises(StoreError, match="holds another store"):
+        push(other_store, target)
+    assert push(final_store, target)["sent"] == 4
+    assert verify(target) == []
+
+
+def test_a_store_without_the_ending_stays_where_it_is(final_store, other_store, tmp_path):
+    """A folder that a push filled before stores went under their own names."""
+    shutil.copytree(final_store, tmp_path / "shared")
+    assert push(final_store, tmp_path / "shared")["sent"] == 0
+    with pytest.raises(StoreError, match="holds another store"):
+        push(other_store, tmp_path / "shared")
+
+
+def test_what_is_damaged_here_does_not_replace_a_whole_store(final_store, own, tmp_path):
+    target = f"{tmp_path}/shared/toy.zarr"
+    push(own, target)
+    shard = own / "frames/c/0/0/0"
+    shard.chmod(0o644)
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not as it was written, so the store "):
+        push(own, target)
+    shard.unlink()
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 cannot be read \(No such file"):
+        push(own, target)
+    assert verify(target) == []
+    shutil.copyfile(final_store / "frames/c/0/0/0", shard)
+    flip_bit(own / "rows.csv", 20)
+    with pytest.raises(StoreError, match=r"rows.csv is not as it was.*; run: .*verify .*/own.zarr"):
+        push(own, f"{target}.zarr")
+    with pytest.raises(StoreError, match="a push to it was cut off"):
+        open_store(f"{target}.zarr")
+
+
+def test_of_two_that_push_together_one_gets_the_target(
+    final_store, other_store, tmp_path, monkeypatch
+):
+    """The other's list comes over ours, when both saw that there is nothing yet."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    put = LocalFileSystem.put_file
+
+    def meanwhile(self, source, target, **options):
+        put(self, source, target, **options)
+        shutil.copyfile(other_store / "checksums.json", tmp_path / "x.zarr/meanwhile")
+        (tmp_path / "x.zarr/meanwhile").replace(tmp_path / "x.zarr/checksums.json")
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", meanwhile)
+    with pytest.raises(StoreError, match="holds another store"):
+        push(final_store, tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr/zarr.json").exists()
+
+
+@pytest.fixture
+def server(final_store: Path) -> Iterator[Served]:
+    with serve(final_store.parent) as served:
+        yield served
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSES_S", ())
+
+
+def cut_at(name: str, *sizes: int):
+    """Cut the connection when a file is sent, after each of these numbers of bytes in turn."""
+    rest = list(sizes)
+    return lambda path: rest.pop(0) if path.endswith(name) and rest else None
+
+
+def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
+    pack(final_store, tmp_path / "toy.zip")
+    for number, address in enumerate(
+        [f"{server.url}/toy.zarr", tmp_path / "toy.zip", final_store, str(final_store)]
+    ):
+        result = pull(address, tmp_path / f"{number}.zarr")
+        assert files_of(result["path"]) == files_of(final_store)
+        assert verify(result["path"]) == []
+        assert (result["path"] / "zarr.json").stat().st_mode & 0o222 == 0
+        assert result["files"] == len(files_of(final_store))
+        assert result["size"] > result["fetched"] > 0.9 * result["size"] - 5000
+    server.ranges = False  # all that takes no more than whole files, cut off or not
+    server.cut = cut_at("items.csv", 100, 700)
+    result = pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
+    assert files_of(result["path"]) == files_of(final_store)
+    with pytest.raises(OutputExists, match=r"whole.zarr exists already"):
+        pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "toy.zip", "whole.zarr", *(f"{number}.zarr" for number in range(4)),
+    }  # fmt: skip
+
+
+def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server.folder, server.ranges = tmp_path, False
+    pack(final_store, tmp_path / "toy.zip")
+    server.cut = cut_at("toy.zip", 100, 700)
+    url = f"{server.url}/toy.zip"
+    result = pull(url, tmp_path / "new/toy.zarr")
+    assert files_of(result["path"]) == files_of(final_store)
+    assert result["fetched"] == (tmp_path / "toy.zip").stat().st_size
+    flip_bit(tmp_path / "toy.zip", 3000)
+    with pytest.raises(StoreError, match=rf"^{url}.*nothing was unpacked"):
+        pull(url, tmp_path / "new/other.zarr")
+    assert [path.name for path in result["path"].parent.iterdir()] == ["toy.zarr"]
+
+
+def test_what_an_interrupted_pull_left_is_not_believed(
+    server, final_store, other_store, tmp_path, impatient
+):
+    url, output = f"{server.url}/toy.zarr", tmp_path / "here/x.zarr"
+
+    def interrupt(name: str) -> None:
+        shutil.rmtree(output, ignore_errors=True)
+        server.cut = cut_at(name, 10)
+        with pytest.raises(StoreError, match=f"{name}: the connection was cut"):
+            pull(url, output)
+
+    interrupt("items.csv")
+    [begun] = output.parent.iterdir()
+    next(begun.rglob(".items.csv.part")).write_bytes(b"not that")
+    for file in begun.rglob("*.json"):
+        if file.name != "checksums.json":
+            flip_bit(file, 3)
+    pull(url, output)
+    assert files_of(output) == files_of(final_store)
+    interrupt("rows.csv")  # files that are whole are kept
+    output.with_name(".x.zarr.pulling.lock").touch()  # as a killed process leaves it
+    result = pull(url, output)
+    assert 0 < result["fetched"] < 0.5 * result["size"]
+    interrupt("rows.csv")  # and a store that changes meanwhile is fetched from the beginning
+    server.folder = tmp_path
+    pull(f"{server.url}/other.zarr", output)
+    assert files_of(output) == files_of(other_store)
+
+
+def test_what_is_damaged_there_is_one_line(server, own, tmp_path):
+    server.folder = tmp_path
+    flip_bit(own / "frames/c/0/0/0", 3)
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is not as it was written; tell whoever"):
+        pull(f"{server.url}/own.zarr", tmp_path / "x.zarr")
+    (own / "frames/c/0/0/0").unlink()
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 is missing, although"):
+        pull(f"{server.url}/own.zarr", tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr").exists()
+    with pytest.raises(StoreError, match=r"there is no store at .*none.zarr"):
+        pull(f"{server.url}/none.zarr", tmp_path / "x.zarr")
+
+
+def test_a_store_is_replaced_only_when_told_and_by_a_whole_one(
+    server, final_store, other_store, tmp_path, impatient
+):
+    url, before = f"{server.url}/toy.zarr", files_of(other_store)
+    server.cut = cut_at("rows.csv", 10)
+    with pytest.raises(StoreError, match="the connection was cut"):
+        pull(url, other_store, overwrite=True)
+    assert files_of(other_store) == before
+    pull(url, other_store, overwrite=True)
+    assert files_of(other_store) == files_of(final_store)
+    assert [path.name for path in tmp_path.iterdir()] == ["other.zarr"]
+    (tmp_path / "films.zarr").mkdir()
+    (tmp_path / "films.zarr/film.mkv").write_text("precious")
+    server.forget()
+    with pytest.raises(OutputExists, match="was not made by obygaze"):
+        pull(url, tmp_path / "films.zarr", overwrite=True)
+    assert files_of(tmp_path / "films.zarr") == {"film.mkv": b"precious"}
+    assert len(server.requests) <= 2  # said before anything is fetched
+
+
+def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp_path):
+    refused = []
+    # Under another name, as the connection that is being answered cannot be asked meanwhile.
+    other_url = server.url.replace("127.0.0.1", "localhost")
+
+    def meanwhile(path: str) -> None:
+        if path.endswith("rows.csv"):
+            with pytest.raises(StoreError, match=r"another process is fetching .*x\.zarr; wait"):
+                pull(f"{other_url}/toy.zarr", tmp_path / "x.zarr")
+            refused.append(path)
+
+    server.then = meanwhile
+    pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
+    assert refused
+    assert files_of(tmp_path / "x.zarr") == files_of(final_store)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
+
+
+@pytest.mark.gate
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
+def test_an_interrupted_pull_says_how_to_resume(server, tmp_path):
+    """Before a terminal there is a bar, and Ctrl-C is one line."""
+    termios = pytest.importorskip("termios")
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    words = ["stores", "pull", f"{server.url}/toy.zarr", "-o", str(tmp_path / "x.zarr")]
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(
+            [sys.executable, "-m", "cli", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            # What runs in a shell's background has Ctrl-C ignored, and children inherit it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process,
+    ):
+        os.close(theirs)
+        server.then = lambda path: (
+            process.send_signal(signal.SIGINT) if path.endswith("frames/c/0/0/0") else None
+        )
+        text = b""
+        with contextlib.suppress(OSError):  # the terminal's end, once the process is gone
+            while data := terminal.read(2**12):
+                text += data
+    assert process.returncode == 130
+    assert b"Fetching: " in text
+    assert text.endswith(
+        b"What was fetched is kept; run the same command again to resume.\r\nInterrupted.\r\n"
+    )

@@ -1,0 +1,318 @@
+"""Images and texts into stores."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+
+import obygaze_features as of
+from obygaze_features.backbones import Backbone
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.readers import ItemReader, read_picture
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import Status, finalise
+from tests.kit.files import refused
+from tests.kit.models import write_checkpoint
+
+SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint("tiny-clip", tmp_path_factory.mktemp("weights") / "small")
+
+
+@pytest.fixture(scope="module")
+def towers(clip: Path) -> Backbone:
+    return of.load_backbone(clip, "cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty pictures in two groups, each of another size."""
+    folder = tmp_path_factory.mktemp("photos")
+    chance = np.random.default_rng(3)
+    for number in range(40):
+        path = folder / ("yes" if number % 2 else "no") / f"p{number:02}{SUFFIXES[number % 6]}"
+        path.parent.mkdir(exist_ok=True)
+        shape = (30 + number, 70 - number, 3)
+        Image.fromarray(chance.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(photos: Path) -> Manifest:
+    return Manifest.from_folder(photos)
+
+
+@pytest.fixture(scope="module")
+def whole(images, photos, towers, tmp_path_factory) -> of.Store:
+    """The store of all images."""
+    summary = of.extract(images, photos, towers, tmp_path_factory.mktemp("whole"))
+    assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
+    return of.open_store(summary.stores[0])
+
+
+def texts(*words: str) -> Manifest:
+    items = [Item(f"t{number}", kind="text", text=text) for number, text in enumerate(words)]
+    return Manifest("words", Items.of(items))
+
+
+def embedding(output):
+    """A tensor up to transformers 4, and more than that from 5 on."""
+    return (output if isinstance(output, torch.Tensor) else output.pooler_output).numpy()
+
+
+def test_images_and_texts_are_embedded_as_transformers_does(
+    clip, towers, images, photos, whole, tmp_path
+):
+    model = CLIPModel.from_pretrained(clip).eval()
+    processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
+    for item in images.items.take([0, 7, 21, 39]):
+        picture = Image.open(photos / item.film / item.media).convert("RGB")
+        with torch.no_grad():
+            inputs = processor(picture, return_tensors="pt")
+            expected = embedding(model.get_image_features(**inputs))
+        # What is between them is a level of a byte, in resizing.
+        np.testing.assert_allclose(whole[item.id]["native"], expected[0], atol=0.01)
+    preprocessing = whole.attributes["preprocessing"]
+    assert preprocessing["orientation"].startswith("upright")
+    assert preprocessing["texts"]["longest"] == 77
+    assert [first.name for first in whole.specs] == ["native"]
+    assert whole.sources[images.ids[0]].startswith("bytes=")
+
+    words = ["a photo of a woman", "engineer"]
+    bitmap = next((photos / "yes").glob("*.bmp"))
+    items = [*texts(*words), Item("p", kind="image", film="yes", media=bitmap.name)]
+    of.extract(Manifest("both", Items.of(items)), photos, towers, tmp_path)
+    both = of.open_store(tmp_path / "small.zarr")
+    with torch.no_grad():
+        tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
+        expected = embedding(model.get_text_features(**tokens))
+    np.testing.assert_allclose(both.read("native", ["t0", "t1"]), expected, atol=1e-5)
+    assert both.read("native", ["p"]).shape == (1, 32)
+
+
+def test_several_towers_give_what_each_gives_alone(towers, images, photos, whole, tmp_path):
+    other = of.load_backbone(write_checkpoint("tiny-dinov3", tmp_path / "dino"), "cpu")
+    for name, given in (("all", [towers, other]), ("each", other)):
+        summary = of.extract(images, photos, given, tmp_path / name, limit=32)
+        assert (summary.clips, summary.done) == (32, 32)
+    dino, alone = (of.open_store(tmp_path / name / "dino.zarr") for name in ("all", "each"))
+    np.testing.assert_array_equal(
+        dino.read("native", missing="nan"), alone.read("native", missing="nan")
+    )
+    ids = images.ids[:32]
+    both = of.open_store(tmp_path / "all/small.zarr").read("native", ids)
+    np.testing.assert_array_equal(both, whole.read("native", ids))
+    assert "texts" not in dino.attributes["preprocessing"]
+
+
+def test_parts_films_and_limits_make_the_whole(towers, images, photos, whole, tmp_path):
+    counts = []
+    for options in ({"part": "2/2"}, {"films": ("yes",)}, {"limit": 22}, {"limit": 22}, {}):
+        summary = of.extract(images, photos, towers, tmp_path, **options)
+        counts.append((summary.wanted, summary.clips, summary.done))
+    # Of 40 in blocks of 32; of 20 in "yes", the last, 8 were in that part; of 22 two were done.
+    assert counts == [(8, 8, 8), (20, 12, 20), (22, 20, 22), (22, 0, 22), (40, 0, 40)]
+    store = of.open_store(tmp_path / "small.zarr")
+    rows = store.read("native")
+    np.testing.assert_allclose(rows, whole.read("native"), atol=1e-6)
+    finalise(store.path)
+    np.testing.assert_array_equal(of.open_store(store.path).read("native"), rows)
+
+
+def test_two_runs_share_the_work(towers, tmp_path):
+    manifest = texts(*(f"a photo of person {number}" for number in range(200)))
+    done = []
+    runs = [
+        threading.Thread(target=lambda: done.append(of.extract(manifest, None, towers, tmp_path)))
+        for _ in range(2)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert sum(first.clips for first in done) == 200
+    assert of.open_store(tmp_path / "small.zarr").status.tolist() == [Status.DONE] * 200
+
+
+#: What cannot be embedded, and why; "whole" can.
+BROKEN = {
+    "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
+    "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
+    "empty": (Status.UNREADABLE, "cannot identify image file 'empty.webp'"),
+    "line": (Status.UNREADABLE, "line.bmp is 500 x 2 pixels, too narrow for a picture"),
+    "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
+    "drawing": (Status.UNREADABLE, "drawing.png cannot be read as an image: cannot identify"),
+    "gone": (Status.MISSING, "no image gone.*"),
+    "twice": (Status.MISSING, "twice.gif and twice.png both match"),
+}
+
+
+def write_broken(folder: Path) -> None:
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "whole.png")
+    content = (folder / "whole.png").read_bytes()
+    (folder / "cut.png").write_bytes(content[: len(content) // 2])
+    (folder / "words.jpg").write_text("no picture")
+    for name in ("empty.webp", "twice.png", "twice.gif"):
+        (folder / name).touch()
+    Image.fromarray(pixels[:1].repeat(2, 1)[:, :80]).resize((500, 2)).save(folder / "line.bmp")
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(folder / "deep.png")
+    # Pillow would give it to another program by what is in it, whatever its name.
+    Image.fromarray(pixels).save(folder / "drawing.eps")
+    (folder / "drawing.eps").rename(folder / "drawing.png")
+
+
+def test_what_cannot_be_read_is_named_and_tried_again(clip, tmp_path, obygaze):
+    folder, store_path = tmp_path / "photos", tmp_path / "s/small.zarr"
+    write_broken(folder)
+    items = [Item(name, kind="image", media=f"{name}.*") for name in (*BROKEN, "whole")]
+    blank = [Item("blank", kind="text", text=" "), Item("fine", kind="text", text="a photo")]
+    Manifest("odd", Items.of([*items, *blank])).save(tmp_path / "m")
+    run = ["features", "extract", tmp_path / "m", "--images", folder, "--backbone", clip]
+    run += ["-o", tmp_path / "s"]
+    none = obygaze(*run, "--limit", 2)
+    assert none.exit_code == 1
+    assert "Error: not one of the 2 items could be extracted" in none.stderr
+    result = obygaze(*run)
+    assert (result.exit_code, "2 of 11 items done" in result.stdout) == (3, True)
+    assert "cut: cut.png cannot be read as an image" in result.stderr
+    store = of.open_store(store_path)
+    status = dict(zip(store.ids, store.status.tolist(), strict=True))
+    assert {name for name, code in status.items() if code == Status.DONE} == {"whole", "fine"}
+    for name, (kind, reason) in BROKEN.items():
+        assert status[name] == kind, name
+        assert reason in store.failures[name], store.failures[name]
+        assert str(tmp_path) not in store.failures[name]
+        assert "\n" not in store.failures[name]
+    assert store.failures["blank"] == "the text is empty"
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
+    again = json.loads(obygaze(*run, "--retry-failed", "--json").stdout)
+    assert (again["clips"], again["done"]) == (9, 3)
+    first, same = of.open_store(store_path).read("native", ["cut", "whole"])
+    np.testing.assert_allclose(first, same, atol=1e-6)
+
+
+def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch):
+    picture = np.zeros((20, 30, 3), np.uint8)
+    picture[:, :10] = 255, 0, 0
+    turned = Image.fromarray(picture)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # to be turned to the right
+    turned.save(tmp_path / "turned.png", exif=exif)
+    output = read_picture(tmp_path / "turned.png")
+    assert output.shape == (30, 20, 3)
+    expected = ImageOps.exif_transpose(Image.open(tmp_path / "turned.png"))
+    np.testing.assert_array_equal(output, np.asarray(expected))
+    for mode in ("L", "P", "RGBA", "CMYK", "1"):
+        path = tmp_path / f"{mode}.{'tif' if mode == 'CMYK' else 'png'}"
+        Image.fromarray(picture).convert(mode).save(path)
+        assert read_picture(path).shape == (20, 30, 3)
+    # Pillow's own limit gives way to a higher one of ours; it refuses twice as many itself.
+    for pillows, limit, facts in (
+        (10**9, 599, "too large: 30 x 20 pixels, more than 599"),
+        (100, 299, "more than 299 pixels; set OBYGAZE_MAX_PIX"),
+    ):
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pillows)
+        monkeypatch.setenv("OBYGAZE_MAX_PIXELS", str(limit))
+        with pytest.raises(VideoError, match=rf"L\.png is .*{facts}"):
+            read_picture(tmp_path / "L.png")
+    monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "600")
+    assert read_picture(tmp_path / "L.png").shape == (20, 30, 3)
+    for limit in ("1e9", "-5", "0", "lots"):
+        monkeypatch.setenv("OBYGAZE_MAX_PIXELS", limit)
+        for read in (lambda: read_picture(tmp_path / "L.png"), lambda: ItemReader(None, [], None)):
+            with pytest.raises(VideoError, match=f"above 0, .*got '{limit}'"):
+                read()  # at once, and not as a failure of each image
+    monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
+    # A moving picture is its first one.
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
+    manifest = texts("a photo of a person", "a happy woman " * 30)
+    assert of.extract(manifest, None, towers, tmp_path).cut == {"t1": 92}
+    manifest.save(tmp_path / "words")
+    result = obygaze(
+        "features", "extract", tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new"
+    )
+    assert result.exit_code == 0
+    assert "1 text longer than the backbone reads; the rest was cut off: t1" in result.stderr
+    assert "2 items in" in result.stdout
+
+
+def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path):
+    sizes = []
+
+    def small(tokens):
+        sizes.append(len(tokens["input_ids"]))
+        if sizes[-1] > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return towers.text_tower.encode(tokens)
+
+    poor = replace(towers, text_tower=replace(towers.text_tower, encode=small))
+    manifest = texts(*(f"person {number}" for number in range(10)))
+    summary = of.extract(manifest, None, poor, tmp_path / "poor")
+    assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
+    of.extract(manifest, None, towers, tmp_path / "rich")
+    first, second = (of.open_store(tmp_path / name / "small.zarr") for name in ("poor", "rich"))
+    np.testing.assert_allclose(first.read("native"), second.read("native"), atol=1e-6)
+
+
+#: Options of the command, and what is said about them; of images unless they name another manifest.
+SLIPS = [
+    ("tiny-clip", "has images; say where they are: --images FOLDER"),
+    ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
+    ("tiny-clip --images PHOTOS --dry-run", "--dry-run is for clips"),
+    ("tiny-clip --images PHOTOS --arrays native", "--arrays is for clips"),
+    ("tiny-clip --videos PHOTOS", "--videos is for clips"),
+    ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
+    ("DINO MANIFEST words", "dino: the family dinov3 reads no texts, only images"),
+    ("tiny-clip MANIFEST films", "say where they are: --videos FOLDER"),
+]
+
+
+@pytest.fixture(scope="module")
+def manifests(images, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("manifests")
+    images.save(folder / "images")
+    texts("a photo").save(folder / "words")
+    Manifest("films", Items.of([Item("a", media="a.mp4")])).save(folder / "films")
+    write_checkpoint("tiny-dinov3", folder / "dino")
+    return folder
+
+
+@pytest.mark.parametrize(("options", "facts"), SLIPS)
+def test_options_that_do_not_fit_are_refused(options, facts, manifests, photos, tmp_path, obygaze):
+    paths = {"PHOTOS": photos, "DINO": manifests / "dino"}
+    options, _, name = options.partition(" MANIFEST ")
+    words = [paths.get(word, word) for word in options.split()]
+    manifest = manifests / (name or "images")
+    refused(obygaze("features", "extract", manifest, "-o", tmp_path / "s", "--backbone", *words),
+            facts, code=2)  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_embeds_images(clip, manifests, photos, images, tmp_path, obygaze):
+    run = ["features", "extract", manifests / "images", "-o", tmp_path / "s", "--limit", 4]
+    result = obygaze(*run, "--backbone", f"mine={clip}", "--images", photos, "--json")
+    summary = json.loads(result.stdout)
+    assert (result.exit_code, summary["done"], summary["cut"]) == (0, 4, {})
+    info = obygaze("stores", "info", tmp_path / "s/mine.zarr").stdout
+    assert "frames     none, of images and texts; preprocessing standard" in info
+    with pytest.raises(VideoError, match="has none of the 40 images"):
+        of.extract(images, tmp_path, f"mine={clip}", tmp_path / "t")
+    assert not (tmp_path / "t").exists()

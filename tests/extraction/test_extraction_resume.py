@@ -1,0 +1,283 @@
+"""Runs that are cut short, share the work, or run out of time or memory, and those after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import obygaze_features as of
+from obygaze_features.backbones.devices import (
+    is_asynchronous_error,
+    limit_gpu_memory,
+    limit_gpu_share,
+)
+from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.extraction.forward import Forward
+from obygaze_features.store import verify
+from tests.kit.films import rows, store_files
+
+
+def test_an_interrupted_run_resumes_to_the_same_store(manifest, films, tiny, whole_store, tmp_path):
+    """What was computed of a block is kept, and the batch that was running."""
+
+    def interrupted(pixels, present, names):
+        calls.append(len(pixels))
+        if len(calls) == 8:  # the probe, the four batches of the first block, two, and this
+            raise KeyboardInterrupt
+        return tiny.embed_clips(pixels, present)
+
+    calls: list[int] = []
+    store = tmp_path / "tiny.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        of.extract(manifest, films, replace(tiny, encode_clips=interrupted), tmp_path)
+    assert (of.open_store(store).status == 1).sum() == 48
+    entry = json.loads((tmp_path / "log.jsonl").read_text())
+    assert (entry["ended"], entry["done"], entry["left"]) == ("KeyboardInterrupt", 48, 22)
+    assert of.extract(manifest, films, tiny, tmp_path, limit=56).clips == 8
+    assert of.extract(manifest, films, tiny, tmp_path).clips == 14
+    left, right = of.open_store(store), of.open_store(whole_store)
+    for name in left.arrays:
+        np.testing.assert_array_equal(left.read(name), right.read(name))  # equal batches
+    assert [left.record_of(n) for n in range(3)] == [right.record_of(n) for n in range(3)]
+    assert verify(store) == []
+
+
+def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_path, monkeypatch):
+    def start(forward, inputs, *collect):
+        def wait():
+            waits.append(len(inputs))
+            if len(waits) == 3:  # the probe, the first batch, the second
+                raise KeyboardInterrupt
+            return finish()
+
+        finish = original(forward, inputs, *collect)
+        return wait
+
+    waits: list[int] = []
+    original = Forward.start
+    monkeypatch.setattr(Forward, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        of.extract(rows(24), films, tiny, tmp_path)
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
+
+
+def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):
+    """By names and texts; the first block of the same store, a summary, and a line in the log."""
+    manifest.save(tmp_path / "manifest")
+    summary = of.extract(
+        str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
+        str(tmp_path / "stores"), limit=32, device="cpu", max_hours=1,
+    )  # fmt: skip
+    assert summary.stores == [tmp_path / "stores/tiny.zarr"]
+    assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
+    assert (summary.ended, summary.broken) == ("done", {})
+    assert 0 < sum(summary.shares.values()) <= 1
+    assert summary.shares[summary.bound_by] == max(summary.shares.values())
+    row = of.open_store(summary.stores[0])["clip-00"]  # of five frames, repeated to eight
+    assert row["frame_index"].tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
+    np.testing.assert_array_equal(row["frames"][0], row["frames"][1])
+    first, whole = store_files(summary.stores[0]), store_files(whole_store)
+    assert {name for name in first if whole.get(name) != first[name]} == set()
+    (line,) = (tmp_path / "stores/log.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert (entry["event"], entry["clips"], entry["frames"]) == ("extracted", 32, summary.frames)
+    assert entry["devices"] == {"tiny": "cpu"}
+    row_bytes = sum(spec.row_bytes for spec in of.open_store(summary.stores[0]).specs)
+    assert entry["bytes"]["tiny"] == 32 * row_bytes
+
+
+RUN = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+import obygaze_features as of
+manifest, films, weights, output, ready, other = map(Path, sys.argv[1:])
+tiny = of.load_backbone(f"tiny={weights}", "cpu")
+def wait_for_other(pixels, present, names):
+    if len(pixels) > 1:  # not the store's probe
+        ready.touch()
+        end = time.monotonic() + 120
+        while not other.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+    return tiny.embed_clips(pixels, present)
+of.extract(manifest, films, replace(tiny, encode_clips=wait_for_other), output, workers=1)
+"""
+
+
+@pytest.mark.night
+def test_a_run_for_each_device_fills_one_store_together(
+    manifest, films, weights, whole_store, tmp_path
+):
+    """As on a machine of two GPUs, with two processes on the CPU: each has its own blocks."""
+    manifest.save(tmp_path / "manifest")
+    names = [tmp_path / "first", tmp_path / "second"]
+    command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
+    runs = [subprocess.Popen([*command, *order]) for order in (names, names[::-1])]
+    assert [run.wait(timeout=900) for run in runs] == [0, 0]
+    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    clips = [entry["clips"] for entry in entries]
+    assert min(clips) > 0
+    assert sum(clips) == len(manifest)
+    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
+
+
+@pytest.mark.gate
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
+def test_a_killed_run_resumes_to_the_same_store(
+    manifest, films, weights, tiny, whole_store, tmp_path
+):
+    """Killed in its second block, in which it waits for a file that nobody writes."""
+    manifest.save(tmp_path / "manifest")
+    store, ready = tmp_path / "tiny.zarr", tmp_path / "ready"
+    paths = [tmp_path / "manifest", films, weights, tmp_path, ready, tmp_path / "go"]
+    waits = RUN.replace(
+        "if len(pixels) > 1", "if (output / 'tiny.zarr/blocks/000000.json').exists()"
+    )
+    with subprocess.Popen([sys.executable, "-c", waits, *paths]) as process:
+        while process.poll() is None and not ready.exists():
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 0 < (of.open_store(store).status == 1).sum() < len(manifest)
+    of.extract(manifest, films, tiny, tmp_path)
+    resumed = {
+        name: data
+        for name, data in store_files(store).items()
+        if ".partial" not in name and not name.startswith("claims/")
+    }
+    assert resumed == store_files(whole_store)
+
+
+@pytest.mark.night
+def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
+    """Part of a block, too: the rest of its rows stay to do."""
+    computed = []
+
+    def slowly(pixels, present, names):
+        computed.append(len(pixels))
+        if len(computed) == 21:  # the store's probe, and twenty clips
+            time.sleep(4)
+        return tiny.embed_clips(pixels, present)
+
+    slow = replace(tiny, encode_clips=slowly)
+    summary = of.extract(rows(40), films, slow, tmp_path, batch=1, max_hours=3.5 / 3600)
+    assert (summary.ended, summary.done, summary.left) == ("time", 20, 20)
+    assert verify(tmp_path / "tiny.zarr") == []
+    rest = of.extract(rows(40), films, tiny, tmp_path)
+    assert (rest.clips, rest.done, rest.left, rest.ended) == (20, 40, 0, "done")
+
+
+def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_store, tmp_path):
+    """And leaves nothing in memory."""
+
+    def small(pixels, present, names):
+        assert [tensor for tensor in left if tensor() is not None] == []
+        sizes.append(len(pixels))
+        if len(pixels) > 3:
+            activations = torch.zeros(len(pixels))
+            left.extend([weakref.ref(activations), weakref.ref(pixels)])
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return tiny.embed_clips(pixels, present)
+
+    sizes: list[int] = []
+    left: list[weakref.ref[torch.Tensor]] = []
+    summary = of.extract(rows(18), films, replace(tiny, encode_clips=small), tmp_path)
+    assert (summary.done, summary.batches, len(left)) == (18, {"tiny": 2}, 4)
+    assert sizes == [1, 8, 4, *[2] * 9]  # first the store's probe
+    values, expected = (
+        of.open_store(path).read("native", ids=rows(18).ids)
+        for path in (tmp_path / "tiny.zarr", whole_store)
+    )
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("problem", "error", "facts"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), BackboneError,
+         r"one clip does not fit on cpu \(backbone tiny\); try --precision"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError, "^mat1 and mat2"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_probe_ends_the_run(films, tiny, tmp_path, problem, error, facts):
+    def fail(pixels, present, names):
+        raise problem
+
+    with pytest.raises(error, match=facts):
+        of.extract(rows(4), films, replace(tiny, encode_clips=fail), tmp_path)
+
+
+def test_an_error_that_a_gpu_reports_late_says_how_to_find_it(films, tiny, tmp_path, monkeypatch):
+    def fail(pixels, present, names):
+        if len(pixels) > 1:  # not the store's probe
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ...")
+        return tiny.embed_clips(pixels, present)
+
+    with pytest.raises(BackboneError, match="CUDA_LAUNCH_BLOCKING=1") as caught:
+        of.extract(rows(4), films, replace(tiny, encode_clips=fail), tmp_path)
+    assert "(CUDA error: an illegal memory access was encountered)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    assert not is_asynchronous_error(caught.value.__cause__)
+
+
+def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
+    """70,000 is a float32, and more than a float16 can hold."""
+    values = iter([float("nan"), float("inf"), 70_000.0])
+
+    def spoiled(pixels, present, names):
+        out = {name: values.clone() for name, values in tiny.embed_clips(pixels, present).items()}
+        if len(pixels) > 1:
+            out["frames"][0, 2, 3] = next(values)  # of the first clip of each batch
+        return out
+
+    summary = of.extract(rows(24), films, replace(tiny, encode_clips=spoiled), tmp_path)
+    infinite = "frames has NaN or infinity"
+    assert summary.failed == {
+        "not_finite": {"clip-00": infinite, "clip-08": infinite,
+                       "clip-16": "frames has a value that float16 cannot hold"}
+    }  # fmt: skip
+    native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")
+    assert np.flatnonzero(np.isnan(native).any(1)).tolist() == [0, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "facts"),
+    [("cuda", "20", "such as 20GB"), ("cuda", "x GB", "such as 20GB"),
+     ("cuda", "GB", "such as 20GB"), ("cpu", "20GB", "needs a CUDA device")],
+)  # fmt: skip
+def test_a_limit_of_memory_that_cannot_hold_is_refused(device, size, facts):
+    with pytest.raises(UsageError, match=facts):
+        limit_gpu_memory(device, size)
+
+
+def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch):
+    """By what PyTorch's own functions would tell a driver: a share, by the number of a GPU."""
+    shares: dict[int, float] = {}
+    tell = lambda share, number: shares.update({number: share})  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", tell, raising=False)
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    properties = SimpleNamespace(total_memory=8 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    for device, number in (("cuda", 3), ("cuda:1", 1)):
+        limit_gpu_memory(device, "2GB")
+        assert shares.pop(number) == 0.25
+        limit_gpu_share(device, 0.5)
+        assert shares.pop(number) == 0.5
+    gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
+    (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")
+    with pytest.raises(ObygazeError):
+        of.extract(rows(4), films, gpus, tmp_path, max_gpu_memory="2GB")
+    assert shares == {0: 0.25, 1: 0.25}

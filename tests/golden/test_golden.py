@@ -1,0 +1,259 @@
+"""Commands print what an earlier release printed; its files open, verify and read the same.
+
+How an output is compared with the golden one: volatile fields masked, new ones ignored.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from cli import main
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store, verify
+from tests.conftest import run_obygaze
+from tests.golden.commands import COMMANDS
+from tests.golden.workspace import DATA, EXPECTED, copy_data, make_workspace, run_command
+from tests.kit.files import csv_rows, refused
+
+#: Fields that differ from call to call, machine to machine or release to release, by command;
+#: "" is for all. They need only be there.
+VOLATILE = {
+    "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
+    "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "slow"},
+    "features-extract-plan": {"free"},
+    "features-probe": {"decode_seconds", "slow"},
+}
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+TOLERANCE = 1e-6
+#: Commands with --json that no golden command calls, and why.
+LEFT_OUT = {
+    "manifests thesaurus": "added later",
+    "doctor": "which packages an extra brings was changed on purpose after the golden files",
+    "models evaluate-moments": "added later",
+    "stores import parquet": "added later",
+    "stores import safetensors": "added later",
+    "stores search": "added later",
+}
+EIGHT = json.loads((EXPECTED / "eight.json").read_text(encoding="utf-8"))
+#: Each store, and how many of its eight rows are written.
+STORES = {"open.zarr": 6, "final.zarr": 8, "packed.zip": 8}
+FAILED = 4
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_workspace(tmp_path_factory.mktemp("golden") / "workspace", run_obygaze)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: nothing is ever written into the golden folder."""
+    return copy_data(tmp_path_factory.mktemp("golden") / "data")
+
+
+def differences(
+    golden: Any, now: Any, *, volatile: Set[str] = frozenset(), at: str = "$"
+) -> Iterator[str]:
+    """Every golden value that is missing now, or not the same.
+
+    Keys that were added are fine; lists keep their length. Numbers agree to `TOLERANCE`, whole
+    ones exactly. Of a sentence (four words or more) only the numbers are compared, for wording
+    may change.
+    """
+    if isinstance(golden, dict):
+        if not isinstance(now, dict):
+            yield f"{at}: {golden!r} became {now!r}"
+            return
+        for key, value in golden.items():
+            if key not in now:
+                yield f"{at}.{key} is missing"
+            elif key not in volatile:
+                yield from differences(value, now[key], volatile=volatile, at=f"{at}.{key}")
+    elif isinstance(golden, list):
+        if not isinstance(now, list) or len(golden) != len(now):
+            yield f"{at}: {golden!r} became {now!r}"
+            return
+        for number, (value, new_value) in enumerate(zip(golden, now, strict=True)):
+            yield from differences(value, new_value, volatile=volatile, at=f"{at}[{number}]")
+    elif not _same(golden, now):
+        yield f"{at}: {golden!r} became {now!r}"
+
+
+def _same(golden: Any, now: Any) -> bool:
+    if isinstance(golden, bool) or isinstance(now, bool) or golden is None:
+        return golden is now
+    if isinstance(golden, float):
+        return isinstance(now, float | int) and math.isclose(
+            golden, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE
+        )
+    if isinstance(golden, str) and isinstance(now, str) and len(golden.split()) > 3:
+        return NUMBER.findall(golden) == NUMBER.findall(now)
+    return bool(golden == now)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("reproduce")])
+def test_a_command_prints_the_golden_json(workspace, obygaze, name):
+    golden = json.loads((EXPECTED / "json" / f"{name}.json").read_text(encoding="utf-8"))
+    printed = run_command(name, workspace, obygaze)
+    volatile = VOLATILE[""] | VOLATILE.get(name, set())
+    assert not list(differences(golden, printed, volatile=volatile))
+
+
+@pytest.mark.parametrize("table", ["table2", pytest.param("fig3", marks=pytest.mark.gate)])
+def test_a_reproduction_is_the_same_to_the_digit(workspace, obygaze, table):
+    test_a_command_prints_the_golden_json(workspace, obygaze, f"reproduce-{table}")
+    text = (workspace / "out" / table / f"{table}.txt").read_text(encoding="utf-8")
+    assert digits(text) == digits((EXPECTED / f"{table}.txt").read_text(encoding="utf-8"))
+
+
+def digits(text: str) -> list[list[str]]:
+    """The numbers of each line of a table that has any with a point, as they are printed."""
+    lines = (re.findall(r"[+-]?\d+\.\d+", line) for line in text.splitlines())
+    return [numbers for numbers in lines if len(numbers) > 1]
+
+
+def with_json(command, path=()):
+    """The path of every command below this one that has ``--json``."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from with_json(command.get_command(context, name), (*path, name))
+    elif any("--json" in option.opts for option in command.params):
+        yield path
+
+
+def test_every_command_with_json_has_a_golden_output():
+    golden = {
+        tuple(command.split()[:depth]) for command in COMMANDS.values() for depth in (1, 2, 3)
+    }
+    missing = [" ".join(path) for path in with_json(main) if path not in golden]
+    assert sorted(missing) == sorted(LEFT_OUT)
+
+
+def test_differences_are_seen_and_additions_are_not():
+    golden = {"a": 1, "b": [0.5, "x"], "seconds": 3, "said": "it took 4 long days"}
+    fine = {"a": 1, "b": [0.5 + 1e-9, "x"], "seconds": 5, "said": "after 4 days it", "new": 1}
+    assert not list(differences(golden, fine, volatile={"seconds"}))
+    for wrong in (
+        fine | {"a": 2},
+        fine | {"a": True},
+        fine | {"b": [0.51, "x"]},
+        fine | {"b": [0.5, "y"]},
+        fine | {"b": [0.5]},
+        fine | {"said": "it took 5 long days"},
+        {key: value for key, value in fine.items() if key != "seconds"},
+    ):
+        assert len(list(differences(golden, wrong, volatile={"seconds"}))) == 1
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_golden_store_has_its_rows(data, name):
+    store, written = open_store(data / name), STORES[name]
+    assert verify(data / name) == []
+    assert list(store.ids) == EIGHT["ids"]
+    states = [1] * written + [0] * (8 - written)
+    states[FAILED] = 3
+    assert store.status.tolist() == states
+    assert dict(store.failures) == EIGHT["failures"]
+    done = store.status == 1
+    assert {spec.name for spec in store.specs} == set(EIGHT["arrays"])
+    for array, rows in EIGHT["arrays"].items():
+        values = np.asarray(store.read(array, missing="nan"))
+        np.testing.assert_array_equal(values[done], np.array(rows, dtype=values.dtype)[done])
+        fill = values[~done]
+        assert (np.isnan(fill) if values.dtype.kind == "f" else fill == -1).all()
+
+
+def test_a_golden_open_store_is_filled_and_finalised(data, obygaze, tmp_path):
+    """What is missing comes from the final one; all else stays."""
+    path = tmp_path / "merged.zarr"
+    for words in (("merge", data / "open.zarr", data / "final.zarr", "-o", path),
+                  ("finalise", path)):  # fmt: skip
+        result = obygaze("stores", *words)
+        assert result.exit_code == 0, result.output
+    golden, merged = open_store(data / "final.zarr"), open_store(path)
+    for array in EIGHT["arrays"]:
+        np.testing.assert_array_equal(
+            merged.read(array, missing="nan"), golden.read(array, missing="nan")
+        )
+    assert dict(merged.failures) == EIGHT["failures"]
+
+
+def test_the_golden_manifest_loads_and_saves_the_same(data, tmp_path):
+    manifest = Manifest.load(data / "manifest")
+    assert len(manifest) == 160
+    assert manifest.digest == json.loads((data / "manifest/manifest.json").read_text())["digest"]
+    assert sorted(manifest.label_names) == ["paper", "raw"]
+    assert sorted(manifest.split_names) == [
+        *("02_ENHN_S", "02_EN_HN_S", "02_EN_S", "02_HN_S", "leak-free")
+    ]
+    assert sorted(manifest.run_names) == ["02_EN_S", "02_HN_S"]
+    manifest.save(tmp_path / "again")
+    saved = sorted(path for path in (DATA / "manifest").rglob("*.csv"))
+    assert len(saved) == 10
+    for path in saved:
+        again = tmp_path / "again" / path.relative_to(DATA / "manifest")
+        assert again.read_bytes() == path.read_bytes(), path.name
+    loaded = Manifest.load(tmp_path / "again")
+    assert loaded.labels("paper").levels == manifest.labels("paper").levels
+
+
+def assert_same_rows(golden: Path, now: Path, tolerance: float) -> None:
+    """Every golden cell is there again; probabilities agree."""
+    for before, after in zip(csv_rows(golden), csv_rows(now), strict=True):
+        for name, cell in before.items():
+            column = {"run": "fit"}.get(name, name)  # as format 4 calls it
+            if column.startswith("probability"):
+                near = math.isclose(float(cell), float(after[column]), abs_tol=tolerance)
+                assert near, (column, before, after)
+            else:
+                assert cell == after[column], (column, before, after)
+
+
+@pytest.mark.parametrize("model", ["mlp", "svm", "pcbm-tree", "concept-vector"])
+def test_a_golden_model_predicts_the_same(data, obygaze, tmp_path, model):
+    output = tmp_path / "predictions.csv"
+    words = ("models", "predict", data / "models" / model, data / "xclip.zarr", "-o", output)
+    result = obygaze(*words)
+    assert result.exit_code == 0, result.output
+    # The table is rounded to six places.
+    assert_same_rows(EXPECTED / f"predictions-{model}.csv", output, 2 * TOLERANCE)
+
+
+def test_a_golden_experiment_run_again_gives_the_same(workspace, obygaze, tmp_path):
+    """Predictions, scores, and those in a report."""
+    run, page = workspace / "run", tmp_path / "report.html"
+    assert_same_rows(EXPECTED / "predictions.csv", run / "predictions.csv", TOLERANCE)
+    printed = run_command("models-run", workspace, obygaze)
+    scores = {(row["model"], row["test"]): row for row in printed["scores"]}
+    result = obygaze("report", run, "-o", page)
+    assert result.exit_code == 0, result.output
+    rows = page.read_text(encoding="utf-8").split("<tr>")
+    for golden in json.loads((EXPECTED / "scores.json").read_text(encoding="utf-8")):
+        model, test = golden["model"], golden["test"]
+        [row] = (
+            row for row in rows
+            if f'<th scope="row">{model}</th>' in row and f"{test}</td>" in html.unescape(row)
+        )  # fmt: skip
+        shown = [float(value) for value in re.findall(r'<data value="([^"]+)"', row)]
+        for kind in ("mean", "std"):
+            now = scores[model, test][kind]
+            expected = pytest.approx(golden[kind], abs=TOLERANCE)
+            assert {name: now[name] for name in golden[kind]} == expected
+            for score in ("f1", "f1_weighted"):
+                expected = pytest.approx(golden[kind][score], abs=TOLERANCE)
+                assert any(value == expected for value in shown), (model, test, kind, score)
+
+
+def test_a_run_of_an_earlier_format_is_refused(data, obygaze):
+    refused(obygaze("report", data / "run"), "is of format version 3", "run it again")

@@ -1,0 +1,100 @@
+"""Films that the tests write, manifests of them, and what the plainest decoder reads in them."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.video.synthetic import read_frame_number, write_clip
+
+VP9 = {"deadline": "realtime", "cpu-used": "8"}
+ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
+QUIET = "log-level=none"
+
+#: name -> how to write it.
+KINDS: dict[str, dict] = {
+    "x264.mp4": {},
+    "x264.mkv": {"b_frames": 3},
+    "x264.mov": {"gop": 5, "options": {"x264-params": "b-pyramid=none:ref=1"}},
+    "x264.avi": {},
+    "x264.ts": {},
+    "x264.flv": {},
+    "mpeg4.avi": {"codec": "mpeg4"},
+    "mpeg4.mp4": {"codec": "mpeg4", "b_frames": 1},
+    "mpeg2.mpg": {"codec": "mpeg2video"},
+    "mpeg2.mkv": {"codec": "mpeg2video"},
+    "mjpeg.avi": {"codec": "mjpeg", "b_frames": 0, "options": {"strict": "unofficial"}},
+    "vp8.webm": {"codec": "libvpx", "options": ALTREF | {"cpu-used": "8"}},
+    "vp9.webm": {"codec": "libvpx-vp9", "options": ALTREF},
+    "vp9-odd.mkv": {"codec": "libvpx-vp9", "options": VP9, "width": 161, "height": 121},
+    "x265-open.mp4": {"codec": "libx265", "options": {"x265-params": QUIET}},
+    "x265-closed.mkv": {"codec": "libx265", "options": {"x265-params": f"{QUIET}:open-gop=0"}},
+    "variable.mp4": {"variable_rate": True},
+    "variable.mkv": {"variable_rate": True, "codec": "mpeg4"},
+    "odd.mp4": {"width": 161, "height": 121},
+    "odd.avi": {"width": 161, "height": 121, "codec": "mpeg4"},
+    "open.mp4": {"b_frames": 3, "options": {"x264-params": "open-gop=1"}},
+    "open.mkv": {"b_frames": 4, "gop": 8, "options": {"x264-params": "open-gop=1"}},
+    "open.avi": {"b_frames": 3, "options": {"x264-params": "open-gop=1"}},
+    "refresh.mkv": {"options": {"x264-params": "intra-refresh=1"}},
+    "interlaced.mkv": {"options": {"flags": "+ildct+ilme"}},
+    "upright.mp4": {"rotation": 90},
+    "upside-down.mkv": {"rotation": 180},
+    "sideways.mov": {"rotation": -90, "width": 176},
+}
+
+
+def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:
+    """A film of the kind that its name says."""
+    path.write_bytes(encode(path.name, seconds, tuple(changes.items())))
+    return path
+
+
+@functools.cache
+def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
+        return path.read_bytes()
+
+
+def everything(path: Path) -> np.ndarray:
+    """All frames as they are stored, in the order in which PyAV gives them."""
+    with av.open(path) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:
+    return np.rot90(rgb, rotation // 90, axes=(1, 2))
+
+
+def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
+    """What is drawn into upright pictures that were stored turned."""
+    return [read_frame_number(picture) for picture in upright(rgb, -rotation)]
+
+
+def clips(*names: str) -> Manifest:
+    """A manifest of clips, each with the stem of its file as its id."""
+    items = [Item(Path(name).stem, media=name) for name in names]
+    return Manifest("made-up", Items.of(items))
+
+
+def rows(count: int, films: int = 6) -> Manifest:
+    """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
+    items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
+    return Manifest("made-up", Items.of(items))
+
+
+def store_files(store: Path) -> dict[str, bytes]:
+    """Every file of a store but the log, which is for all that may differ."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path.name != "log.jsonl"
+    }

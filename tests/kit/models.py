@@ -1,0 +1,288 @@
+"""Networks of random weights for the tests: small ones of every family, and full-size ones.
+
+The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
+from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
+from obygaze_features.backbones.clip import clip_arrays
+from obygaze_features.backbones.dinov2 import dino_arrays
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.siglip import siglip_arrays
+from obygaze_features.backbones.timesformer import timesformer_arrays
+from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
+from obygaze_features.backbones.videomae import videomae_arrays
+from obygaze_features.backbones.vjepa2 import vjepa2_arrays
+from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
+from obygaze_features.common.files import to_json, write_text
+
+Sizes = Mapping[str, Any]
+CAPTION_WORDS = (
+    "a an the on of in and man woman men women person riding holding sitting road motorcycle"
+)
+SPACE, LOW_LINE = "\u0120", "\u2581"  # a space in byte-level vocabularies, and in SigLIP's
+SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+ROBERTA_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+END = "<|endoftext|>"
+MAX_TOKENS = 64
+"""Tokens that the small text towers, language model and sentence encoder read."""
+
+
+def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
+    """Write one of `CHECKPOINTS` into a new folder."""
+    write = CHECKPOINTS[name].write
+    assert write
+    write_random_weights(write, folder, seed=seed)
+    return folder
+
+
+def write_network(
+    folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
+    normal: Sequence[str] = (),
+) -> Any:  # fmt: skip
+    """Write a model of transformers; weights with names of `normal` are not zeros. Its config."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+
+    def make() -> Any:
+        network = getattr(transformers, f"{kind}{model}")(config)
+        for name, weights in network.named_parameters():
+            if any(part in name for part in normal):
+                weights.normal_(std=config.initializer_range)
+        return network
+
+    write_model(folder, make, processor, seed)
+    return config
+
+
+def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
+    """A CLIP whose text tower and vocabulary are small."""
+    text, size = tiny.clip_text_config(), vision.get("image_size", 224)
+    # As in the published checkpoints, which are older than today's configurations.
+    processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
+                 "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
+                 "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                 "image_std": [0.26862954, 0.26130258, 0.27577711]}  # fmt: skip
+    sizes = {"text_config": text, "vision_config": dict(vision), "projection_dim": dim}
+    config = write_network(folder, seed, "CLIP", "Model", sizes, processor)
+    tiny.write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+
+
+def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
+    """A SigLIP whose text tower and vocabulary are small."""
+    merges = word_merges(f"{LOW_LINE}{word}" for word in tiny.WORDS.split())
+    letters = [LOW_LINE, *map(chr, range(ord("a"), ord("z") + 1))]
+    tokens = [*SENTENCE_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    vocabulary = number_tokens(tokens, merges)
+    text = {**SMALL, "vocab_size": len(vocabulary), "max_position_embeddings": MAX_TOKENS,
+            "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2,
+            "projection_size": vision.get("hidden_size", 768)}  # fmt: skip
+    side = vision.get("image_size", 224)
+    processor = {"image_processor_type": "SiglipImageProcessor", "do_resize": True,
+                 "size": {"height": side, "width": side}, "resample": 3, "do_rescale": True,
+                 "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3,
+                 "image_std": [0.5] * 3}  # fmt: skip
+    sizes = {"text_config": text, "vision_config": dict(vision)}
+    write_network(folder, seed, "Siglip", "Model", sizes, processor)
+    write_sentence_tokenizer(folder, vocabulary, merges)
+
+
+def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = True) -> None:
+    """A VideoMAE: a classifier, or as it is before any fine-tuning."""
+    model = "ForVideoClassification" if finetuned else "ForPreTraining"
+    processor = video_processor(sizes.get("image_size", 224))
+    write_network(
+        folder, seed, "VideoMAE", model, {**sizes, "use_mean_pooling": finetuned}, processor
+    )
+
+
+def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
+    """A V-JEPA 2: pretrained, or with the attention and the classifier of a fine-tuned one."""
+    side = sizes.get("crop_size", 256)
+    processor = video_processor(side)
+    del processor["image_processor_type"]
+    processor["video_processor_type"] = "VJEPA2VideoProcessor"
+    processor["size"] = {"shortest_edge": side * 256 // 224}
+    model = "ForVideoClassification" if finetuned else "Model"
+    write_network(folder, seed, "VJEPA2", model, sizes, processor)
+    (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
+
+
+def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
+    """A TimeSformer classifier, the form in which they are published."""
+    half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    processor = video_processor(sizes.get("image_size", 224)) | half
+    # Zeros by default: all frames would look alike, and the attention in time would do nothing.
+    normal = ("embeddings", "temporal", "cls_token")
+    write_network(folder, seed, "Timesformer", "ForVideoClassification", sizes, processor, normal)
+
+
+def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
+    """A DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
+    # DINOv2 was trained at 518 pixels, and its processor crops to 224.
+    side = {518: 224, 48: 32}.get(sizes.get("image_size", 224), sizes.get("image_size", 224))
+    processor = video_processor(side) | {
+        "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
+        "size": {"shortest_edge": side * 256 // 224},
+    }  # fmt: skip
+    if kind == "DINOv3ViT":
+        processor |= {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2,
+                      "size": {"height": side, "width": side}, "do_center_crop": None,
+                      "crop_size": None}  # fmt: skip
+    write_network(folder, seed, kind, "Model", sizes, processor)
+
+
+def write_gpt2(folder: Path, seed: int) -> None:
+    """A language model in GPT-2's layout."""
+    special = {"bos_token": END, "eos_token": END, "unk_token": END}
+    count = write_byte_tokenizer(folder, "GPT2Tokenizer", special, after=(END,))
+    # A larger range than for training, so that tokens differ in probability.
+    sizes = {"n_positions": MAX_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 2,
+             "vocab_size": count, "bos_token_id": count - 1, "eos_token_id": count - 1,
+             "initializer_range": 0.2}  # fmt: skip
+    write_network(folder, seed, "GPT2", "LMHeadModel", sizes)
+
+
+def write_sentence_encoder(folder: Path, seed: int) -> None:
+    """A sentence encoder: the mean of a RoBERTa's tokens."""
+    special = {f"{name}_token": token for name, token in ROBERTA_TOKENS.items()}
+    special |= {"cls_token": "<s>", "sep_token": "</s>"}
+    *before, mask = ROBERTA_TOKENS.values()
+    count = write_byte_tokenizer(folder, "RobertaTokenizer", special, before=before, after=(mask,))
+    # Positions beside those of the tokens: padding's, and the one before it.
+    sizes = {**SMALL, "vocab_size": count, "type_vocab_size": 1, "initializer_range": 0.2,
+             "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1, "bos_token_id": 0,
+             "eos_token_id": 2}  # fmt: skip
+    write_network(folder, seed, "Roberta", "Model", sizes)
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling")))
+    ]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True,
+               "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False}  # fmt: skip
+    write_text(folder / "modules.json", to_json(modules))
+    write_text(folder / "1_Pooling" / "config.json", to_json(pooling))
+    length = {"max_seq_length": MAX_TOKENS, "do_lower_case": False}
+    write_text(folder / "sentence_bert_config.json", to_json(length))
+
+
+Merges = list[tuple[str, str]]
+
+
+def word_merges(words: Any) -> Merges:
+    """The merges that build each word from its start."""
+    return list(dict.fromkeys((word[:n], word[n]) for word in words for n in range(1, len(word))))
+
+
+def number_tokens(
+    tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
+) -> dict[str, int]:
+    """A vocabulary: tokens, what the merges make, and more tokens."""
+    every = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
+    return {token: number for number, token in enumerate(every)}
+
+
+def write_byte_tokenizer(
+    folder: Path, kind: str, special: Sizes, *, before: Sequence[str] = (), after: Sequence[str]
+) -> int:
+    """Write bytes and the merges that build words; return the number of tokens."""
+    merges = word_merges(pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE))
+    vocabulary = number_tokens([*before, *tiny.byte_letters()], merges, after)
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    config = {"model_max_length": MAX_TOKENS, "tokenizer_class": kind, **special}
+    write_text(folder / "vocab.json", to_json(vocabulary))
+    write_text(folder / "merges.txt", "\n".join(lines) + "\n")
+    write_text(folder / "tokenizer_config.json", to_json(config))
+    return len(vocabulary)
+
+
+def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: Merges) -> None:
+    """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", LOW_LINE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A:0 <eos>:0", special_tokens=[("<eos>", 1)]
+    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SENTENCE_TOKENS])
+    special = {f"{token.strip('<>')}_token": token for token in SENTENCE_TOKENS}
+    config = {"tokenizer_class": "GemmaTokenizer", "model_max_length": MAX_TOKENS, **special,
+              "model_input_names": ["input_ids"], "padding_side": "right", "add_bos_token": False,
+              "add_eos_token": True}  # fmt: skip
+    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_text(folder / "special_tokens_map.json", to_json(special))
+    write_text(folder / "tokenizer_config.json", to_json(config))
+
+
+TINY_VJEPA2: Sizes = {
+    "crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "hidden_size": 32, "mlp_ratio": 2,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_pooler_layers": 1,
+    "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
+    "pred_num_mask_tokens": 2,
+}  # fmt: skip
+# 48 pixels, so that its embeddings of positions are resized, as in the published ones.
+TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
+del TINY_DINOV2["intermediate_size"]
+EIGHT = {**SMALL_VISION, "num_frames": 8}
+REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
+LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
+#: name -> what writes it, with which sizes; of tiny ones also their arrays.
+_WRITERS: dict[str, tuple[Any, ...]] = {
+    "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
+    "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),
+    "tiny-videomae": (write_videomae, [EIGHT],
+                      videomae_arrays(4, 16, 32, finetuned=True)),
+    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2_arrays(4, 16, 32, finetuned=False)),
+    "tiny-timesformer": (write_timesformer, [EIGHT], timesformer_arrays(8, 16, 32)),
+    "tiny-dinov2": (write_dino, [TINY_DINOV2], dino_arrays(16, 32)),
+    "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
+                                   dino_arrays(16, 32, 4)),
+    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
+    # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
+    "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
+    "random-clip": (write_clip, [{}, 512]),
+    "random-dinov2": (write_dino, [{"image_size": 518}]),
+    **{f"random-{name}": (write, [{}]) for name, write in (
+        ("vivit", tiny.write_vivit), ("siglip", write_siglip), ("videomae", write_videomae),
+        ("vjepa2", write_vjepa2), ("timesformer", write_timesformer),
+    )},
+}  # fmt: skip
+VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
+"""Networks of eight frames; the others take 32."""
+
+
+def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
+    sampling = Sampling(8 if name in VIDEO else 32)
+    return KnownCheckpoint(
+        name, "", sampling, arrays, write=lambda folder, seed: write(folder, seed, *sizes)
+    )
+
+
+CHECKPOINTS = {name: card for name, card in known_checkpoints().items() if card.write}
+CHECKPOINTS |= {name: _card(name, *row) for name, row in _WRITERS.items()}
+TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
+
+
+class Checkpoints(dict[str, Path]):
+    """The folders of `CHECKPOINTS` by name, each written when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = write_checkpoint(name, self.folder / name)
+        return self[name]

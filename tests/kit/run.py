@@ -1,0 +1,147 @@
+"""Clips with labels, folds and features that tell the labels, on disk; experiments on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    Split,
+)
+from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
+
+LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
+CONCEPTS = ("Look", "Body", "Posture")
+RECIPE = Recipe(
+    name="toy",
+    backbone={"name": "tiny", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
+    preprocessing={"mode": "standard"},
+    precision="float32",
+    arrays=(
+        ArraySpec("native", (8,), "float32", "one vector a clip"),
+        ArraySpec("frames", (4, 8), "float16", "one vector a frame"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """A manifest and a store on disk, and the numbers that are in them."""
+
+    folder: Path
+    ids: list[str]
+    levels: list[str]
+    folds: list[int]
+    features: np.ndarray
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "manifest"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "toy.zarr"
+
+    @property
+    def rows(self) -> dict[str, np.ndarray]:
+        """The features of each clip."""
+        return dict(zip(self.ids, self.features, strict=True))
+
+    def clips(self, *levels: str, folds: object = range(10)) -> list[str]:
+        """The ids of some levels and folds."""
+        rows = zip(self.ids, self.levels, self.folds, strict=True)
+        return [clip for clip, level, fold in rows if level in levels and fold in folds]  # type: ignore[operator]
+
+
+def make_world(
+    folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
+) -> World:
+    """200 clips of four levels in ten folds; S is apart from the rest, with some overlap.
+
+    Where `marked`, every clip but EN shows some of three concepts, which its features tell.
+    """
+    chance = np.random.default_rng(12)
+    ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
+    levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
+    folds = [row // 4 % 10 for row in range(len(ids))]
+    features = chance.normal(size=(len(ids), 8)).astype(np.float32)
+    features[np.array(levels) == "S"] += 0.8
+    shows = chance.random((len(ids), len(CONCEPTS))) < 0.5
+    shows[np.array(levels) == "EN"] = False
+    if marked:
+        features[:, : len(CONCEPTS)] += 2 * shows
+    concepts = [
+        tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
+        for row in shows.tolist()
+    ]
+    scheme = tuple(Level(*level) for level in LEVELS.items())
+    manifest = Manifest(
+        name="toy",
+        items=Items.of(
+            [Item(clip, film=clip.split("-")[0], media=f"{clip}.mp4") for clip in ids],
+            {"synthetic": [synthetic] * len(ids)},
+        ),
+        scheme=LabelScheme("levels", scheme, tuple(map(Concept, CONCEPTS)) if marked else ()),
+        source="a test",
+        licence="CC0",
+    ).with_parts(labels=[LabelSet("all", ids, levels, concepts)], splits=[Split("ten", ids, folds)])
+    manifest.save(folder / "manifest")
+    world = World(folder, ids, levels, folds, features)
+    write_store(world.store, manifest, world.rows, recipe)
+    return world
+
+
+def write_store(
+    path: Path, manifest: Manifest, features: Mapping[str, np.ndarray], recipe: Recipe = RECIPE
+) -> None:
+    """A store of the manifest's items, rows in the manifest's order."""
+    rows = [features[clip] for clip in manifest.ids]
+    frames = [np.tile(row, (4, 1)).astype(np.float16) for row in rows]
+    write_rows(path, manifest, {"native": rows, "frames": frames}, recipe, block_rows=64)
+
+
+def write_rows(
+    path: Path, manifest: Manifest, arrays: Mapping[str, object], recipe: Recipe, *, block_rows: int
+) -> Path:
+    """A store of any arrays, by name; each has a row an item."""
+    writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
+    rows = [
+        Done(dict(zip(arrays, values, strict=True)), None)
+        for values in zip(*arrays.values(), strict=True)
+    ]
+    for block, start in enumerate(range(0, len(rows), block_rows)):
+        writer.write_block(block, rows[start : start + block_rows])
+    return path
+
+
+def write_experiment(path: Path, world: World | None = None, **keys: object) -> Path:
+    """An experiment's file: Sure against Hard Negatives of `world`, but for what is given."""
+    values: dict[str, object] = {}
+    if world is not None:
+        values = {
+            "name": "Sure", "manifest": world.manifest, "store": world.store, "split": "ten",
+            "positives": ["S"], "train_negatives": ["HN"],
+        }  # fmt: skip
+    values |= keys
+    lines = [f"{key} = {to_toml(value)}\n" for key, value in values.items() if value is not None]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def to_toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {to_toml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(to_toml, value)) + "]"
+    return json.dumps(value, default=str)

@@ -1,0 +1,221 @@
+"""Servers on loopback: of files that misbehave when told to, of S3, and what stands before them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import socketserver
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@contextlib.contextmanager
+def in_a_thread(server: socketserver.BaseServer) -> Iterator[None]:
+    """A server that answers for as long as the block lasts."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass
+class Served:
+    """A folder behind HTTP, and what was asked of it."""
+
+    folder: Path
+    url: str = ""
+    ranges: bool = True
+    #: (path, bytes sent) of each request.
+    requests: list[tuple[str, int]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    connections: int = 0
+    #: Path -> how many bytes of the answer are sent before the connection is cut, if any.
+    cut: Callable[[str], int | None] = lambda path: None
+    #: Path -> a status (and headers) that is answered instead of the file.
+    refuse: Callable[[str], tuple[int, dict[str, str]] | None] = lambda path: None
+    #: Called after a request was answered.
+    then: Callable[[str], None] = lambda path: None
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.requests)
+
+    def forget(self) -> None:
+        self.requests.clear()
+        self.headers.clear()
+
+
+@contextlib.contextmanager
+def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
+    """Serve a folder for as long as the block lasts, by HTTPS with a certificate."""
+    served = Served(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 10
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            served.connections += 1
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            # A proxy is asked for a whole URL.
+            path = unquote(urlsplit(self.path).path)
+            served.headers.append(dict(self.headers))
+            file = served.folder / path.lstrip("/")
+            if refused := served.refuse(path):
+                return self.answer_nothing(path, refused[0], b"no", refused[1])
+            if not file.is_file():
+                return self.answer_nothing(path, 404, b"not found", {})
+            with file.open("rb") as content:
+                size = content.seek(0, 2)
+                first, last, status = 0, size - 1, 200
+                asked = RANGE.fullmatch(self.headers.get("Range", ""))
+                if asked and served.ranges:
+                    status = 206
+                    if asked[1]:
+                        first, last = int(asked[1]), min(int(asked[2] or last), last)
+                    else:
+                        first = max(0, size - int(asked[2]))
+                    if first > last:
+                        span = {"Content-Range": f"bytes */{size}"}
+                        return self.answer_nothing(path, 416, b"", span)
+                content.seek(first)
+                data = content.read(last - first + 1)
+            span = {"Content-Range": f"bytes {first}-{last}/{size}"} if status == 206 else {}
+            stop = served.cut(path)
+            sent = data if stop is None else data[:stop]
+            served.requests.append((path, len(sent)))
+            self.answer(status, sent, {**span, "Content-Length": str(len(data))})
+            if stop is not None:
+                self.close_connection = True
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_RDWR)
+            served.then(path)
+            return None
+
+        def answer_nothing(
+            self, path: str, status: int, data: bytes, headers: dict[str, str]
+        ) -> None:
+            served.requests.append((path, 0))
+            self.answer(status, data, headers)
+
+        def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status, headers.pop("reason line", None))
+            for name, value in {"Content-Length": str(len(data)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Nothing: clients that hang up are what is tested."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    served.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
+    with in_a_thread(server):
+        yield served
+
+
+@contextlib.contextmanager
+def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
+    """A server of S3 with one bucket, to which the environment leads.
+
+    Gives a function that puts a file, or the files of a folder, under a key.
+    """
+    import boto3  # type: ignore[import-untyped]
+    import pytest
+    import s3fs  # type: ignore[import-untyped]
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        s3fs.S3FileSystem.clear_instance_cache()
+        client = boto3.client("s3")
+        client.create_bucket(Bucket=name)
+
+        def put(key: str, path: Path) -> None:
+            if path.is_dir():
+                for inner in path.iterdir():
+                    put(f"{key}/{inner.name}", inner)
+            else:
+                client.upload_file(str(path), name, key)
+
+        try:
+            yield put
+        finally:
+            client.close()
+            s3fs.S3FileSystem.clear_instance_cache()
+            server.stop()
+
+
+@dataclass
+class Relay:
+    """A way to a server, on which something happens after so many bytes were sent to it."""
+
+    url: str = ""
+    after: int = 10**12
+    then: Callable[[], object] = lambda: None
+
+
+@contextlib.contextmanager
+def relay(endpoint: str) -> Iterator[Relay]:
+    """Hand on what is sent to a server, byte for byte, until it is told to stop."""
+    way, goal = Relay(), urlsplit(endpoint)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((goal.hostname, goal.port)) as there:
+                back = threading.Thread(target=self.pump, args=(there, self.request, False))
+                back.start()
+                self.pump(self.request, there, True)
+                back.join()
+
+        @staticmethod
+        def pump(source: socket.socket, sink: socket.socket, counted: bool) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(4096):
+                    if counted:
+                        way.after -= len(data)
+                    if way.after < 0:
+                        way.then()
+                        break
+                    sink.sendall(data)
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_WR)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    server = Server(("127.0.0.1", 0), Handler)
+    way.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with in_a_thread(server):
+        yield way

@@ -1,0 +1,203 @@
+"""Small feature stores of made-up numbers, open, final and compressed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from obygaze_features.common.tables import format_table
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store import (
+    ArraySpec,
+    Done,
+    Failed,
+    Recipe,
+    Status,
+    StoreWriter,
+    finalise,
+    open_store,
+)
+from obygaze_features.store import format as fmt
+
+ARRAYS = (
+    ArraySpec("native", (5,), "float32", "five numbers"),
+    ArraySpec("frames", (2, 3), "float16", "two frames of three numbers"),
+    ArraySpec("frame_index", (2,), "int32", "numbers of the frames"),
+)
+RECIPE = Recipe(
+    name="toy",
+    backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {"d": 5}},
+    preprocessing={"mode": "standard", "crop": [8, 8]},
+    precision="float32",
+    arrays=ARRAYS,
+)
+BLOCK_ROWS = 4
+FAILED = 6
+"""The row that fails in every toy store that has it."""
+STATES = ("open", "final", "compressed")
+
+
+def a_manifest(n: int = 18, film: str = "tt1", **fields: str) -> Manifest:
+    items = [Item(f"{film}-{row:03}", film=film, media=f"{film}_{row}.mp4") for row in range(n)]
+    extra = {"note": [f"note, {row}" for row in range(n)]}
+    about = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
+    return Manifest("made-up", Items.of(items, extra), **{**about, **fields})
+
+
+def a_row(row: int, film: str = "tt1") -> Done | Failed:
+    """What a made-up backbone computes for a row, alike wherever it is asked for."""
+    if row == FAILED:
+        return Failed(Status.UNREADABLE, 'cannot be decoded: "moov", not found', "cd" * 32)
+    random = np.random.default_rng([row, *film.encode()])
+    values = {
+        "native": random.normal(size=5),
+        "frames": random.normal(size=(2, 3)),
+        "frame_index": random.integers(0, 3000, 2),
+    }
+    return Done(values, f"{row:064x}")
+
+
+def probe() -> dict[str, np.ndarray]:
+    done = a_row(1, "probe")
+    assert isinstance(done, Done)
+    return {name: np.asarray(value) for name, value in done.values.items()}
+
+
+def fill(
+    writer: StoreWriter,
+    blocks: Iterable[int] | None = None,
+    compute: Callable[[int], Done | Failed] = a_row,
+) -> None:
+    """Do what an extraction does: the missing blocks, in order."""
+
+    def computed(row: int) -> Done | Failed:
+        outcome = compute(row)
+        if isinstance(outcome, Failed):
+            return outcome
+        return Done({name: outcome.values[name] for name in writer.store.arrays}, outcome.source)
+
+    for block in writer.missing_blocks() if blocks is None else blocks:
+        writer.write_block(block, [computed(row) for row in writer.rows_of(block)])
+
+
+def a_store(
+    path: Path,
+    n: int = 18,
+    *,
+    blocks: Iterable[int] | None = None,
+    film: str = "tt1",
+    recipe: Recipe = RECIPE,
+    manifest: Manifest | None = None,
+    block_rows: int = BLOCK_ROWS,
+) -> Path:
+    """An open store; of `n` rows in blocks of four, all of them written unless `blocks` says."""
+    manifest = manifest or a_manifest(n, film)
+    writer = StoreWriter.create(path, manifest, recipe, probe=probe(), block_rows=block_rows)
+    fill(writer, blocks, lambda row: a_row(row, film))
+    return path
+
+
+def resume(path: Path, n: int = 18) -> StoreWriter:
+    return StoreWriter.resume(path, a_manifest(n), RECIPE, block_rows=BLOCK_ROWS)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of a store but its log, which is all that equal stores differ in."""
+    files = (file for file in path.rglob("*") if file.is_file())
+    every = {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+    return {name: data for name, data in every.items() if name != "log.jsonl"}
+
+
+def age(path: Path, seconds: float = 3600) -> None:
+    """Make a file look as if nobody had touched it for an hour."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def flip_bit(file: Path, place: int, bit: int = 0) -> None:
+    """Flip one bit of one byte, by default the lowest."""
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1 << bit
+    file.chmod(0o644)
+    file.write_bytes(content)
+
+
+def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
+
+
+def plain_manifest(n: int) -> Manifest:
+    """The items of `open_state`."""
+    items = [Item(f"tt{row:03}", media=f"clip{row}.mp4") for row in range(n)]
+    return Manifest("made-up", Items.of(items), licence="CC0")
+
+
+def plain_recipe(*arrays: ArraySpec) -> Recipe:
+    return Recipe(
+        name="toy",
+        backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
+        preprocessing={"mode": "standard", "crop": (8, 8)},
+        precision="float32",
+        arrays=arrays or (ArraySpec("native", (3,), "float32", "three numbers"),),
+    )
+
+
+def open_state(
+    path: Path,
+    values: Mapping[str, np.ndarray],
+    failed: Collection[int] = (),
+    todo: Collection[int] = (),
+    block_rows: int = 2,
+) -> Path:
+    """An open store of these values; rows in `failed` failed, blocks in `todo` are to do."""
+    specs = [ArraySpec(name, v.shape[1:], str(v.dtype), name) for name, v in values.items()]
+    n = len(next(iter(values.values())))
+    recipe = plain_recipe(*specs)
+    writer = StoreWriter.create(path, plain_manifest(n), recipe, block_rows=block_rows)
+
+    def compute(row: int) -> Done | Failed:
+        if row in failed:
+            return Failed(Status.UNREADABLE, f"row {row} is broken")
+        return Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
+
+    fill(writer, sorted(set(writer.missing_blocks()) - set(todo)), compute)
+    return path
+
+
+def final_state(
+    source: Path, path: Path, shard_rows: int, chunk_rows: int, *, compress: bool = False
+) -> Path:
+    """The same store as it is once finalised, by Zarr alone, with shards and chunks of any size."""
+    store = open_store(source)
+    attributes = store.attributes | {"state": "final"}
+    group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
+    for spec in store.specs:
+        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows, compress=compress)
+        group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
+    ids = fmt.encode_ids(store.ids)
+    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
+    group.create_array(**fmt.status_layout(len(store)))[:] = store.status
+    (path / fmt.ITEMS).write_bytes((source / fmt.ITEMS).read_bytes())
+    columns = {
+        "id": store.ids,
+        "status": [str(code) for code in store.status.tolist()],
+        "source": [store.sources[item_id] or "" for item_id in store.ids],
+        "reason": [store.failures.get(item_id, "") for item_id in store.ids],
+    }
+    (path / fmt.ROWS).write_text(format_table(columns), encoding="utf-8")
+    return path
+
+
+def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
+    """A folder of ``open.zarr``, and the same store as ``final.zarr``, ``compressed.zarr``."""
+    open_state(folder / "open.zarr", values, **options)
+    for state in STATES[1:]:
+        path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
+        finalise(path, compress=state == "compressed", allow_incomplete=True)
+    return folder
