@@ -27,7 +27,7 @@ from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.persistence import load_model
+from obygaze_models.saved.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
 from tests.kit.models import write_gpt2, write_sentence_encoder

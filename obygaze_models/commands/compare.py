@@ -13,6 +13,16 @@ from obygaze_models.commands._shared import echo_warnings, run_folders, verbose_
 from obygaze_models.data.warnings import RunWarning
 
 
+class _MetricOption(click.Option):
+    """Names all metrics, which are looked up where help is asked for."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from obygaze_models.scoring.metrics import METRICS, TREC
+
+        self.help = str(self.help).format(", ".join(key for key in METRICS if key != TREC))
+        return super().get_help_record(ctx)
+
+
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -24,8 +34,8 @@ from obygaze_models.data.warnings import RunWarning
 )
 @click.option(
     "--metric",
-    help="The score that is shown, by its key in run.json, such as auroc.  [default: f1, of "
-    "several classes f1_macro]",
+    cls=_MetricOption,
+    help="The score that is shown: {}.  [default: f1, of several classes f1_macro]",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A figure: .svg, .pdf or .png."

@@ -20,7 +20,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +45,7 @@ from obygaze_models.experiments.predictions import (
     read_predictions,
 )
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
+from obygaze_models.experiments.scores import check_scores
 from obygaze_models.saved.decoding import convert, read_lines
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Tables(NamedTuple):
     explanations: list[Explained]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Run:
     """A run: what `run_experiment` and `load_run` return.
 
@@ -123,7 +124,7 @@ class Run:
 
     folder: Path
     record: RunRecord
-    tables: Tables | None = None
+    tables: Tables | None = field(default=None, compare=False, repr=False)
 
     def scores(self) -> list[dict[str, Any]]:
         """A row for each model, test set and metric, for `pandas.DataFrame`.
@@ -315,6 +316,8 @@ def _read_tables(run: Run) -> Tables:
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
                 f"one was edited or is damaged; run it again with: {MAKE}"
             )
+    for scores in run.record.scores:
+        check_scores(scores, predictions)
     return Tables(predictions, clips, explained)
 
 

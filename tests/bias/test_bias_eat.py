@@ -17,7 +17,7 @@ from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, read_battery, select
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.persistence import save_model
+from obygaze_models.saved.persistence import save_model
 from tests.figures.drawn import texts, tips
 from tests.kit.clips import tree_on
 from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets

@@ -11,8 +11,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import cli
-from obygaze_features.common.package import reference_file, reference_json
-from obygaze_models.protocols import PROTOCOLS
+from obygaze_features.common.package import reference_file
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -104,7 +103,3 @@ def test_the_zoo_may_import_the_light_rooms_alone() -> None:
     contract = next(c for c in contracts if c.get("source_modules") == ["obygaze_models"])
     forbidden = {f"obygaze_features.{room}" for room in rooms - light}
     assert forbidden <= set(contract["forbidden_modules"])
-
-
-def test_shipped_protocols_are_the_ones_that_run() -> None:
-    assert set(PROTOCOLS) == set(reference_json("protocols.json"))

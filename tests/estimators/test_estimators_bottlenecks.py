@@ -5,8 +5,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
+from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.trees import TreeArrays, as_tree
-from obygaze_models.tasks import concept_targets
 from tests.kit.clips import logistic_on, small_clips, tree_on, with_output
 
 DATA = small_clips()

@@ -9,9 +9,9 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from obygaze_models import ConceptBank
+from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
-from obygaze_models.tasks import concept_targets
 from tests.kit.clips import CONCEPTS, small_clips
 
 DATA = small_clips(360)

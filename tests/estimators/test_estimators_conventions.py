@@ -11,7 +11,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import (
     ConvergenceWarning,
     DataConversionWarning,
-    UnsetMetadataPassedError,
 )
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
@@ -365,11 +364,13 @@ def test_a_banks_requests_decide(routing):
         bank = clone(QUICK).set_fit_request(**requests)
         return om.ConceptBottleneck(bank, random_state=0)
 
-    with pytest.raises(UnsetMetadataPassedError, match=r"ConceptBank\.fit"):
-        om.ConceptBottleneck(QUICK).fit(X, Y, concepts=C)
     asks = asking(concepts=True)
     expected = cross_val_score(asks, X, Y, params={"concepts": C}, cv=2)
     assert expected.mean() > 0.7
+    for unasked in (om.ConceptBottleneck(QUICK, random_state=0), om.ConceptBottleneck()):
+        scores = cross_val_score(unasked, X, Y, params={"concepts": C}, cv=2)
+        assert scores.mean() > 0.7  # a bank asks by default
+    assert make_pipeline(clone(QUICK), LogisticRegression()).fit(X, Y, concepts=C)
     named = asking(concepts="marks")
     assert (cross_val_score(named, X, Y, params={"marks": C}, cv=2) == expected).all()
     searched = GridSearchCV(asks, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)

@@ -10,8 +10,8 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.manifests import Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
+from obygaze_models.data.warnings import RunWarning, group_warnings
 from obygaze_models.experiments.summary import describe_run
-from obygaze_models.warnings import RunWarning, group_warnings
 from tests.conftest import run_obygaze
 from tests.kit.run import write_experiment
 

@@ -14,7 +14,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import seal
-from obygaze_models.metrics import METRICS, TREC
+from obygaze_models.scoring.metrics import METRICS, TREC
 from tests.conftest import run_obygaze
 from tests.figures.drawn import tips
 from tests.kit.files import csv_rows

@@ -301,7 +301,7 @@ def test_pooled_as_numpy_pools_the_whole_array(tmp_path, cache, monkeypatch, arr
                 assert row.dtype == np.float32
                 np.testing.assert_allclose(row, expected[IDS.index(clip)], 1e-6, 1e-7)
             [remaining] = {*cache.iterdir()} - before
-    monkeypatch.setattr("obygaze_models.stores.POOLINGS", {"max": None, "mean": None})
+    monkeypatch.setattr("obygaze_models.data.stores.POOLINGS", {"max": None, "mean": None})
     assert pooled(path, array, "mean").keys() == actual.keys()  # it is not read again
     monkeypatch.undo()
     (tmp_path / "file").write_text("no folder")

@@ -18,7 +18,7 @@ from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
-from obygaze_models import held_out as module
+from obygaze_models.experiments import held_out as module
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.explain.parts import average_parts
 from tests.conftest import run_obygaze
@@ -141,7 +141,7 @@ def test_files_of_others_are_not_replaced(model, store, tmp_path):
     for clip, label, values in zip(
         predictions.ids, predictions.predicted, predictions.probabilities.tolist(), strict=True
     ):
-        assert rows[clip]["said"] == label
+        assert rows[clip]["prediction"] == label
         assert (label == "unsure") == (0.4 <= values[1] <= 0.6)
         assert float(rows[clip]["probability of HN"]) == pytest.approx(values[0], abs=1e-6)
         assert float(rows[clip]["probability of S"]) == pytest.approx(values[1], abs=1e-6)

@@ -20,9 +20,14 @@ from sklearn.metrics import (
 )
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.intervals import ScoredClips, film_intervals, paired_differences
-from obygaze_models.metrics import score, trec_average_precision, trec_ranks, weighted_scores
-from obygaze_models.trec import format_run, read_run_file, run_tag
+from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
+from obygaze_models.scoring.intervals import ScoredClips, film_intervals, paired_differences
+from obygaze_models.scoring.metrics import (
+    score,
+    trec_average_precision,
+    trec_ranks,
+    weighted_scores,
+)
 
 BINARY = {
     "f1": lambda y, p: f1_score(y, p > 0.5, zero_division=np.nan),

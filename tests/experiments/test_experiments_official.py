@@ -249,7 +249,7 @@ BROKEN = [
     ("id,said\nACCEDE00002,0\n", (), "line 1: 1 word, where a run file has six"),
     ("id,said\nACCEDE00002,0\nACCEDE00002,1\n", CLASSES, "line 3: duplicate id 'ACCEDE00002'"),
     ("id,said\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown label 'unsure'; known are calm"),
-    ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id', 'said'"),
+    ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
     ("id;said\nACCEDE00002;0\n", CLASSES, "line 1: wrong delimiter"),
 ]
 

@@ -11,8 +11,7 @@ from sklearn.metrics import roc_auc_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import open_store
-from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.plan import plan_clips
 
 TESTS = (("EN",), ("EN", "HN"))
 HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
@@ -43,16 +42,13 @@ def rows_of(path):
 
 def folds_of(task):
     """By fold: the ids that train, stop and test."""
-    manifest = Manifest.load(task.manifest)
-    problems = task.problems(manifest.scheme)
-    plan = make_plan(task, manifest, problems)
-    wanted = set.union(*(part.levels for part in (problems[0].train, *problems[0].tests)))
-    data, _ = plan.join(task, manifest, open_store(task.store), wanted)
+    plan = plan_clips(task)
+    data = plan.data
 
     def ids(rows):
         return sorted(data.ids[row] for row in rows.tolist())
 
-    for fold in plan.folds(data, problems[0], seed=0):
+    for fold in plan.division.folds(data, plan.problems[0], seed=0):
         tests = {name: ids(rows) for name, rows in fold.tests.items()}
         yield ids(fold.train), ids(fold.validation), tests
 

@@ -21,9 +21,9 @@ import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
-from obygaze_models.experiments import evaluate
+from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
-from obygaze_models.model_header import digest_of
+from obygaze_models.saved.model_header import digest_of
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
 from tests.kit.run import make_world, write_experiment, write_store
@@ -64,7 +64,7 @@ class Stop(BaseException):
 @pytest.fixture
 def run(monkeypatch):
     """Runs an experiment, and interrupts it after some fits; gives its fits and its lines."""
-    real = evaluate.fit_estimator
+    real = fitting.fit_estimator
 
     def run(experiment, output, stop=None, **options):
         calls, lines = [], []
@@ -75,7 +75,7 @@ def run(monkeypatch):
             calls.append(1)
             return real(*arguments, **more)
 
-        monkeypatch.setattr(evaluate, "fit_estimator", fit)
+        monkeypatch.setattr(fitting, "fit_estimator", fit)
         try:
             om.run_experiment(experiment, output, log=lines.append, **options)
         except Stop:

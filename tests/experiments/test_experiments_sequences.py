@@ -13,7 +13,7 @@ from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
 from obygaze_features.store import ArraySpec, commit
-from obygaze_models.experiments import evaluate
+from obygaze_models.experiments import fit as fitting
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.run import RECIPE, write_experiment, write_rows
@@ -228,7 +228,7 @@ def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
     """To the same bytes; and where the frames have changed, from the start."""
     experiment = small.experiment(*({"name": name, "max_iter": 3} for name in PROBES))
     uninterrupted = om.run_experiment(experiment, tmp_path / "at-once").folder
-    real, calls = evaluate.fit_estimator, []
+    real, calls = fitting.fit_estimator, []
 
     def fit(*arguments, **options):
         calls.append(1)
@@ -236,7 +236,7 @@ def test_an_interrupted_run_of_sequences_resumes(small, monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(evaluate, "fit_estimator", fit)
+    monkeypatch.setattr(fitting, "fit_estimator", fit)
     with pytest.raises(KeyboardInterrupt):
         om.run_experiment(experiment, tmp_path / "run")
     shutil.copytree(tmp_path / "run.partial", tmp_path / "other.partial")

@@ -11,9 +11,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_models.data.tasks import concept_targets
 from obygaze_models.explain.attributions import logit_gradients
-from obygaze_models.inference import check_features, features_of
-from obygaze_models.tasks import concept_targets
+from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused
 from tests.kit.run import RECIPE, write_store

@@ -5,7 +5,8 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import obygaze_models as om
-from obygaze_models.experiments.run_folder import Clip, Explained, read_results
+from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.concept_quality import concept_quality
 from tests.kit.run import make_world
 
@@ -78,13 +79,13 @@ def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path):
     changed = replace(
         experiment, manifest=world.manifest, store=world.store, estimators=("pcbm-logistic",)
     )
-    results = read_results(om.run_experiment(changed, tmp_path / "run").folder)
-    result = concept_quality(results.explained, results.clips)
-    assert [row.concept for row in result] == list(results.explained[0].concepts)
+    results = om.run_experiment(changed, tmp_path / "run")
+    result = concept_quality(results.explanations(), results.clips())
+    assert [row.concept for row in result] == list(results.explanations()[0].concepts)
     for column, row in enumerate(result):
         areas, precisions = [], []
-        for run in results.explained:
-            clips = [results.clips[clip] for clip in run.ids]
+        for run in results.explanations():
+            clips = [results.clips()[clip] for clip in run.ids]
             shown = np.array([row.concept in clip.concepts for clip in clips])
             levels = np.array([clip.level for clip in clips])
             counts = np.isin(levels, ("HN", "S")) | ((levels == "EN") & ~shown)
@@ -93,4 +94,4 @@ def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path):
         expected = [np.mean(areas), np.std(areas), np.mean(precisions), np.std(precisions)]
         scores = [row.auroc, row.auroc_std, row.average_precision, row.average_precision_std]
         assert scores == pytest.approx(expected)
-        assert row.runs == len(results.explained) == 9
+        assert row.runs == len(results.explanations()) == 9

@@ -21,7 +21,7 @@ from obygaze_models.explain.moment_measures import (
     read_guess,
 )
 from obygaze_models.explain.moments import Moment
-from obygaze_models.intervals import draw_films, percentile_interval
+from obygaze_models.scoring.intervals import draw_films, percentile_interval
 
 
 def make_moments(frames, moments=()):

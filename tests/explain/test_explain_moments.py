@@ -14,10 +14,10 @@ from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_models.experiments.exports import moment_files
 from obygaze_models.explain.frame_scores import Axis
 from obygaze_models.explain.moment_figure import moment_figure
-from obygaze_models.exports import moment_files
-from obygaze_models.inference import average_frames
+from obygaze_models.saved.inference import average_frames
 from tests.kit.files import write
 
 NAN = float("nan")

@@ -5,7 +5,6 @@ Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes o
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -63,13 +62,12 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch):
-    def stop(data, problems, folds, learners, *, finished, **options):
-        for problem in problems:
-            for fold, name in itertools.product(folds(problem), learners):
-                finished(name, problem.train, fold)
+    def stop(plan, finished, *_):
+        for planned in plan.fits():
+            finished.load(planned, plan.data)
         raise Planned
 
-    monkeypatch.setattr("obygaze_models.experiments.run.evaluate", stop)
+    monkeypatch.setattr("obygaze_models.experiments.run._compute", stop)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ import re
 from dataclasses import fields, is_dataclass, replace
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,15 @@ import pytest
 from msgspec import Struct, convert, structs, to_builtins
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Clip, FitPredictions, Results, read_results
+from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
-from obygaze_models.report.page import render_report
-from obygaze_models.warnings import RunWarning
+from obygaze_models.report.page import report as write_report
 from tests.kit.page import find_chromium, open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
@@ -74,7 +77,7 @@ def results(marked, tmp_path_factory):
     for name, options in EXPERIMENTS.items():
         experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **options)
         run_experiment(experiment, folder / name)
-    return {name: read_results(folder / name) for name in EXPERIMENTS}
+    return {name: load_run(folder / name) for name in EXPERIMENTS}
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +100,7 @@ def annotators(marked, tmp_path_factory):
 
 def with_annotators(run, annotators):
     """The same run, of the manifest that has annotators."""
-    experiment = run.run.record.experiment | {"manifest": str(annotators[0])}
+    experiment = run.record.experiment | {"manifest": str(annotators[0])}
     return with_record(run, experiment=experiment)
 
 
@@ -180,18 +183,28 @@ def plain(html):
     return " ".join(unescape(Page(html).text).split())
 
 
-def with_record(results: Results, **changes: object) -> Results:
+def tables_of(run: Run) -> Tables:
+    return Tables(run.predictions(), run.clips(), run.explanations())
+
+
+def render_report(runs: list[Run], **options: Any) -> str:
+    """The page of runs."""
+    with TemporaryDirectory() as folder:
+        return write_report(runs, Path(folder, "page.html"), **options).read_text(encoding="utf-8")
+
+
+def with_record(results: Run, **changes: object) -> Run:
     """The same run with some of its run.json changed."""
-    record = convert(to_builtins(results.run.record) | to_builtins(changes), RunRecord)
-    return replace(results, run=replace(results.run, record=record))
+    record = convert(to_builtins(results.record) | to_builtins(changes), RunRecord)
+    return replace(results, record=record, tables=tables_of(results))
 
 
-def with_manifest(results: Results, **changes: object) -> Results:
+def with_manifest(results: Run, **changes: object) -> Run:
     """The same run, as if its manifest's name, levels or citation were others."""
-    return with_record(results, manifest=to_builtins(results.run.record.manifest) | changes)
+    return with_record(results, manifest=to_builtins(results.record.manifest) | changes)
 
 
-def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12) -> Results:
+def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> Run:
     """The same models, had they been asked about a number of clips of some films, each once."""
     chance = np.random.default_rng(3)
     per_film = -(-clips // films)
@@ -215,11 +228,11 @@ def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12)
     ids = [clip.id for clip in by_id.values() if not clip.used]
     labels = np.array([int(by_id[clip].level == "S") for clip in ids])
     predictions, explained = [], []
-    for model in results.run.record.models:
+    for model in results.record.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
         predictions += [
             FitPredictions(model, 0, test, ids, labels, probabilities)
-            for test in results.run.record.tests
+            for test in results.record.tests
         ]
         values = chance.normal(size=(len(ids), len(CONCEPTS)))
         kind, reasons = "sum", {"amounts": values * 0.4, "intercept": np.full(len(ids), -0.2)}
@@ -228,17 +241,20 @@ def grown(results: Results, clips: int, *, timed: bool = False, films: int = 12)
             kind, reasons = "path", {"steps": steps}
         labelled = (CONCEPTS, ids, ["S"] * len(ids), values)
         explained.append(Explained(model, "HN vs S", 0, kind, *labelled, **reasons))
-    return replace(results, clips=by_id, said=predictions, explained=explained)
+    return replace(results, tables=Tables(predictions, by_id, explained))
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
     """The same with other texts, wherever they are."""
     if isinstance(thing, str):
         return names.get(thing, thing)
+    if isinstance(thing, Run) and thing.tables is None:
+        thing = replace(thing, tables=tables_of(thing))
     if isinstance(thing, dict):
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):
-        return type(thing)(renamed(part, names) for part in thing)
+        parts = [renamed(part, names) for part in thing]
+        return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
     if isinstance(thing, Struct):
         changed = {name: renamed(getattr(thing, name), names) for name in thing.__struct_fields__}
         return structs.replace(thing, **changed)
@@ -252,7 +268,7 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
 def hostile_run(results):
     """A run with code in every text field, and these texts."""
     run = results["first"]
-    record = run.run.record
+    record = run.record
     fields_ = {
         "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
         "concept": "Look", "model": "mlp", "run": "first", "reason": "not in the task",

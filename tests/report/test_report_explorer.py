@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.video.synthetic import write_pictures
-from obygaze_models.report.page import render_report
+from obygaze_models.experiments.run_folder import Tables
 from tests.kit.run import LEVELS
-from tests.report.conftest import FORMULAS, explorer_of, grown, with_manifest
+from tests.report.conftest import FORMULAS, explorer_of, grown, render_report, with_manifest
 
 CAPTURE = (
     "window.copied = []; navigator.clipboard.writeText = "
@@ -94,7 +94,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     tab.open(page_of(whole_html))
     assert tab.logged == []
     assert [url.split("/")[-1] for url in tab.requested] == ["page.html"]
-    best = max(results["films"].run.record.scores, key=lambda entry: entry.mean["f1"]).model
+    best = max(results["films"].record.scores, key=lambda entry: entry.mean["f1"]).model
     view = chosen_view(tab, data)
     assert (data["runs"][view["run"]]["name"], view["model"]) == ("films", best)
     sure = Counter(film for film, level in zip(clips["film"], clips["level"], strict=True)
@@ -329,7 +329,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
     link, citation = page.run("copied")
     assert link == page.run("location.href")
     assert f"clip={clips['ids'][first]}" in link
-    clip = results["films"].clips[clips["ids"][first]]
+    clip = results["films"].clips()[clips["ids"][first]]
     chance = page.text("#clip data")
     for part in (
         f"{clip.film}, scene {clip.number} [{clip.id}]. Annotators: all: ",
@@ -346,7 +346,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
     at = listed(page)
     assert [row["id"] for row in rows] == [clips["ids"][number] for number in at]
     for number, row in zip(at, rows, strict=True):
-        clip = results["films"].clips[row["id"]]
+        clip = results["films"].clips()[row["id"]]
         assert (row["level"], row["level name"], row["film"]) == ("S", "Sure", clip.film)
         assert set(filter(None, row["concepts"].split("|"))) == set(clip.concepts)
         assert float(row["probability"]) == pytest.approx(p[number])
@@ -418,11 +418,11 @@ def minutes(results):
     run = grown(results["first"], clips=200, timed=True, films=2)
     clips = {
         clip.id: replace(clip, start=60.0 * (clip.number - 1), end=60.0 * clip.number)
-        for clip in run.clips.values()
+        for clip in run.clips().values()
         if clip.number not in (1, 28)
     }
     predictions = []
-    for fit in run.said:
+    for fit in run.predictions():
         chosen = np.array([clip in clips for clip in fit.ids])
         ids = np.array(fit.ids)[chosen].tolist()
         predictions.append(
@@ -430,7 +430,7 @@ def minutes(results):
                 fit, ids=ids, labels=fit.labels[chosen], probabilities=fit.probabilities[chosen]
             )
         )
-    return render_report([replace(run, clips=clips, said=predictions, explained=[])])
+    return render_report([replace(run, tables=Tables(predictions, clips, []))])
 
 
 def play(tab, folder):
@@ -506,7 +506,7 @@ def test_a_page_of_two_label_sets_on_a_phone(tab, results, page_of):
 
 @pytest.mark.gate
 def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
-    clips = results["first"].clips
+    clips = results["first"].clips()
     for clip in clips:
         (tmp_path / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
     tab.prefer()

@@ -51,13 +51,13 @@ def close(tip, value):
 
 
 def best_model(run):
-    return max(run.run.record.scores, key=lambda entry: entry.mean["f1"]).model
+    return max(run.record.scores, key=lambda entry: entry.mean["f1"]).model
 
 
 def mean_probabilities(run, model):
     """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
     clips = {}
-    for fit in run.said:
+    for fit in run.predictions():
         if fit.model == model:
             for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
                 clips.setdefault(clip, (int(label), {}))[1][fit.fit] = p
@@ -81,10 +81,14 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert head.best.model == best_model(run)
     annotated_, model, beside = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
-    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips)
+    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())
     assert values(annotated_) == [50, 200, agreed]
-    entry = next(e for e in run.run.record.scores if e.model == head.best.model)
-    fits = [(fit.labels, fit.probabilities > 0.5) for fit in run.said if fit.model == entry.model]
+    entry = next(e for e in run.record.scores if e.model == head.best.model)
+    fits = [
+        (fit.labels, fit.probabilities > 0.5)
+        for fit in run.predictions()
+        if fit.model == entry.model
+    ]
     measures = (recall_score, precision_score, f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
@@ -145,12 +149,12 @@ def test_the_papers_numbers_stand_beside_ours(results):
         paper = published["table2"]["rows"][row]["values"]["HN-S/EN-S"]
         assert (papers[model][metric].mean, papers[model][metric].row) == (paper["mean"], row)
     run = with_manifest(renamed(results["films"], {"tt0": "tt0108160"}), name="obygaze12")
-    run.run.record.scores.sort(key=lambda entry: entry.model != "mlp")
-    for entry in run.run.record.scores:
+    run.record.scores.sort(key=lambda entry: entry.model != "mlp")
+    for entry in run.record.scores:
         entry.mean["f1"] = float(entry.model == "mlp")
     head = first_screen(run)
     papers = {
-        strip.film: strip.paper for strip in film_strips(head, in_scene_order(run.clips)).films
+        strip.film: strip.paper for strip in film_strips(head, in_scene_order(run.clips())).films
     }
     film = published["table4"]["rows"]["tt0108160"]["mean"]
     assert [values(papers["tt0108160"]), papers["tt1"]] == [[film], None]
@@ -181,13 +185,13 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 def concept_rankings(run, model, concept):
     """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
     ranked, truth = [], {}
-    for entry in run.explained:
+    for entry in run.explanations():
         if entry.model == model:
             column = entry.values[:, entry.concepts.index(concept)]
-            rows = [row for row, clip in enumerate(entry.ids) if run.clips[clip].level != "NS"]
+            rows = [row for row, clip in enumerate(entry.ids) if run.clips()[clip].level != "NS"]
             shows = [
-                run.clips[entry.ids[row]].level in ("HN", "S")
-                and concept in run.clips[entry.ids[row]].concepts
+                run.clips()[entry.ids[row]].level in ("HN", "S")
+                and concept in run.clips()[entry.ids[row]].concepts
                 for row in rows
             ]
             truth |= {entry.ids[row]: displayed for row, displayed in zip(rows, shows, strict=True)}
@@ -219,7 +223,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
     head = first_screen(run)
     marked = {
         name: {
-            level: np.mean([name in c.concepts for c in run.clips.values() if c.level == level])
+            level: np.mean([name in c.concepts for c in run.clips().values() if c.level == level])
             for level in ("HN", "S")
         }
         for name in ("Look", "Body", "Posture")
@@ -241,7 +245,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
     means = mean_probabilities(run, head.best.model)
     wrong = [(p > 0.5) != label for label, p in means.values()]
     names = [*order, *(level for level in LEVELS if level != "NS")]
-    clips = [run.clips[clip] for clip in means]
+    clips = [run.clips()[clip] for clip in means]
     marks = [[n == clip.level or n in clip.concepts for n in names] for clip in clips]
     fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(marks, wrong)
     for name, coefficient in zip(order, fitted.coef_[0], strict=False):
@@ -266,9 +270,9 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
     data = opened(run)
     clips, kinds = data["clips"][0], {}
     for view in data["views"]:
-        tests = [view["task"]] if view["task"] else list(run.run.record.tests)
+        tests = [view["task"]] if view["task"] else list(run.record.tests)
         fits, labels = {}, {}
-        for fit in run.said:
+        for fit in run.predictions():
             if fit.model == view["model"] and fit.test in tests:
                 labels |= dict(zip(fit.ids, fit.labels.tolist(), strict=True))
                 for clip, p in zip(fit.ids, fit.probabilities, strict=True):
@@ -286,7 +290,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             expected = [extreme(np.atleast_1d(p)[-1] for p in fits[clip].values()) for clip in ids]
             if max(view["fits"]) > 1:
                 np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
-        lines = [line for line in run.explained if line.model == view["model"]]
+        lines = [line for line in run.explanations() if line.model == view["model"]]
         assert ("why" in view) == any(line.kind != "sensitivity" for line in lines)
         if "why" in view:
             kinds[view["model"]] = view["why"]["kind"]
@@ -303,7 +307,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             "classes": {"pcbm-logistic": "sum"},
         }[name]
     )
-    for at, clip in enumerate(map(run.clips.get, clips["ids"])):
+    for at, clip in enumerate(map(run.clips().get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][position] for position in clips["shows"][at]} == set(
             clip.concepts
@@ -375,5 +379,5 @@ def test_annotators_are_in_the_explorer_while_at_hand(annotated, annotators, res
             assert (None if level is None else codes[level]) == labels.level_of.get(clip)
             names = {clips["concepts"][position] for position in displayed["shows"][at]}
             assert names == set(labels.concepts_of.get(clip, ()))
-    gone = renamed(results["first"], {str(results["first"].run.record.experiment["manifest"]): "x"})
+    gone = renamed(results["first"], {str(results["first"].record.experiment["manifest"]): "x"})
     assert opened(replace(gone))["clips"][0]["sets"] == []

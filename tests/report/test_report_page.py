@@ -15,19 +15,26 @@ import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_models.experiments.run_folder import read_results
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.run_folder import Tables, load_run
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.report.citations import citation
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.findings import alarms, findings, headline, limits
 from obygaze_models.report.glossary import about, eyebrow
-from obygaze_models.report.page import render_report, write_report
+from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs
 from obygaze_models.report.score_tables import score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
-from obygaze_models.warnings import RunWarning
 from tests.conftest import run_obygaze
-from tests.report.conftest import Page, explorer_of, plain, with_manifest, with_record
+from tests.report.conftest import (
+    Page,
+    explorer_of,
+    plain,
+    render_report,
+    with_manifest,
+    with_record,
+)
 
 JPEG = b"\xff\xd8\xff and so on"
 
@@ -110,11 +117,11 @@ def test_a_runs_page_tells_its_story(page, run):
     assert len(said("limits", run)) == 2
     sure = page.html.partition('id="sure"')[2].partition("</ul>")[0]
     assert sure.count("<li>") <= 6
-    tested = {clip for fit in run.said for clip in fit.ids}
+    tested = {clip for fit in run.predictions() for clip in fit.ids}
     for film in ("tt0", "tt3"):
-        clips = {clip for clip in run.clips if clip.startswith(film)}
+        clips = {clip for clip in run.clips() if clip.startswith(film)}
         assert page.row(film)[2] == f"{len(tested & clips)} of {len(clips)}"
-    scores = {(e.model, e.test): e for e in run.run.record.scores}["mlp", "EN vs S"]
+    scores = {(e.model, e.test): e for e in run.record.scores}["mlp", "EN vs S"]
     heads = next(row for row in page.rows if row and row[0] == "Model")
     assert "Paper" not in heads
     cells = dict(zip(heads, ["mlp", *page.row("mlp")], strict=True))
@@ -173,7 +180,7 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     assert (row.test, row.clips, row.train, row.validation) == ("EN vs S", 10, (2, 4), (0, 0))
     assert not any("No test clip was used" in line for line in said("cautions", leaking))
     sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
-    tests = to_builtins(run.run.record.tests)
+    tests = to_builtins(run.record.tests)
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
@@ -191,7 +198,7 @@ def test_alarms_come_first_and_the_papers_numbers_beside_ours(run):
     assert "LEAKAGE" in top
     assert page.html.index('class="alarm"') < page.html.index('id="found"')
     assert page.row("first") == ["EN vs S", "10", "2–4", "0", "1"]
-    scores = {(e.model, e.test): e.mean for e in run.run.record.scores}
+    scores = {(e.model, e.test): e.mean for e in run.record.scores}
     for model, paper, title, metric in (
         ("mlp", 0.71, "F1 weighted", "f1_weighted"),
         ("pcbm-tree", 0.44, "F1 positive", "f1"),
@@ -204,7 +211,7 @@ def test_alarms_come_first_and_the_papers_numbers_beside_ours(run):
 
 def test_one_film_tested_gives_no_interval(run, monkeypatch):
     only = []
-    for fit in run.said:
+    for fit in run.predictions():
         chosen = [clip.startswith("tt1") for clip in fit.ids]
         ids = [clip for clip, of in zip(fit.ids, chosen, strict=True) if of]
         only.append(
@@ -212,7 +219,7 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
                 fit, ids=ids, labels=fit.labels[chosen], probabilities=fit.probabilities[chosen]
             )
         )
-    single = replace(run, said=only, explained=[])
+    single = replace(run, tables=Tables(only, run.clips(), []))
     assert "This tests 1 of 4 films: tt1." in said("alarms", single)
     assert any("other films than tt1" in line for line in said("limits", single))
     factors = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
@@ -224,9 +231,7 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
 
 
 def with_f1(run, f1, **more):
-    scores = [
-        to_builtins(of) | {"mean": of.mean | {"f1": f1}} | more for of in run.run.record.scores
-    ]
+    scores = [to_builtins(of) | {"mean": of.mean | {"f1": f1}} | more for of in run.record.scores]
     return with_record(run, scores=scores)
 
 
@@ -237,7 +242,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert re.search(r"is not better than guessing, which reaches 0\.\d\d \(all positive\)", low[2])
     assert "The model is better than guessing" in said("findings", results["films"])[2]
     run = results["first"]
-    undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.run.record.scores[0].std))
+    undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))
     heads = next(row for row in page.rows if row and row[0] == "Model")
     assert page.row("mlp")[heads.index("F1 positive") - 1] == "–"
@@ -247,7 +252,7 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     """By model and reason, from what the run keeps of each fit; and they are no banner."""
     warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
     folder = tmp_path / "run"
-    shutil.copytree(run.run.folder, folder)
+    shutil.copytree(run.folder, folder)
     models = [json.loads(line) for line in (folder / "models.jsonl").read_text().splitlines()]
     for fit in models:
         if fit["model"] == "pcbm-tree":
@@ -257,10 +262,9 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
             ]
             fit["facts"]["skipped"] = {"Posture": "too rare"} if fit["fit"] == 0 else {}
     (folder / "models.jsonl").write_text("".join(json.dumps(fit) + "\n" for fit in models))
-    files = run.run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
-    changed = with_record(
-        replace(run, run=replace(run.run, folder=folder)), warnings=warnings, files=files
-    )
+    files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
+    changed = with_record(run, warnings=warnings, files=files)
+    changed = replace(changed, folder=folder)
     notes = [plain(note) for note in concept_notes(prepare_runs([changed]))]
     assert "pcbm-tree: is odd. Of 3 fits: Look in 3, Body in 2." in notes
     assert "pcbm-tree: left out, too rare. Of 3 fits: Posture in 1." in notes
@@ -290,7 +294,7 @@ def drawn_run(marked, tmp_path_factory):
 
 def test_annotators_are_counted_over_the_label_set(drawn_run):
     """Also where the run's was drawn from it; without the manifest over the run's own clips."""
-    run = read_results(drawn_run / "run")
+    run = load_run(drawn_run / "run")
     assert said("findings", run)[0].endswith("objectification in 50 of 200 clips of 4 films.")
     (drawn_run / "manifest").rename(drawn_run / "gone")
     assert "in 50 of 175 clips used here of 4 films" in said("findings", run)[0]
@@ -331,7 +335,7 @@ def test_every_text_of_a_run_is_escaped(hostile_run):
 
 
 def test_pictures_are_held_only_where_asked(run, tmp_path):
-    (tmp_path / f"{next(iter(run.clips))}.jpg").write_bytes(JPEG)
+    (tmp_path / f"{next(iter(run.clips()))}.jpg").write_bytes(JPEG)
     page = Page(render_report([run], thumbnails=tmp_path))
     assert base64.b64encode(JPEG).decode() in page.html
     assert "Do not share this page It holds pictures of 1 of 200 clips" in page.text
@@ -363,14 +367,12 @@ def test_a_slip_is_refused_by_name(run, tmp_path, options, fact):
 
 
 def test_the_command_writes_the_page_once(run, html, tmp_path):
-    arguments = ["report", run.run.folder, "-o", tmp_path / "page.html"]
+    arguments = ["report", run.folder, "-o", tmp_path / "page.html"]
     assert run_obygaze(*arguments).exit_code == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == html  # from one time to the next
     again = run_obygaze(*arguments)
     assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-    titled = run_obygaze(
-        *arguments, run.run.folder.parent / "second", "--overwrite", "--title", "Two"
-    )
+    titled = run_obygaze(*arguments, run.folder.parent / "second", "--overwrite", "--title", "Two")
     assert titled.exit_code == 0
     assert "<h1>Two</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -388,7 +390,7 @@ COMMAND_SLIPS = [
 @pytest.mark.parametrize(("command", "code", "fact"), COMMAND_SLIPS)
 def test_a_slip_of_the_command_is_one_line(run, tmp_path, monkeypatch, command, code, fact):
     monkeypatch.chdir(tmp_path)
-    folder = run.run.folder
+    folder = run.folder
     names = {"first": folder, "second": folder.parent / "second", "lacking": "lacking"}
     words = command.format(**names).split()
     if words[0].startswith("lacking"):  # a run without this file
@@ -400,7 +402,7 @@ def test_a_slip_of_the_command_is_one_line(run, tmp_path, monkeypatch, command, 
 
 
 def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
-    model = next((run.run.folder / "models/pcbm-tree").iterdir())
+    model = next((run.folder / "models/pcbm-tree").iterdir())
     paths = []
     for kind in ("significance", "intervene"):
         arguments = ("--manifest", marked.manifest, f"--{kind}", "--draws", 5, "--json")
@@ -421,6 +423,6 @@ def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
     """A run from somebody else must not choose whom this machine asks."""
     opened = []
     monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
-    experiment = run.run.record.experiment | {"manifest": address}
+    experiment = run.record.experiment | {"manifest": address}
     assert not prepare_runs([with_record(run, experiment=experiment)])[0].counts_all
     assert opened == []

@@ -11,9 +11,8 @@ import pytest
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError
 from obygaze_models.report.film_timelines import film_timelines
-from obygaze_models.report.page import render_report
 from tests.conftest import run_obygaze
-from tests.report.conftest import explorer_of, grown
+from tests.report.conftest import explorer_of, grown, render_report
 from tests.report.test_report_explorer import axe
 
 FRAMES = 8
@@ -63,12 +62,12 @@ def short_run(results):
 def film_page(short_run, tmp_path_factory):
     """The page of frames, moments, segments and pictures; and the film's frames and moments."""
     folder = tmp_path_factory.mktemp("timeline")
-    clips = [clip for clip in short_run.clips.values() if clip.film != BARE]
+    clips = [clip for clip in short_run.clips().values() if clip.film != BARE]
     clips[4] = replace(clips[4], level="S")  # so that the film has a moment
     rows, moments = write_frames(folder, clips)
     Timelines.of("two", SEGMENTS, names={"anna": HOSTILE}).save(folder / "timelines")
     (folder / "pictures").mkdir()
-    for clip in short_run.clips:
+    for clip in short_run.clips():
         (folder / "pictures" / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
     more = {"timelines": folder / "timelines", "thumbnails": folder / "pictures"}
     html = render_report([short_run], **tables(folder), **more)
@@ -131,7 +130,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
         assert readout(page).count(": ") == 1
     page.choose("choose-film", "2")  # without frames: an axis of clips
     lanes = page.texts(f"{TRACKS} svg", "dataset.lane")
-    concepts = {name for c in short_run.clips.values() if c.film == BARE for name in c.concepts}
+    concepts = {name for c in short_run.clips().values() if c.film == BARE for name in c.concepts}
     assert lanes[:3] == ["Labels of clips", "Model, by clip", "Model differs"]
     assert set(lanes[3:]) == concepts
     assert page.logged == []
@@ -198,7 +197,7 @@ def test_a_click_opens_the_clip_under_it(page, film_page):
 
 def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
     """Each as long as its frames; one without any as long as the others."""
-    clips = list(grown(results["first"], clips=36).clips.values())
+    clips = list(grown(results["first"], clips=36).clips().values())
     rows, moments = write_frames(
         tmp_path, [clip for clip in clips if not clip.id.endswith("002")], in_film=False
     )
@@ -216,7 +215,9 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
 
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     """Frames of spans without a film's name are on the axis of their file."""
-    clips = [replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips.values()]
+    clips = [
+        replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips().values()
+    ]
     write_frames(tmp_path, [replace(clip, film=clip.media[:-4]) for clip in clips])
     lanes = film_timelines(clips, tmp_path / "frames.csv")["films"]
     assert list(lanes) == list(dict.fromkeys(clip.media[:-4] for clip in clips))
@@ -228,9 +229,9 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
 
 def test_the_command_takes_frames_and_moments(results, tmp_path):
     run = results["first"]
-    write_frames(tmp_path, list(run.clips.values())[:8], in_film=False)
+    write_frames(tmp_path, list(run.clips().values())[:8], in_film=False)
     files = [f"--{name}={path}" for name, path in tables(tmp_path).items()]
-    result = run_obygaze("report", run.run.folder, "-o", tmp_path / "page.html", *files)
+    result = run_obygaze("report", run.folder, "-o", tmp_path / "page.html", *files)
     assert result.exit_code == 0, result.output
     axes = explorer_of((tmp_path / "page.html").read_text())["timelines"]["films"]
     assert axes["tt0"]["frames"]["count"] == [8] * 8 + [0] * 42
@@ -247,7 +248,7 @@ def test_segments_and_pasted_clips_on_a_phone(tab, results, short_run, tmp_path,
     assert tab.texts(f"{TRACKS} .lane-name", "innerText")[:4] == expected
     assert len(spans(tab, ".segment")) == 3
     run = grown(results["first"], clips=36)
-    write_frames(tmp_path, list(run.clips.values()), in_film=False)
+    write_frames(tmp_path, list(run.clips().values()), in_film=False)
     tab.open(page_of(render_report([run], **tables(tmp_path)), "pasted.html"), width=390)
     tab.choose("choose-film", "1")
     assert ticks(tab) == ["1", "2", "3"]
@@ -262,5 +263,5 @@ def test_axe_finds_nothing_serious_on_a_timeline(page):
 @pytest.mark.gate
 def test_2567_clips_of_32_frames_stay_under_5_megabytes(results, tmp_path):
     long_run = grown(results["first"], clips=2567, timed=True)
-    write_frames(tmp_path, long_run.clips.values(), frames=32)
+    write_frames(tmp_path, long_run.clips().values(), frames=32)
     assert len(render_report([long_run], **tables(tmp_path)).encode()) < 5e6
