@@ -92,7 +92,7 @@ def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
     )
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_reproduction_counts_what_they_published(authors, tmp_path):
     """On drawn features."""
     made = make_dataset(tmp_path, authors, widths=(8, 8, 8))

@@ -433,7 +433,7 @@ def timelines_of(**annotators):
     return of.Timelines.of("made", segments)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_the_library_comes_to_the_same(caplog):
     from pyannote.core import Segment as Span
     from pygamma_agreement import (
@@ -496,7 +496,7 @@ def command(tmp_path):
     return ("annotations", "agreement", tmp_path / "m", "--segments", tmp_path / "timelines")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_free_segments_in_the_command(command, tmp_path, obygaze):
     result = obygaze(*command, "--samples", 5, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output

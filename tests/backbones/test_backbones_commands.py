@@ -220,6 +220,7 @@ CONFIGS = {"config.json", "preprocessor_config.json"}
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 
 
+@pytest.mark.gate
 def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_path):
     folder = in_shards(copy("tiny-vivit"))
     for name in ("README.md", "tokenizer.json"):  # nobody needs them
@@ -243,7 +244,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     assert len(hub.requests) == before
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
@@ -298,7 +299,7 @@ def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, 
     assert len(result.stderr.splitlines()) == 2  # what is fetched, and why it is not
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
     """What was fetched for clips, by an older version say, lacks them."""
     hub = serve_hub(copy("tiny-clip"))
@@ -326,7 +327,7 @@ TEXT_MODELS = {
 }  # fmt: skip
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize("kind", TEXT_MODELS)
 def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, kind):
     write, call, needed = TEXT_MODELS[kind]

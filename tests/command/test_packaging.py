@@ -46,6 +46,7 @@ def test_this_checkout_is_what_is_tested() -> None:
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
 
 
+@pytest.mark.gate
 def test_no_dependency_ships_a_module_called_cli() -> None:
     """``cli`` is a top-level name; whoever else took it would be overwritten, or overwrite us."""
     for distribution in distributions():

@@ -382,6 +382,9 @@ def try_points(trial: Trial, most: int) -> tuple[Counter[str], list[str]]:
     return tried, problems
 
 
+SLOW = ("extract", "models run")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server, tmp_path, capsys):
@@ -396,7 +399,7 @@ def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server,
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "models run"])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in SLOW])
 def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
     _, problems = try_points(Trial(name, data, tmp_path, server), 3)
     assert not problems, "\n".join(problems)

@@ -119,7 +119,7 @@ def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = Fal
 def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
     """A TimeSformer classifier, the form in which they are published."""
     half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-    processor = video_processor(sizes.get("image_size", 224)) | half
+    processor = video_processor(sizes.get("image_size") or 224) | half
     # Zeros by default: all frames would look alike, and the attention in time would do nothing.
     normal = ("embeddings", "temporal", "cls_token")
     write_network(folder, seed, "Timesformer", "ForVideoClassification", sizes, processor, normal)
@@ -128,7 +128,8 @@ def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """A DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
-    side = {518: 224, 48: 32}.get(sizes.get("image_size", 224), sizes.get("image_size", 224))
+    trained = sizes.get("image_size") or 224
+    side = {518: 224, 48: 32}.get(trained, trained)
     processor = video_processor(side) | {
         "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
         "size": {"shortest_edge": side * 256 // 224},

@@ -257,7 +257,7 @@ def test_against_pandas(manifest, obygaze):
     assert {film: seen["items"] for film, seen in result["films"].items()} == dict(by_film.size())
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.gate)])
 def test_the_figure(manifest, tmp_path, obygaze, suffix):
     pytest.importorskip("matplotlib")
     figure = tmp_path / f"figures/levels.{suffix}"

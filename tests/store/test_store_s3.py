@@ -44,14 +44,8 @@ def url(stores):
         yield "s3://lab"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "final.zarr",
-        pytest.param("open.zarr", marks=pytest.mark.gate),
-        pytest.param("compressed.zarr", marks=pytest.mark.gate),
-    ],
-)
+@pytest.mark.gate
+@pytest.mark.parametrize("name", ["final.zarr", "open.zarr", "compressed.zarr"])
 def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
     here, there = open_store(stores / name), open_store(f"{url}/{name}")
     assert there.info() == here.info()
