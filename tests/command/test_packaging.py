@@ -10,6 +10,8 @@ from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
+import pytest
+
 import cli
 from obygaze_features.common.package import reference_file
 
