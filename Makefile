@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
-	@echo "make test    the tests that a person runs: five minutes on two cores"
+	@echo "make test    the tests that a person runs: under three minutes on two cores"
 	@echo "make gate    the rest that guards a change: lint, slower tests, wheel, demo, site"
 	@echo "make night   faults, fuzz, statistics, timing, older kernels: an hour or more"
 	@echo "make lint    style, types, which room may import which, and each room's budget of lines"

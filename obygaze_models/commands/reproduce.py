@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -17,9 +17,30 @@ if TYPE_CHECKING:
     from obygaze_models.reproduce.reproduce import Reproduction
 
 
-#: Repeated here so that --help imports nothing; a test compares them with the library's.
-TARGETS = ("table2", "table4", "table5", "fig2", "fig3", "fig5", "fig6", "all")
-PROTOCOLS = ("released", "leak-free", "paper")
+class _Named(click.Choice):  # type: ignore[type-arg]
+    """Names of the library, which is imported where they are needed."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.case_sensitive, self._names = True, names
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What may be typed."""
+        return tuple(self._names())
+
+
+def _targets() -> Iterable[str]:
+    from obygaze_models.reproduce.reproduce import target_names
+
+    return target_names()
+
+
+def _protocols() -> Iterable[str]:
+    from obygaze_models.reproduce.context import PROTOCOLS
+
+    return PROTOCOLS
+
+
 PARTLY_DONE = 3
 LINE_EVERY_S = 30.0
 
@@ -39,7 +60,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("target", metavar="TABLE", type=click.Choice(TARGETS))
+@click.argument("target", type=_Named(_targets))
 @click.option(
     "--manifest",
     type=PATH,
@@ -59,13 +80,13 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     "--protocol",
     "protocols",
     multiple=True,
-    type=click.Choice(PROTOCOLS),
+    type=_Named(_protocols),
     help="How clips are divided; by default all three.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
 )
-@output_options("The folder.  [default: reproduction/TABLE]", required=False)
+@output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option
 @click.pass_context
@@ -83,10 +104,10 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
-    TABLE is table2, table4, table5, fig2, fig3, fig5, fig6 or all. Writes a folder with each table
-    as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
-    runs. Prints the result in a line for each table, and if you ask for one, its leak-free part; -v
-    prints everything. Exits with 3 if a table has no number of ours because a store is missing.
+    Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run
+    folders, and a report of these runs. Prints the result in a line for each table, and if you ask
+    for one, its leak-free part; -v prints everything. Exits with 3 if a table has no number of ours
+    because a store is missing.
 
     \b
     Examples:
@@ -105,7 +126,7 @@ def reproduce(
         manifest,
         stores,
         output or Path("reproduction", target),
-        protocols=protocols or PROTOCOLS,
+        protocols=protocols or tuple(_protocols()),
         seed=seed,
         overwrite=overwrite,
         log=_progress(verbose=verbose),

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
@@ -19,6 +19,7 @@ from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, load_run
+from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
@@ -28,6 +29,7 @@ RELEASED_LABELS = "released"
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
+_Make = TypeVar("_Make", bound="Callable[[ReproductionContext], Artifacts]")
 Pending = Callable[[], Run]
 """A run that was asked for: waits for it."""
 _MEMO = FitMemo()
@@ -69,6 +71,29 @@ class Feature:
     def key(self) -> str:
         """The beginning of its run folders' names."""
         return f"{self.slot}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or figure: what makes it, and whether it needs runs, and draws."""
+
+    make: Callable[[ReproductionContext], Artifacts]
+    trains: bool
+    draws: bool
+
+
+TARGETS: dict[str, Target] = {}
+"""The tables and figures of the paper by name, in the order of the modules that define them."""
+
+
+def target(name: str, *, trains: bool = True, draws: bool = False) -> Callable[[_Make], _Make]:
+    """Let `reproduce` make a table or figure."""
+
+    def register(make: _Make) -> _Make:
+        TARGETS[name] = Target(make, trains, draws)
+        return make
+
+    return register
 
 
 class ReproductionContext:

@@ -10,11 +10,12 @@ from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.figures.bars import Share, stacked_shares
 from obygaze_models.figures.dots import Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot
-from obygaze_models.reproduce.context import ReproductionContext
+from obygaze_models.reproduce.context import ReproductionContext, target
 from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 
+@target("fig2", trains=False, draws=True)
 def fig2(context: ReproductionContext) -> Artifacts:
     """Levels by film, concepts by level; both beside the numbers that the paper prints."""
     counts = statistics(context.manifest)

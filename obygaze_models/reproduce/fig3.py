@@ -21,6 +21,7 @@ from obygaze_models.reproduce.context import (
     ReproductionContext,
     Setting,
     Unavailable,
+    target,
 )
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -61,6 +62,7 @@ class _ConceptScore:
         return f1
 
 
+@target("fig3", draws=True)
 def fig3(context: ReproductionContext) -> Artifacts:
     """F1 of a linear SVM for each concept on X-CLIP, by protocol: a table, and a figure each."""
     name, title = "fig3", "Figure 3: concept activation vectors, F1 of the positive class"

@@ -10,7 +10,7 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.run_folder import Run, saved_models
 from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.dots import level_series
-from obygaze_models.reproduce.context import ReproductionContext, Unavailable
+from obygaze_models.reproduce.context import ReproductionContext, Unavailable, target
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import READINGS, bottlenecks
@@ -20,6 +20,7 @@ DEPTH = 4
 COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
+@target("fig5", draws=True)
 def fig5(context: ReproductionContext) -> Artifacts:
     """The trees of both readings and both trainings, under the first setting available."""
     name, title = "fig5", f"Figure 5: decision trees on concepts, the first {DEPTH} levels"

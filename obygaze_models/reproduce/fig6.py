@@ -7,12 +7,13 @@ from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import error_factors
-from obygaze_models.reproduce.context import ReproductionContext, Unavailable
+from obygaze_models.reproduce.context import ReproductionContext, Unavailable, target
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out
 
 
+@target("fig6", draws=True)
 def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
     name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"

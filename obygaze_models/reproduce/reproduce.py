@@ -25,11 +25,8 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, ReproductionContext
-from obygaze_models.reproduce.fig2 import fig2
-from obygaze_models.reproduce.fig3 import fig3
-from obygaze_models.reproduce.fig5 import fig5
-from obygaze_models.reproduce.fig6 import fig6
+from obygaze_models.reproduce import fig2, fig3, fig5, fig6, table2, table4  # noqa: F401
+from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
 from obygaze_models.reproduce.render import (
     Artifacts,
     Table,
@@ -38,21 +35,8 @@ from obygaze_models.reproduce.render import (
     to_latex,
     to_text,
 )
-from obygaze_models.reproduce.table2 import table2, table5
-from obygaze_models.reproduce.table4 import table4
 
-TARGETS: dict[str, Callable[[ReproductionContext], Artifacts]] = {
-    "table2": table2,
-    "table4": table4,
-    "table5": table5,
-    "fig2": fig2,
-    "fig3": fig3,
-    "fig5": fig5,
-    "fig6": fig6,
-}
-"""The tables and figures of the paper -> the function that makes each."""
 MARKER = "reproduction.json"
-_WITHOUT_TRAINING = ("fig2",)
 MAX_PROCESSES = 4
 """Each holds torch and its features."""
 
@@ -109,6 +93,11 @@ class Reproduction:
         return [table.name for table in self.tables if not table.has_results]
 
 
+def target_names() -> list[str]:
+    """What can be made: a table, a figure, or all."""
+    return [*TARGETS, "all"]
+
+
 def reproduce(
     targets: str | Sequence[str],
     manifest: str | Path,
@@ -152,7 +141,7 @@ def reproduce(
         for name in chosen:
             if name not in names_of_kind:
                 raise ExperimentError(unknown_name(kind, name, names_of_kind))
-    if any(name.startswith("fig") for name in names):
+    if any(TARGETS[name].draws for name in names):
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
@@ -161,13 +150,14 @@ def reproduce(
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
         contextlib.ExitStack() as stack,
     ):
-        several = len(names) > 1 and not set(names).issubset(_WITHOUT_TRAINING)
-        pool = stack.enter_context(_processes(min(usable_cores(), MAX_PROCESSES) * several))
+        trains = any(TARGETS[name].trains for name in names)
+        count = min(usable_cores(), MAX_PROCESSES) if trains and len(names) > 1 else 1
+        pool = stack.enter_context(_processes(count))
         context = ReproductionContext(
             manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
         )
         levels = set(context.manifest.labels().levels)
-        if not set(names).issubset(_WITHOUT_TRAINING) and not levels.issuperset(LEVELS):
+        if trains and not levels.issuperset(LEVELS):
             raise ExperimentError(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
@@ -175,7 +165,7 @@ def reproduce(
         artifacts = {}
         for name in names:
             log(name)
-            artifacts[name] = TARGETS[name](context)
+            artifacts[name] = TARGETS[name].make(context)
             _write(artifacts[name], folder)
         runs = context.runs
         has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))

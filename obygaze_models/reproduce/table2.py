@@ -27,6 +27,7 @@ from obygaze_models.reproduce.context import (
     ReproductionContext,
     Setting,
     Unavailable,
+    target,
 )
 from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -123,11 +124,13 @@ class _Row:
         return [Line("published, and ours minus it", "published", values)] if values else []
 
 
+@target("table2")
 def table2(context: ReproductionContext) -> Artifacts:
     """Networks on ViViT and X-CLIP, bottlenecks in both readings, and chance."""
     return _make(context, "table2", "Table 2: from a backbone's features to objectification")
 
 
+@target("table5")
 def table5(context: ReproductionContext) -> Artifacts:
     """The network on X-CLIP as it was retrained on LSMDC."""
     return _make(context, "table5", "Table 5: X-CLIP retrained on LSMDC")

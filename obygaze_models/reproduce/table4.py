@@ -12,7 +12,13 @@ from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
-from obygaze_models.reproduce.context import Pending, ReproductionContext, Setting, Unavailable
+from obygaze_models.reproduce.context import (
+    Pending,
+    ReproductionContext,
+    Setting,
+    Unavailable,
+    target,
+)
 from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
@@ -45,6 +51,7 @@ def films_left_out(context: ReproductionContext) -> Pending:
     )
 
 
+@target("table4")
 def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     name, title = "table4", "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"

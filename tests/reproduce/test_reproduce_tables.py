@@ -21,7 +21,6 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.audit import audit
-from obygaze_models.commands import reproduce as command
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.reproduce import context
 from obygaze_models.reproduce import reproduce as module
@@ -398,7 +397,7 @@ def test_what_lacks_a_store_is_named(dataset, tmp_path):
     assert result.exit_code == 3, result.output
     missing = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
     assert len(missing) <= 5
-    for name in command.TARGETS[:-1]:
+    for name in context.TARGETS:
         assert any(f"{name}: " in line for line in missing) == (name != "fig2")
     assert sum("needs the store of X-CLIP" in line for line in missing) == 2
     assert len(result.output.splitlines()) < 30
@@ -580,11 +579,6 @@ def test_texts_of_tables_are_safe_and_rounded():
     wide = to_screen(replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])]))
     assert max(map(len, wide.splitlines())) <= 100
     assert wide.count("0.50") == 30
-
-
-def test_the_command_has_the_librarys_names():
-    assert (*module.TARGETS, "all") == command.TARGETS
-    assert command.PROTOCOLS == context.PROTOCOLS
 
 
 @pytest.mark.night

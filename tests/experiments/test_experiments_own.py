@@ -1,0 +1,81 @@
+"""A protocol, a metric and a table of one's own: each defined once, and shown everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss
+
+import obygaze_models as om
+from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
+from obygaze_models.reproduce.context import TARGETS, target
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.scoring.metrics import METRICS, Metric
+from tests.conftest import run_obygaze
+
+
+def brier(labels, probabilities, weights):
+    return weights @ np.square(probabilities - labels) / weights.sum(axis=1)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """They are in these tables for the test alone."""
+    for table in (PROTOCOLS, METRICS, TARGETS):
+        for name, entry in table.items():
+            monkeypatch.setitem(table, name, entry)
+    known = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
+
+    @protocol("first-fold", "First fold: one fit, for a look", "a look", balance="none")
+    class FirstFold(LeakFree):
+        def make_folds(self, y, tests, *, groups=None):
+            return super().make_folds(y, tests)[:1]
+
+    METRICS["brier"] = Metric(
+        "Brier", "Brier score", "the mean square of what is missing to certainty",
+        binary=True, lower_is_better=True, compute=brier,
+    )  # fmt: skip
+
+    @target("clips", trains=False)
+    def clips(context):
+        line = Line("clips", "ours", {"all": Value(len(context.manifest))})
+        return Artifacts([Table("clips", "Clips", ["all"], [Block("", "", "count", [line])])])
+
+    yield
+    for table, before in zip((PROTOCOLS, METRICS, TARGETS), known, strict=True):
+        table.clear()
+        table.update(before)
+
+
+def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, tmp_path):
+    chosen = replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
+    run = om.run_experiment(chosen, tmp_path / "run")
+    assert (run.record.protocol, run.record.balance, run.record.fit_count) == (
+        "first-fold",
+        "none",
+        1,
+    )
+    [fit, *_] = run.predictions()
+    [scores, *_] = run.record.scores
+    assert scores.mean["brier"] == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
+    low, high = scores.interval["brier"]
+    assert low <= scores.mean["brier"] <= high
+    page = om.report(run, tmp_path / "page.html").read_text()
+    for text in ("First fold: one fit, for a look", "Brier", "what is missing to certainty"):
+        assert text in page, text
+    compared = om.compare(run, models=["logistic", "knn"])
+    assert "Brier" in compared.table("brier")
+    read = om.load_run(tmp_path / "run")
+    assert read.predictions()[0].ids == fit.ids
+    result = run_obygaze("models", "compare", run.folder, "--metric", "brier")
+    assert "; Brier\n" in result.stdout
+    assert "brier" in run_obygaze("models", "compare", "--help").stdout
+
+
+def test_a_table_is_made_and_named_in_help(own, world, tmp_path):
+    made = run_obygaze("reproduce", "clips", "--manifest", world.manifest, "-o", tmp_path / "out")
+    assert made.exit_code == 0, made.output
+    assert str(len(world.ids)) in (tmp_path / "out/clips.txt").read_text()
+    assert "clips" in run_obygaze("reproduce", "--help").stdout
