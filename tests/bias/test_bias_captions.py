@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from obygaze_models.bias.captions import ImageCaptions, emotion_rates, read_captions
 from obygaze_models.bias.lexicon import shipped_lexicon
-from tests.figures.drawn import texts, tips, title
-from tests.kit.files import csv_rows, refused, write
+from tests.kit.files import csv_rows, refused, texts, tips, title, write
 
 EMOTIONS = shipped_lexicon("emotions")
 CODES = {"AN": "angry", "SA": "sad", "HA": "happy", "NE": "neutral"}

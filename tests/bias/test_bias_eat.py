@@ -18,10 +18,9 @@ from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, rea
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.saved.persistence import save_model
-from tests.figures.drawn import texts, tips
 from tests.kit.clips import tree_on
 from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
-from tests.kit.files import csv_rows, refused, write
+from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.run import write_store
 
 

@@ -19,8 +19,7 @@ from obygaze_models.bias.gender_score import (
     truncate,
 )
 from obygaze_models.bias.lexicon import shipped_lexicon
-from tests.figures.drawn import texts, tips, title
-from tests.kit.files import csv_rows, write
+from tests.kit.files import csv_rows, texts, tips, title, write
 
 MAN = 0.12759140133857727, 0.5452305674552917
 WOMAN = 0.11249390989542007, 0.5037289261817932

@@ -19,8 +19,7 @@ from obygaze_models.bias.ratings import (
     read_ratings,
     wilson_interval,
 )
-from tests.figures.drawn import tips
-from tests.kit.files import csv_rows, write
+from tests.kit.files import csv_rows, tips, write
 
 WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
 RATED = np.array([[int(item) for item in row] for row in WORKED])

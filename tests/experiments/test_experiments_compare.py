@@ -16,8 +16,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import seal
 from obygaze_models.scoring.metrics import METRICS, TREC
 from tests.conftest import run_obygaze
-from tests.figures.drawn import tips
-from tests.kit.files import csv_rows
+from tests.kit.files import csv_rows, tips
 from tests.kit.run import write_store
 
 CLASSES = {

@@ -28,7 +28,7 @@ from obygaze_models.figures.dots import (
 )
 from obygaze_models.figures.factors import error_factors
 from obygaze_models.figures.sheet import Dot, Series
-from tests.figures.drawn import texts, tips, title
+from tests.kit.files import texts, tips, title
 
 CLASSES = level_series({"EN": "Easy Negative", "S": "Sure"})
 SIDES = [Series("against EN", SERIES[0]), Series("against all", SERIES[0], hatched=True)]

@@ -21,8 +21,7 @@ from cli import main
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store, verify
 from tests.conftest import run_obygaze
-from tests.golden.commands import COMMANDS
-from tests.golden.workspace import DATA, EXPECTED, copy_data, make_workspace, run_command
+from tests.golden.workspace import COMMANDS, DATA, EXPECTED, copy_data, make_workspace, run_command
 from tests.kit.files import csv_rows, refused
 
 #: Fields that differ from call to call, machine to machine or release to release, by command;

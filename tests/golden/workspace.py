@@ -1,4 +1,8 @@
-"""A folder in which the golden commands run: a copy of the golden data, clips, images, models."""
+"""The golden commands, which are all that have ``--json``, and a folder in which they run.
+
+It is a copy of ``data/`` with clips, images and models. Each command can run alone; those that
+change something write to their own output.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,84 @@ import torch
 from click.testing import Result
 from PIL import Image
 
-from tests.golden.commands import CODES, COMMANDS
+COMMANDS = {
+    "manifests-show": "manifests show manifest",
+    "manifests-show-id": "manifests show manifest tt0000001-003",
+    "manifests-stats": "manifests stats manifest --by-film",
+    "manifests-audit": "manifests audit manifest --ids",
+    "manifests-check": "manifests check manifest",
+    "manifests-diff": "manifests diff manifest eight",
+    "manifests-locate": "manifests locate eight --videos films",
+    "annotations-import-csv": "annotations import csv segments.csv --films films.csv -o out/csv",
+    "annotations-import-elan": "annotations import elan elan -o out/elan",
+    "annotations-import-mobygaze": "annotations import mobygaze mobygaze.csv -o out/mobygaze",
+    "annotations-show": "annotations show timelines",
+    "annotations-project": "annotations project timelines --grid 60 -o out/projected",
+    "annotations-sweep": "annotations sweep timelines --grid 60",
+    "annotations-merge": "annotations merge projected --name again",
+    "annotations-agreement": "annotations agreement projected",
+    "features-backbones": "features backbones",
+    "features-probe": "features probe clips --videos films",
+    "features-extract-plan": "features extract clips --videos films --backbone tiny-xclip "
+    "-o out/plan --dry-run",
+    "features-extract": "features extract clips --videos films --backbone tiny-xclip "
+    "--device cpu -o out/extracted",
+    "features-thumbnails": "features thumbnails clips --videos films -o out/thumbnails",
+    "features-saliency": "features saliency photos --images images --backbone tiny-clip "
+    '--text "a woman" --device cpu -o out/saliency',
+    "features-caption-scores": "features caption-scores captions.csv --device cpu "
+    "--language-model ./gpt2 --sentence-encoder ./encoder -o out/scored.csv",
+    "stores-info-open": "stores info open.zarr",
+    "stores-info-final": "stores info final.zarr",
+    "stores-info-packed": "stores info packed.zip",
+    "stores-verify-open": "stores verify open.zarr",
+    "stores-verify-final": "stores verify final.zarr",
+    "stores-diff": "stores diff open.zarr final.zarr",
+    "stores-finalise": "stores finalise to-finalise.zarr --allow-incomplete",
+    "stores-repair": "stores repair to-repair.zarr",
+    "stores-reopen": "stores repair to-reopen.zarr --reopen",
+    "stores-merge": "stores merge open.zarr final.zarr -o out/merged.zarr",
+    "stores-subset": "stores subset final.zarr --films tt0000002 -o out/subset.zarr",
+    "stores-pack": "stores pack final.zarr -o out/packed.zip",
+    "stores-unpack": "stores unpack packed.zip -o out/unpacked.zarr",
+    "stores-push": "stores push final.zarr out/pushed.zarr",
+    "stores-pull": "stores pull packed.zip -o out/pulled.zarr",
+    "stores-export-hdf5": "stores export final.zarr -o out/final.h5",
+    "stores-export-parquet": "stores export final.zarr -o out/final.parquet",
+    "stores-import-npy": "stores import npy features --manifest eight -o out/imported.zarr "
+    "--backbone vivit",
+    "stores-import-pth": "stores import pth tensors --manifest eight -o out/tensors.zarr "
+    "--backbone vivit",
+    "stores-import-hdf5": "stores import hdf5 theirs.h5 --manifest eight -o out/hdf5.zarr",
+    "models-list": "models list",
+    "models-list-folder": "models list models",
+    "models-compare": "models compare run --model mlp --model pcbm-tree",
+    "models-run": "models run golden.toml -o out/run",
+    "models-train": "models train golden.toml --estimator pcbm-tree -o out/tree",
+    "models-predict": "models predict models/mlp xclip.zarr --ids tt0000001-001,tt0000001-003",
+    "models-evaluate": "models evaluate models/pcbm-tree xclip.zarr manifest --labels raw",
+    "models-explain-mlp": "models explain models/mlp xclip.zarr tt0000001-003",
+    "models-explain-tree": "models explain models/pcbm-tree xclip.zarr tt0000001-003 --nearest 2",
+    "models-score-run": "models score-run said.csv accede --labels valence",
+    "bias-eat": "bias eat --store words.zarr --sets x=woman,girl,lady --sets y=man,boy,gentleman "
+    "--sets a=love,peace --sets b=hatred,filth",
+    "bias-captions": "bias captions emotions.csv --minimum 0",
+    "bias-ratings": "bias ratings ratings.csv",
+    "bias-gender-score": "bias gender-score scores.csv",
+    "reproduce-table2": "reproduce table2 --manifest manifest --store xclip=xclip.zarr "
+    "--protocol released -o out/table2",
+    "reproduce-fig3": "reproduce fig3 --manifest manifest --store xclip=xclip.zarr "
+    "--protocol released --protocol leak-free -o out/fig3",
+}
+#: Exit codes that are not 0, where something differs or is missing.
+CODES = {
+    "manifests-diff": 1,
+    "manifests-locate": 3,
+    "stores-diff": 1,
+    "stores-import-npy": 3,
+    "stores-import-pth": 3,
+    "stores-import-hdf5": 3,
+}
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = Path(__file__).parent / "expected"
