@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 
@@ -88,8 +88,9 @@ class Items:
         return map(self.__getitem__, range(len(self)))
 
     @classmethod
-    def of(cls, items: Sequence[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
+    def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Columns from single items."""
+        items = list(items)
         return cls(
             ids=[item.id for item in items],
             kinds=[item.kind for item in items],

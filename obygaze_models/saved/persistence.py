@@ -401,7 +401,7 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
 def _check_classes(model: Any, names: Sequence[str]) -> None:
     """Raise unless the classes of a model that was read are some of those that it names."""
     codes = np.asarray(model.classes_)
-    if codes.dtype.kind not in "biu" or not np.array_equal(codes, np.unique(codes)):
+    if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
         raise ExperimentError("its classes are not whole numbers in order")
     if codes.min() < 0 or codes.max() >= len(names):
         raise ExperimentError(f"it has other classes than {', '.join(names)}")
