@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -20,9 +20,12 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.experiments.fit import FitResult
-from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
+
+if TYPE_CHECKING:
+    from obygaze_models.explain.attributions import Attribution, Step
 
 Array = NDArray[Any]
+Kind = Literal["sum", "path", "sensitivity"]
 _Place = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -68,6 +71,10 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
 
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
+    if not any(hasattr(result.fit and result.fit.model, "bank_") for result in results):
+        return ""  # without loading what explains
+    from obygaze_models.explain.attributions import attribute, bank_of
+
     banks: dict[tuple[str, int], Any] = {}
     for result in results:
         planned, fit = result.planned, result.fit
@@ -147,6 +154,8 @@ def _explained(line: _Line) -> Explained:
     values = np.array(line.values, dtype=np.float64).reshape(clips, len(names))
     steps = None
     if line.steps is not None:
+        from obygaze_models.explain.attributions import Step
+
         steps = [
             [
                 Step(names[place], float(values[row, place]), threshold, above)
