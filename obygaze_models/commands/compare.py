@@ -19,8 +19,8 @@ class _MetricOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         from obygaze_models.scoring.metrics import METRICS, TREC
 
-        self.help = str(self.help).format(", ".join(key for key in METRICS if key != TREC))
-        return super().get_help_record(ctx)
+        names, text = super().get_help_record(ctx) or ("", "")
+        return names, text.format(", ".join(key for key in METRICS if key != TREC))
 
 
 @click.command()
