@@ -15,7 +15,8 @@ from obygaze_features.video.synthetic import read_frame_number, write_clip
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
-QUIET = "log-level=none"
+#: One thread: a busy machine once refused x265 its pool.
+QUIET = "log-level=none:pools=none:frame-threads=1"
 
 #: name -> how to write it.
 KINDS: dict[str, dict] = {
