@@ -60,20 +60,14 @@ def concept_quality(
         if entry.kind != "sensitivity":
             groups.setdefault((entry.model, entry.task, entry.concepts), []).append(entry)
     return [
-        _quality(model, task, concept, column, fits, clips)
-        for (model, task, concepts), fits in groups.items()
-        for column, concept in enumerate(concepts)
+        _quality(fits, column, clips)
+        for (_, _, concepts), fits in groups.items()
+        for column in range(len(concepts))
     ]
 
 
-def _quality(
-    model: str,
-    task: str,
-    concept: str,
-    column: int,
-    fits: Sequence[Explained],
-    clips: Mapping[str, Clip],
-) -> ConceptQuality:
+def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) -> ConceptQuality:
+    concept = fits[0].concepts[column]
     all_levels = {clip.level for clip in clips.values()}
     positive: dict[str, bool] = {}
     scores = []
@@ -94,8 +88,8 @@ def _quality(
     means = table.mean(axis=0).tolist() if len(table) else [None] * 3
     deviations = table.std(axis=0).tolist() if len(table) else [None] * 3
     return ConceptQuality(
-        model,
-        task,
+        fits[0].model,
+        fits[0].task,
         concept,
         clips=len(positive),
         positives=sum(positive.values()),

@@ -146,10 +146,7 @@ def intervene(
 
 
 def _score(
-    model: ConceptBottleneck | HybridBottleneck,
-    measured: Array,
-    residual: Array,
-    labels: Array,
+    model: ConceptBottleneck | HybridBottleneck, measured: Array, residual: Array, labels: Array
 ) -> tuple[float, float | None]:
     if isinstance(model, HybridBottleneck):
         outputs = as_logits(model.head_.decision_function(measured)) + residual
