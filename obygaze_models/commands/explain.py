@@ -100,7 +100,7 @@ def explain(
     from obygaze_models.explain.clips import explain_clips
     from obygaze_models.saved.model_header import read_about
 
-    found: Any
+    result: Any
     if analysis is None:
         if not ids:
             raise UsageError("name clips (ID...), or add --tcav, --significance or --intervene")
@@ -109,21 +109,21 @@ def explain(
                 "--concepts is for --tcav; of single clips a network gives no reasons, and a "
                 "bottleneck has its own concepts"
             )
-        found = explain_clips(model, store, ids, nearest=nearest)
+        result = explain_clips(model, store, ids, nearest=nearest)
     else:
         if ids:
             raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
-        found = analyse(
+        result = analyse(
             analysis, model, store, manifest, concepts, labels=labels, draws=draws, seed=seed
         )
     if as_json:
-        echo_json(msgspec.to_builtins(found))
+        echo_json(msgspec.to_builtins(result))
     elif analysis is None:
-        click.echo("\n\n".join(map(_describe_clip, found)))
+        click.echo("\n\n".join(map(_describe_clip, result)))
     else:
-        table = describe_analysis(found)
+        table = describe_analysis(result)
         click.echo(f"{align(table.header, table.rows)}\n\n{table.note}")
     echo_warnings(RunWarning(**fields) for fields in read_about(model).get("warnings", []))
 

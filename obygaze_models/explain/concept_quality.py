@@ -69,7 +69,7 @@ def concept_quality(
 def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) -> ConceptQuality:
     concept = fits[0].concepts[column]
     all_levels = {clip.level for clip in clips.values()}
-    positive: dict[str, bool] = {}
+    positive: dict[str, int] = {}
     scores = []
     for fit in fits:
         tested = [clips[clip] for clip in fit.ids]
@@ -78,9 +78,8 @@ def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) 
         targets = concept_targets(levels, marks, "b", all_levels=all_levels)[:, 0]
         counts = targets >= 0
         truth, values = targets[counts], fit.values[counts, column]
-        positive |= {
-            clip: bool(target) for clip, target in zip(fit.ids, targets, strict=True) if target >= 0
-        }
+        tested_ids = np.array(fit.ids)[counts].tolist()
+        positive |= dict(zip(tested_ids, truth.tolist(), strict=True))
         if 0 < truth.sum() < len(truth):
             area, precision = auroc(truth, values), average_precision(truth, values)
             scores.append((area, precision, truth.mean()))

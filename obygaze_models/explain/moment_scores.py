@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, did_you_mean, format_time, join_some
@@ -16,7 +15,6 @@ from obygaze_models.explain.frame_scores import AxisFrames
 from obygaze_models.explain.moment_measures import (
     TIOUS,
     AnnotatedFilm,
-    Guess,
     guess_constant,
     guess_random,
     measure,
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from obygaze_features import Timelines
 
 
-Array = NDArray[Any]
 SEEDS = 20
 """How many random scorers are averaged."""
 MEASURES = {
@@ -215,10 +212,7 @@ def evaluate_moments(
         }
         if any(marked.values()):
             films = [AnnotatedFilm(film, frames[film], spans) for film, spans in marked.items()]
-            guesses = [read_guess(film, moments) for film in films]
-            chance = np.random.default_rng(seed)
-            drawn = draw_films(len(films), seed=seed, replicates=replicates)
-            annotators.append(_score_annotator(annotator, films, guesses, drawn, chance))
+            annotators.append(_score_annotator(annotator, films, moments, seed, replicates))
         elif marked:
             notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
     if not annotators:
@@ -267,16 +261,13 @@ def _check_films(
 
 
 def _score_annotator(
-    annotator: str,
-    films: Sequence[AnnotatedFilm],
-    guesses: Sequence[Guess],
-    drawn: Array,
-    chance: np.random.Generator,
+    annotator: str, films: Sequence[AnnotatedFilm], moments: Moments, seed: int, replicates: int
 ) -> AnnotatorScores:
-    once = np.ones((1, len(films)))
-    model = measure(films, guesses, np.concatenate([once, drawn]))
+    chance = np.random.default_rng(seed)
+    once, drawn = np.ones((1, len(films))), draw_films(len(films), seed=seed, replicates=replicates)
+    pairs = [(film, read_guess(film, moments)) for film in films]
+    model = measure(films, [guess for _, guess in pairs], np.concatenate([once, drawn]))
     constant = measure(films, list(map(guess_constant, films)), once)
-    pairs = list(zip(films, guesses, strict=True))
     randoms = [
         measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
