@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,10 +11,6 @@ from obygaze_features.common.cli import echo_json, folder_argument, json_option,
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning
-
-if TYPE_CHECKING:
-    from obygaze_models.explain.clips import ExplainedClip
-
 
 BAR = 24
 """The longest bar, in characters that every terminal and file can show."""
@@ -96,11 +92,15 @@ def explain(
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr --intervene \\
         --manifest manifests/obygaze12 --json > interventions.json
     """
-    from dataclasses import asdict
+    import msgspec
 
+    from obygaze_features.common.tables import align
+    from obygaze_models.explain.analyses import analyse
+    from obygaze_models.explain.analysis_tables import describe_analysis
     from obygaze_models.explain.clips import explain_clips
     from obygaze_models.saved.model_header import read_about
 
+    result: Any
     if analysis is None:
         if not ids:
             raise UsageError("name clips (ID...), or add --tcav, --significance or --intervene")
@@ -109,102 +109,62 @@ def explain(
                 "--concepts is for --tcav; of single clips a network gives no reasons, and a "
                 "bottleneck has its own concepts"
             )
-        explained = explain_clips(model, store, ids, nearest=nearest)
-        if as_json:
-            echo_json([asdict(clip) for clip in explained])
-        else:
-            click.echo("\n\n".join(_describe_clip(clip) for clip in explained))
+        result = explain_clips(model, store, ids, nearest=nearest)
     else:
         if ids:
             raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
-        if analysis == "tcav" and concepts is None:
-            raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
-        options = {"labels": labels, "seed": seed} | ({"draws": draws} if draws else {})
-        _analyse(analysis, model, store, manifest, concepts, options, as_json)
+        result = analyse(
+            analysis, model, store, manifest, concepts, labels=labels, draws=draws, seed=seed
+        )
+    if as_json:
+        echo_json(msgspec.to_builtins(result))
+    elif analysis is None:
+        click.echo("\n\n".join(map(_describe_clip, result)))
+    else:
+        table = describe_analysis(result)
+        click.echo(f"{align(table.header, table.rows)}\n\n{table.note}")
     echo_warnings(RunWarning(**fields) for fields in read_about(model).get("warnings", []))
 
 
-def _analyse(
-    analysis: str,
-    model: Path,
-    store: Path | str,
-    manifest: Path,
-    concepts: Path | None,
-    options: dict[str, Any],
-    as_json: bool,
-) -> None:
-    import msgspec
-
-    from obygaze_features.common.tables import align
-    from obygaze_models.explain import analyses
-    from obygaze_models.explain.analysis_tables import Analysis, describe_analysis
-    from obygaze_models.saved.model_header import read_about
-
-    results: Any
-    if analysis == "intervene":
-        results = analyses.correct_concepts(model, store, manifest, **options)
-    elif concepts is not None:
-        results = tuple(analyses.score_tcav(model, store, manifest, concepts, **options))
-    else:
-        results = tuple(analyses.compare_with_shuffled(model, store, manifest, **options))
-    features = read_about(model)["features"]
-    done = Analysis(
-        model="/".join(model.resolve().parts[-2:]),
-        features=f"{features['backbone']['name']}, {features['array']}",
-        **{analysis: results},
-    )
-    if as_json:
-        echo_json(msgspec.to_builtins(done))
-    else:
-        table = describe_analysis(done)
-        click.echo(f"{align(table.header, table.rows)}\n\n{table.note}")
-
-
-def _describe_clip(clip: ExplainedClip) -> str:
+def _describe_clip(clip: dict[str, Any]) -> str:
     from obygaze_features.common.tables import align
 
-    label, probabilities = clip.explanation.label, clip.explanation.probabilities
+    explanation = clip["explanation"]
+    label, probabilities = explanation["label"], explanation["probabilities"]
     others = [f"{name} {p:.2f}" for name, p in probabilities.items() if name != label]
-    lines = [f"{clip.id}: {label}, probability {probabilities[label]:.2f} ({', '.join(others)})"]
-    lines += _reasons(clip)
-    if clip.nearest:
-        table = align(
-            ["nearest clips", "cosine"],
-            [[other.id, f"{other.cosine:.3f}"] for other in clip.nearest],
-        )
+    lines = [f"{clip['id']}: {label}, probability {probabilities[label]:.2f} ({', '.join(others)})"]
+    lines += _reasons(explanation["why"], list(probabilities))
+    if clip["nearest"]:
+        rows = [[other["id"], f"{other['cosine']:.3f}"] for other in clip["nearest"]]
+        table = align(["nearest clips", "cosine"], rows)
         lines += ["", *(f"  {line}" for line in table.splitlines())]
     return "\n".join(lines)
 
 
-def _reasons(clip: ExplainedClip) -> list[str]:
-    from obygaze_models.explain.clips import TreePath, WeightedSum
+def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     from obygaze_models.explain.parts import NOT_CONCEPTS, name_log_odds
 
-    reasons = clip.explanation.why
-    if isinstance(reasons, TreePath):
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in reasons.shares.items())
-        sentences = [part.sentence("the store's clips") for part in reasons.conditions]
+    if why is None:
+        return ["  this model gives no reasons"]
+    if "steps" in why:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
         return [
-            *(f"  {text}" for text in sentences),
+            *("  " + part.sentence("the store's clips") for part in why["conditions"]),
             f"  the training clips that end there: {shares}",
         ]
-    if isinstance(reasons, WeightedSum):
-        rows = [(part.concept, part.amount) for part in reasons.contributions]
-        rows.append(("(intercept)", reasons.intercept))
-        if reasons.residual is not None:
-            rows.append((f"({NOT_CONCEPTS})", reasons.residual))
-        kind = name_log_odds(list(clip.explanation.probabilities))
-        return [*_bars(rows), f"  together {reasons.logit:+.2f}: the {kind}"]
-    return ["  this model gives no reasons"]
-
-
-def _bars(rows: list[tuple[str, float]]) -> list[str]:
+    rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
+    rows.append(("(intercept)", why["intercept"]))
+    if why["residual"] is not None:
+        rows.append((f"({NOT_CONCEPTS})", why["residual"]))
     width = max(len(name) for name, _ in rows)
     longest = max(abs(amount) for _, amount in rows) or 1.0
     return [
-        f"  {name.ljust(width)}  {amount:+7.2f}  "
-        f"{('+' if amount > 0 else '-') * round(BAR * abs(amount) / longest)}".rstrip()
-        for name, amount in rows
+        *(
+            f"  {name.ljust(width)}  {amount:+7.2f}  "
+            f"{('+' if amount > 0 else '-') * round(BAR * abs(amount) / longest)}".rstrip()
+            for name, amount in rows
+        ),
+        f"  together {why['logit']:+.2f}: the {name_log_odds(classes)}",
     ]

@@ -2,158 +2,123 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset, load_dataset
 from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.clips import load_bank
-from obygaze_models.explain.interventions import Annotated, Interventions, intervene
-from obygaze_models.explain.significance import (
-    Significance,
-    concept_significance,
-    random_label_cavs,
-)
-from obygaze_models.explain.tcav import TCAV, tcav
+from obygaze_models.explain.analysis_tables import Analysis
+from obygaze_models.explain.interventions import intervene
+from obygaze_models.explain.significance import concept_significance, random_label_cavs
+from obygaze_models.explain.tcav import tcav
 from obygaze_models.saved.inference import check_features
-from obygaze_models.saved.model_header import read_about
 from obygaze_models.saved.persistence import load_model
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Clips:
-    """The annotated clips of a store, split into those that a model has seen and the others."""
-
-    seen: ClipDataset
-    unseen: ClipDataset
-
-
-def score_tcav(
+def analyse(
+    kind: str,
     model: Path,
     store: Path | str,
     manifest: Path,
-    concepts: Path,
+    concepts: Path | None = None,
     *,
     labels: str | None = None,
-    draws: int = 200,
+    draws: int | None = None,
     seed: int = 0,
-) -> list[TCAV]:
-    """TCAV scores of a saved network, on unseen clips of its last (positive) class.
+) -> Analysis:
+    """Analyse a saved model's concepts, on annotated clips that it has not seen.
 
     Parameters
     ----------
+    kind
+        ``tcav``: how a network uses concepts, on clips of its last (positive) class.
+        ``significance``: whether the concepts of a bottleneck or a bank beat shuffled labels.
+        ``intervene``: a bottleneck's scores with more and more of its concepts corrected.
     model
-        The folder of a saved network.
+        The folder of a saved model.
     store, manifest
         The store of its features, and the manifest with the annotations.
     concepts
-        The folder of a saved bottleneck or bank of the same features. The random directions that
-        scores are compared with are fitted like its own, to shuffled labels.
+        For TCAV, the folder of a saved bottleneck or bank of the same features. The random
+        directions that scores are compared with are fitted like its own, to shuffled labels.
     labels
         The manifest's label set; by default its default one.
     draws
-        The number of random directions.
+        The number of random directions, by default 200; or of random orders of concepts, 20.
     seed
-        Fixes the random directions.
+        Fixes these.
     """
-    network, about = load_model(model)
-    if not isinstance(network, MLPProbe):
-        raise ExperimentError(f"{model} is a {type(network).__name__}; TCAV needs a network (mlp)")
-    bank = load_bank(concepts, about)
-    _require_bank(bank, concepts)
-    clips = _read_clips(model, about, store, manifest, labels)
-    bank_about = read_about(concepts)
-    source = _read_clips(concepts, bank_about, store, manifest, labels).seen
-    targets = _targets(bank, bank_about, source)
-    null = random_label_cavs(bank, source.X, targets, runs=draws, random_state=seed)
-    code = len(network.classes_) - 1
-    is_positive = task_from(about["learns"]).labels(clips.unseen) == code
-    positive = clips.unseen.X[is_positive]
-    if not len(positive):
-        raise ExperimentError(_all_seen(model, manifest))
-    return tcav(network, positive, code, bank.cavs_, bank.names_, null)
-
-
-def compare_with_shuffled(
-    model: Path,
-    store: Path | str,
-    manifest: Path,
-    *,
-    labels: str | None = None,
-    draws: int = 200,
-    seed: int = 0,
-) -> list[Significance]:
-    """Compare a saved bottleneck's concepts with shuffled labels, on clips it has not seen.
-
-    The parameters are those of `score_tcav`; `model` is a bottleneck or a bank.
-    """
-    loaded, about = load_model(model)
-    bank = getattr(loaded, "bank_", loaded)
-    _require_bank(bank, model)
-    clips = _read_clips(model, about, store, manifest, labels)
-    seen, unseen = clips.seen, clips.unseen
-    if not len(unseen):
-        raise ExperimentError(_all_seen(model, manifest))
-    return concept_significance(
-        bank,
-        seen.X,
-        _targets(bank, about, seen),
-        unseen.X,
-        _targets(bank, about, unseen),
-        runs=draws,
-        random_state=seed,
-    )
-
-
-def correct_concepts(
-    model: Path,
-    store: Path | str,
-    manifest: Path,
-    *,
-    labels: str | None = None,
-    draws: int = 20,
-    seed: int = 0,
-) -> Interventions:
-    """Score a saved bottleneck on unseen clips with more and more of their concepts corrected.
-
-    The parameters are those of `score_tcav`; `draws` counts random orders of concepts.
-    """
-    bottleneck, about = load_model(model)
-    if not isinstance(bottleneck, ConceptBottleneck | HybridBottleneck):
+    fitted, about = load_model(model)
+    source, holder, bank_about = model, fitted, about
+    if kind == "tcav":
+        if concepts is None:
+            raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
+        if not isinstance(fitted, MLPProbe):
+            raise ExperimentError(
+                f"{model} is a {type(fitted).__name__}; TCAV needs a network (mlp)"
+            )
+        source, (holder, bank_about) = concepts, load_model(concepts)
+    bank = getattr(holder, "bank_", holder)
+    if kind == "intervene":
+        if not isinstance(fitted, ConceptBottleneck | HybridBottleneck):
+            raise ExperimentError(
+                f"{model} is a {type(fitted).__name__}; interventions need a bottleneck (pcbm-...)"
+            )
+    elif not isinstance(bank, ConceptBank):
         raise ExperimentError(
-            f"{model} is a {type(bottleneck).__name__}; interventions need a bottleneck (pcbm-...)"
+            f"{source} is a {type(bank).__name__}, which has no learned concepts; use a bottleneck"
         )
-    clips = _read_clips(model, about, store, manifest, labels)
-    seen, unseen = clips.seen, clips.unseen
-    truth = task_from(about["learns"]).labels(unseen)
-    if not (truth != UNUSED).any():
-        raise ExperimentError(_all_seen(model, manifest))
-    test = unseen.select(truth != UNUSED)
-    return intervene(
-        bottleneck,
-        seen.concept_names,
-        Annotated(seen.X, seen.concepts),
-        Annotated(test.X, test.concepts),
-        truth[truth != UNUSED],
-        draws=draws,
-        random_state=seed,
+    if bank_about.get("features") != about.get("features"):
+        raise ExperimentError(f"the concepts of {source} are of other features than the model's")
+    seen, test = _read_clips(model, about, store, manifest, labels)
+    truth = np.zeros(len(test))
+    if kind != "significance":
+        truth = task_from(about["learns"]).labels(test)
+        code = len(fitted.classes_) - 1
+        chosen = truth == code if kind == "tcav" else truth != UNUSED
+        test, truth = test.select(chosen), truth[chosen]
+    if not len(test):
+        raise ExperimentError(
+            f"{model} has seen all labelled clips of {manifest}; use a model of a run "
+            "(RUN/models/...), which keeps clips for testing"
+        )
+    result: Any
+    if kind == "intervene":
+        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed)
+    elif kind == "tcav":
+        seen, _ = _read_clips(source, bank_about, store, manifest, labels)
+        targets = _targets(bank, bank_about, seen)
+        null = random_label_cavs(bank, seen.X, targets, runs=draws or 200, random_state=seed)
+        result = tuple(tcav(fitted, test.X, code, bank.cavs_, bank.names_, null))
+    else:
+        known, held = (_targets(bank, about, clips) for clips in (seen, test))
+        result = tuple(
+            concept_significance(
+                bank, seen.X, known, test.X, held, runs=draws or 200, random_state=seed
+            )
+        )
+    features = about["features"]
+    return Analysis(
+        model="/".join(model.resolve().parts[-2:]),
+        features=f"{features['backbone']['name']}, {features['array']}",
+        **{kind: result},
     )
 
 
 def _read_clips(
     folder: Path, about: dict[str, Any], store: Path | str, manifest: Path, labels: str | None
-) -> _Clips:
+) -> tuple[ClipDataset, ClipDataset]:
+    """The annotated clips of a store that a model has seen, and the others."""
     opened = open_store(store)
     check_features(about, opened)
     features = about["features"]
@@ -166,21 +131,7 @@ def _read_clips(
             f"{folder} was trained on none of the labelled clips of {manifest} that have features; "
             "use the manifest and the store of its experiment"
         )
-    return _Clips(data.select(is_seen), data.select(~is_seen))
-
-
-def _all_seen(folder: Path, manifest: Path) -> str:
-    return (
-        f"{folder} has seen all labelled clips of {manifest}; use a model of a run "
-        "(RUN/models/...), which keeps clips for testing"
-    )
-
-
-def _require_bank(bank: Any, folder: Path) -> None:
-    if not isinstance(bank, ConceptBank):
-        raise ExperimentError(
-            f"{folder} is a {type(bank).__name__}, which has no learned concepts; use a bottleneck"
-        )
+    return data.select(is_seen), data.select(~is_seen)
 
 
 def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:

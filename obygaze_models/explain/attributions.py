@@ -68,11 +68,8 @@ class Condition:
     def sentence(self, clips: str) -> str:
         """The words with the numbers, `clips` being what the percentages are of."""
         percentile, low, high = self.whole
-        bounds = [
-            f"{bound}% or {side}"
-            for bound, side in ((low, "more"), (high, "less"))
-            if bound is not None
-        ]
+        bounds = [f"{low}% or more"] * (low is not None)
+        bounds += [f"{high}% or less"] * (high is not None)
         return (
             f"{self.words}: more of it than in {percentile}% of {clips}; "
             f"the tree asks for {' and '.join(bounds)}"
@@ -129,11 +126,7 @@ def bank_of(model: Any) -> Any:
 
 
 def attribute(
-    model: Any,
-    X: Array,
-    *,
-    classes: Sequence[str] | None = None,
-    bank: Any = None,
+    model: Any, X: Array, *, classes: Sequence[str] | None = None, bank: Any = None
 ) -> Attribution | None:
     """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
 
@@ -222,15 +215,8 @@ def _as_compared(scores: Array) -> Array:
     return scores.astype(np.float32).astype(np.float64)
 
 
-def _names(bank: Any) -> tuple[str, ...]:
-    return tuple(str(name) for name in bank.get_feature_names_out())
-
-
 def _sums(
-    model: ConceptBottleneck | HybridBottleneck,
-    measured: Array,
-    X: Array,
-    names: list[str],
+    model: ConceptBottleneck | HybridBottleneck, measured: Array, X: Array, names: list[str]
 ) -> Attribution:
     towards = _towards(model, X)
     head = model.head_
@@ -249,12 +235,7 @@ def _sums(
     )
 
 
-def _sensitivities(
-    model: MLPProbe,
-    X: Array,
-    bank: Any,
-    names: list[str],
-) -> Attribution:
+def _sensitivities(model: MLPProbe, X: Array, bank: Any, names: list[str]) -> Attribution:
     if bank.cavs_.shape[1] != X.shape[1]:
         raise ExperimentError(
             f"the bank's directions have {bank.cavs_.shape[1]} dimensions, the clip's features "
@@ -269,7 +250,8 @@ def _sensitivities(
     weights = gradient @ bank.cavs_.T
     labels = [names[code] for code in towards.tolist()]
     measured = project(bank, X, "distance")
-    return Attribution("sensitivity", _names(bank), labels, measured, weights, logit=logit)
+    concepts = tuple(map(str, bank.get_feature_names_out()))
+    return Attribution("sensitivity", concepts, labels, measured, weights, logit=logit)
 
 
 def _towards(model: Any, X: Array) -> Array:
@@ -281,8 +263,7 @@ def _towards(model: Any, X: Array) -> Array:
 
 def activations(model: MLPProbe, X: Array, layer: int) -> Array:
     """The output of a hidden layer, counted from 1, for clips X [N, D]; layer 0 is X itself."""
-    _check_layer(model, layer)
-    return _forward(model, X)[layer]
+    return _forward(model, X, layer)[layer]
 
 
 def logit_gradients(model: MLPProbe, X: Array, code: int, *, layer: int = 0) -> Array:
@@ -299,8 +280,7 @@ def logit_gradients(model: MLPProbe, X: Array, code: int, *, layer: int = 0) -> 
     layer
         The variables of the derivative: 0 the features, 1 and up a hidden layer after its ReLU.
     """
-    _check_layer(model, layer)
-    outputs = _forward(model, X)
+    outputs = _forward(model, X, layer)
     gradients = np.tile(model.coefs_[-1][:, code].astype(np.float64), (len(X), 1))
     for number in range(len(model.coefs_) - 2, layer - 1, -1):
         gradients = (gradients * (outputs[number + 1] > 0)) @ model.coefs_[number].T
@@ -312,17 +292,14 @@ def logits(model: MLPProbe, X: Array) -> Array:
     return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
 
 
-def _forward(model: MLPProbe, X: Array) -> list[Array]:
+def _forward(model: MLPProbe, X: Array, layer: int = 0) -> list[Array]:
     """The features, then the output of each hidden layer, in float64 as in prediction."""
-    outputs = [np.asarray(X, dtype=np.float64)]
-    for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
-        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
-    return outputs
-
-
-def _check_layer(model: MLPProbe, layer: int) -> None:
     hidden = len(model.coefs_) - 1
     if not 0 <= layer <= hidden:
         raise ExperimentError(
             f"the network has no layer {layer}; use 0 (the input) or 1 to {hidden} (hidden layers)"
         )
+    outputs = [np.asarray(X, dtype=np.float64)]
+    for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
+        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
+    return outputs

@@ -60,22 +60,16 @@ def concept_quality(
         if entry.kind != "sensitivity":
             groups.setdefault((entry.model, entry.task, entry.concepts), []).append(entry)
     return [
-        _quality(model, task, concept, column, fits, clips)
-        for (model, task, concepts), fits in groups.items()
-        for column, concept in enumerate(concepts)
+        _quality(fits, column, clips)
+        for (_, _, concepts), fits in groups.items()
+        for column in range(len(concepts))
     ]
 
 
-def _quality(
-    model: str,
-    task: str,
-    concept: str,
-    column: int,
-    fits: Sequence[Explained],
-    clips: Mapping[str, Clip],
-) -> ConceptQuality:
+def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) -> ConceptQuality:
+    concept = fits[0].concepts[column]
     all_levels = {clip.level for clip in clips.values()}
-    positive: dict[str, bool] = {}
+    positive: dict[str, int] = {}
     scores = []
     for fit in fits:
         tested = [clips[clip] for clip in fit.ids]
@@ -84,9 +78,8 @@ def _quality(
         targets = concept_targets(levels, marks, "b", all_levels=all_levels)[:, 0]
         counts = targets >= 0
         truth, values = targets[counts], fit.values[counts, column]
-        positive |= {
-            clip: bool(target) for clip, target in zip(fit.ids, targets, strict=True) if target >= 0
-        }
+        tested_ids = np.array(fit.ids)[counts].tolist()
+        positive |= dict(zip(tested_ids, truth.tolist(), strict=True))
         if 0 < truth.sum() < len(truth):
             area, precision = auroc(truth, values), average_precision(truth, values)
             scores.append((area, precision, truth.mean()))
@@ -94,8 +87,8 @@ def _quality(
     means = table.mean(axis=0).tolist() if len(table) else [None] * 3
     deviations = table.std(axis=0).tolist() if len(table) else [None] * 3
     return ConceptQuality(
-        model,
-        task,
+        fits[0].model,
+        fits[0].task,
         concept,
         clips=len(positive),
         positives=sum(positive.values()),

@@ -27,12 +27,6 @@ from obygaze_features.manifests.items import format_seconds, media_stem
 if TYPE_CHECKING:
     from obygaze_models.saved.inference import FramePredictions
 
-__all__ = [
-    "MAX_ROUNDING_US", "Axis", "AxisFrames", "FrameScores", "join_spans", "locate_clip",
-    "name_film", "overlapping_parts", "place_frames", "read_axes", "read_numbers", "read_spans",
-    "to_microseconds",
-]  # fmt: skip
-
 Array = NDArray[Any]
 MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
@@ -69,12 +63,16 @@ class AxisFrames:
     edges: Array
     probabilities: Array
 
+    def spans(self, parts: Array) -> list[tuple[int, int]]:
+        """Start and end of some of the K stretches between two edges."""
+        return list(zip(self.edges[parts].tolist(), self.edges[parts + 1].tolist(), strict=True))
+
     @cached_property
     def unbroken(self) -> list[tuple[int, int]]:
         """The stretches that clips cover without a gap."""
-        covered = np.flatnonzero(~np.isnan(self.probabilities))
-        spans = zip(self.edges[covered].tolist(), self.edges[covered + 1].tolist(), strict=True)
-        return join_spans(list(spans), MAX_ROUNDING_US)
+        return join_spans(
+            self.spans(np.flatnonzero(~np.isnan(self.probabilities))), MAX_ROUNDING_US
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,15 +140,8 @@ class FrameScores:
         table = read_table(Path(path), required=FRAME_COLUMNS).without_escapes()
         if not len(table):
             raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
-        starts, ends = read_spans(table)
-        return cls(
-            read_axes(table, table["id"]),
-            table["id"],
-            starts,
-            ends,
-            read_numbers(table, "probability"),
-            table.get("seen_in_training"),
-        )
+        axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
+        return cls(axes, table["id"], *read_spans(table), numbers, table.get("seen_in_training"))
 
 
 def place_frames(
@@ -220,10 +211,9 @@ def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Ite
     if item.start is not None or manifest is None or located is None:
         return item, 0.0
     span = manifest.items[located]
-    if span.start is None:
-        return replace(item, film=span.film or item.film), 0.0
     # Its frames' times count from the start of the clip's file.
-    return replace(span, film=span.film or item.film), span.start
+    placed = item if span.start is None else span
+    return replace(placed, film=span.film or item.film), span.start or 0.0
 
 
 def name_film(film: str, media: str) -> str:

@@ -12,19 +12,12 @@ from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.estimators.concepts import project
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Annotated:
-    """Clips with annotated concepts: features [N, D], and booleans [N, K]."""
-
-    features: Array
-    concepts: Array
 
 
 @dataclass(frozen=True)
@@ -78,9 +71,8 @@ class Interventions:
 
 def intervene(
     model: ConceptBottleneck | HybridBottleneck,
-    names: Sequence[str],
-    train: Annotated,
-    test: Annotated,
+    train: ClipDataset,
+    test: ClipDataset,
     labels: Array,
     *,
     draws: int = 20,
@@ -94,10 +86,8 @@ def intervene(
     ----------
     model
         A fitted bottleneck over a bank of named concepts.
-    names
-        The names of the annotations' columns; those that the bank lacks are ignored.
     train
-        The training clips of the bottleneck.
+        The training clips of the bottleneck. Annotated concepts that its bank lacks are ignored.
     test
         The clips to score.
     labels
@@ -107,14 +97,15 @@ def intervene(
     random_state
         Fixes them.
     """
+    names = train.concept_names
     concepts = [str(name) for name in model.bank_.get_feature_names_out()]
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
             f"the annotations have no concept {missing[0]!r} of the bottleneck; "
             f"they have {', '.join(names) or 'none'}"
         )
-    columns = [list(names).index(name) for name in concepts]
-    measured = model.concept_scores(train.features)
+    columns = [names.index(name) for name in concepts]
+    measured = model.concept_scores(train.X)
     marks = np.asarray(train.concepts, dtype=bool)[:, columns]
     for name, marked in zip(concepts, marks.T, strict=True):
         if marked.all() or not marked.any():
@@ -127,11 +118,11 @@ def intervene(
         for chosen in (marks, ~marks)
     )
     truth = np.asarray(test.concepts, dtype=bool)[:, columns]
-    before = model.concept_scores(test.features)
+    before = model.concept_scores(test.X)
     corrected = np.where(truth, present, absent)
     residual = np.zeros(1)
     if isinstance(model, HybridBottleneck):
-        residual = model.residual_logits(test.features)
+        residual = model.residual_logits(test.X)
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
         """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
@@ -143,22 +134,19 @@ def intervene(
     chance = check_random_state(random_state)
     orders = [chance.permutation(len(concepts)) for _ in range(draws)]
     random = [scores(order.argsort()[None]) for order in orders]
-    nearness = np.abs(project(model.bank_, test.features, "distance"))
+    nearness = np.abs(project(model.bank_, test.X, "distance"))
     uncertain = scores(nearness.argsort(axis=1, kind="stable").argsort(axis=1))
     return Interventions(
         tuple(concepts),
         tuple(present.tolist()),
         tuple(absent.tolist()),
-        len(test.features),
+        len(test.X),
         (_curve("random", random), _curve("uncertainty", [uncertain])),
     )
 
 
 def _score(
-    model: ConceptBottleneck | HybridBottleneck,
-    measured: Array,
-    residual: Array,
-    labels: Array,
+    model: ConceptBottleneck | HybridBottleneck, measured: Array, residual: Array, labels: Array
 ) -> tuple[float, float | None]:
     if isinstance(model, HybridBottleneck):
         outputs = as_logits(model.head_.decision_function(measured)) + residual

@@ -21,7 +21,7 @@ from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.statistics import known_titles, match_film
 from obygaze_models.explain.frame_scores import Axis, name_film
-from obygaze_models.explain.moments import CLOSE_GAPS_S, Moments
+from obygaze_models.explain.moments import CLOSE_GAPS_S, Moment, Moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,31 +66,23 @@ def moment_figure(
         for y, (_, bars, levels) in enumerate(rows):
             draw_level_bars(axes, -y, bars, levels)
         base = 0.4 - len(rows) - CURVE
-        _draw_curve(axes, moments, axis, base)
+        _draw_curve(axes, moments, axis, own, base)
         bottom = base - 0.85
-        for moment in own:
-            axes.bar(
-                moment.start,
-                0.5,
-                width=moment.end - moment.start,
-                bottom=bottom + 0.1,
-                align="edge",
-                color=INK,
-            )
+        starts, lengths = [m.start for m in own], [m.end - m.start for m in own]
+        axes.bar(starts, 0.5, lengths, bottom + 0.1, align="edge", color=INK)
         names = [plain(name) for name, _, _ in rows]
         axes.set_yticks(
             [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35],
             [*names, "probability of\neach frame", "moments"],
         )
         axes.set_ylim(bottom - 0.1, 0.6)
-        ends = [end for _, bars, _ in rows for _, end, _ in bars]
-        starts = [start for _, bars, _ in rows for start, _, _ in bars]
-        low, high = (frames.edges[[0, -1]] / 1e6).tolist()
-        show_time(axes, max([high, *ends]), min([low, *starts]))
+        times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
+        times += (frames.edges[[0, -1]] / 1e6).tolist()
+        show_time(axes, max(times), min(times))
         details = timelines.films.get(axis.name) if timelines is not None else None
-        title = details.title if details else ""
+        title = details.title if details and details.title else axis.name
         text = _describe(moments, axis, len(own))
-        axes.set_title(plain(title or axis.name), loc="left", weight="bold")
+        axes.set_title(plain(title), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
         drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
         keys = {
@@ -101,7 +93,7 @@ def moment_figure(
         }
         if keys:
             figure.legend(handles=keys.values(), loc="outside upper right", ncols=len(keys))
-    describe(figure, title or axis.name, text)
+    describe(figure, title, text)
     return figure
 
 
@@ -126,7 +118,7 @@ def _label_rows(
                 f"{join_some(list(timelines.by_film))}); choose another film or other timelines"
             )
         codes = timelines.scheme.codes
-        for annotator, segments in timelines.by_film.get(axis.film, {}).items():
+        for annotator, segments in timelines.by_film[axis.film].items():
             bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
             rows.append((timelines.names.get(annotator, annotator), bars, timelines.scheme.name_of))
     if manifest is not None and not axis.clip:
@@ -143,13 +135,12 @@ def _label_rows(
     return rows
 
 
-def _draw_curve(axes: Axes, moments: Moments, axis: Axis, base: float) -> None:
-    """The frames' probabilities from `base` (0) on, the moments shaded behind them."""
+def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
+    """The frames' probabilities from `base` (0) on, its `own` moments shaded behind them."""
     frames = moments.frames.by_axis[axis]
-    for moment in moments.moments:
-        if moment.axis == axis:
-            across = (moment.start, moment.start, moment.end, moment.end)
-            axes.fill(across, (base, base + CURVE, base + CURVE, base), color=LINE, linewidth=0)
+    for moment in own:
+        across = (moment.start, moment.start, moment.end, moment.end)
+        axes.fill(across, (base, base + CURVE, base + CURVE, base), color=LINE, linewidth=0)
     heights = base + CURVE * frames.probabilities
     axes.stairs(heights, frames.edges / 1e6, baseline=None, color=SERIES[0], linewidth=1.1)
     _draw_height(axes, base, "0")
@@ -164,25 +155,16 @@ def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> No
     """A line across, named at its right end."""
     style: Any = (0, (4, 2.5)) if dashed else "solid"
     axes.axhline(y, color=SOFT if dashed else LINE, linewidth=0.8, linestyle=style)
-    axes.annotate(
-        text,
-        (1, y),
-        (4, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-        size=8,
-        color=SOFT,
-    )
+    place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(text, (1, y), (4, 0), **place, va="center", size=8, color=SOFT)
 
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = moments.frames.axes.count(axis)
     text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, 'frame')}"
     if moments.min_length is not None:
-        gap = f"{CLOSE_GAPS_S:g} s (a tenth of short clips)"
-        if moments.close_gaps is not None:
-            gap = f"{moments.close_gaps:g} s"
-        text += f"; gaps under {gap} closed"
-        text += f", moments under {moments.min_length:g} s dropped"
+        by_default = moments.close_gaps is None
+        gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"
+        gap += " (a tenth of short clips)" if by_default else ""
+        text += f"; gaps under {gap} closed, moments under {moments.min_length:g} s dropped"
     return text

@@ -27,10 +27,6 @@ from obygaze_models.explain.frame_scores import (
 from obygaze_models.explain.moments import Moments
 from obygaze_models.scoring.metrics import ranking_scores
 
-__all__ = [
-    "TIOUS", "AnnotatedFilm", "Guess", "guess_constant", "guess_random", "measure", "read_guess",
-]  # fmt: skip
-
 Array = NDArray[Any]
 Spans = list[tuple[int, int]]
 """Starts and ends, in microseconds."""

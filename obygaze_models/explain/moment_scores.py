@@ -7,28 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, did_you_mean, join_some
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted, did_you_mean, format_time, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_models.explain.frame_scores import AxisFrames
 from obygaze_models.explain.moment_measures import (
     TIOUS,
     AnnotatedFilm,
-    Guess,
     guess_constant,
     guess_random,
     measure,
     read_guess,
 )
-from obygaze_models.explain.moments import Moments
+from obygaze_models.explain.moments import Moments, cut
 from obygaze_models.scoring.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
 
 
-Array = NDArray[Any]
 SEEDS = 20
 """How many random scorers are averaged."""
 MEASURES = {
@@ -100,6 +98,41 @@ class AnnotatorScores:
     films: list[FilmScores]
     scores: dict[str, MeasureScore]
 
+    def describe(self, positives: Sequence[str]) -> str:
+        """What this annotator's segments say: the measures over films, then each film."""
+        segments = sum(film.segments for film in self.films)
+        seconds = sum(film.seconds for film in self.films)
+        share = sum(film.positive_seconds for film in self.films) / seconds
+        title = (
+            f"{cut(self.annotator, 30)}: {counted(segments, 'segment')} of "
+            f"{cut(' or '.join(positives), 30)} in {counted(len(self.films), 'film')}, "
+            f"{share:.1%} of {format_time(round(seconds))}"
+        )
+        rows = [
+            [
+                MEASURES[key],
+                _number(score.value),
+                " to ".join(map(_number, score.interval)) if score.interval else "too few films",
+                _number(score.constant),
+                _number(score.random),
+            ]
+            for key, score in self.scores.items()
+        ]
+        by_film = [
+            [
+                cut(film.film, 24),
+                f"{film.positive_seconds / film.seconds:.1%}",
+                film.segments,
+                film.moments,
+                *(_number(film.scores[key]) for key in MEASURES if key != "map_mean"),
+            ]
+            for film in self.films
+        ]
+        header = ["film", "positive", "segments", "moments", "frame AP", "AUROC"]
+        header += [f"mAP {tiou:g}" for tiou in TIOUS]
+        table = align(["measure", "the model", "95% interval", "constant", "random"], rows)
+        return f"{title}\n{table}\n\n{align(header, by_film)}"
+
 
 @dataclass(frozen=True)
 class MomentScores:
@@ -121,6 +154,10 @@ class MomentScores:
     positives: list[str]
     annotators: list[AnnotatorScores]
     notes: list[str]
+
+    def describe(self) -> str:
+        """The scores as tables."""
+        return "\n\n".join(entry.describe(self.positives) for entry in self.annotators)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each annotator, film (empty: over films), scorer and measure."""
@@ -175,10 +212,7 @@ def evaluate_moments(
         }
         if any(marked.values()):
             films = [AnnotatedFilm(film, frames[film], spans) for film, spans in marked.items()]
-            guesses = [read_guess(film, moments) for film in films]
-            chance = np.random.default_rng(seed)
-            drawn = draw_films(len(films), seed=seed, replicates=replicates)
-            annotators.append(_score_annotator(annotator, films, guesses, drawn, chance))
+            annotators.append(_score_annotator(annotator, films, moments, seed, replicates))
         elif marked:
             notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
     if not annotators:
@@ -227,16 +261,13 @@ def _check_films(
 
 
 def _score_annotator(
-    annotator: str,
-    films: Sequence[AnnotatedFilm],
-    guesses: Sequence[Guess],
-    drawn: Array,
-    chance: np.random.Generator,
+    annotator: str, films: Sequence[AnnotatedFilm], moments: Moments, seed: int, replicates: int
 ) -> AnnotatorScores:
-    once = np.ones((1, len(films)))
-    model = measure(films, guesses, np.concatenate([once, drawn]))
+    chance = np.random.default_rng(seed)
+    once, drawn = np.ones((1, len(films))), draw_films(len(films), seed=seed, replicates=replicates)
+    pairs = [(film, read_guess(film, moments)) for film in films]
+    model = measure(films, [guess for _, guess in pairs], np.concatenate([once, drawn]))
     constant = measure(films, list(map(guess_constant, films)), once)
-    pairs = list(zip(films, guesses, strict=True))
     randoms = [
         measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
@@ -263,6 +294,10 @@ def _score_annotator(
         for film, guess in pairs
     ]
     return AnnotatorScores(annotator, by_film, scores)
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.2f}"
 
 
 def _defined(value: float) -> float | None:

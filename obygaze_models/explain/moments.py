@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.common.tables import format_spreadsheet, read_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.tables import align, format_spreadsheet, read_table
+from obygaze_features.common.text import counted, format_time, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
-    Array,
     Axis,
     AxisFrames,
     FrameScores,
@@ -41,6 +40,7 @@ CLOSE_GAPS_SHARE = 0.1
 """Of what is shorter than 50 s, gaps are closed up to this share of it instead."""
 EPSILON = 1e-12
 """By how much the mean of equal thresholds may be off."""
+MAX_ROWS_SHOWN = 20
 MOMENT_COLUMNS = ("film", "start", "end", "score")
 
 
@@ -100,6 +100,29 @@ class Moments:
         """The mean over clips; None where it is unknown."""
         return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
 
+    def describe(self) -> str:
+        """The first moments as a table, and how many there are."""
+        rows = [
+            (cut(m.axis.name, 40), format_time(m.start), format_time(m.end), f"{m.score:.2f}")
+            for m in self.moments[:MAX_ROWS_SHOWN]
+        ]
+        lines = [align(["film", "start", "end", "score"], rows)] if rows else []
+        if (more := len(self.moments) - MAX_ROWS_SHOWN) > 0:
+            lines.append(f"and {counted(more, 'more moment', 'more moments')}")
+        films = {axis for axis in self.frames.axes if not axis.clip}
+        where = [counted(len(films), "film")] if films else []
+        if clips := {axis.clip for axis in self.frames.axes if axis.clip}:
+            where.append(
+                f"{counted(len(clips), 'clip')} whose position in the film is not known: their "
+                "times count from the start of the clip"
+            )
+        limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
+        used = f" at a threshold of {limits[0]}" if limits else ""
+        if len(limits) > 1:
+            used = f" at thresholds of {limits[0]} to {limits[-1]}"
+        lines.append(f"{counted(len(self.moments), 'moment')}{used} in {' and '.join(where)}")
+        return "\n".join(lines)
+
     def to_csv(self) -> str:
         """A row a moment, times in seconds."""
         return format_spreadsheet(
@@ -125,16 +148,16 @@ class Moments:
             if film not in films:
                 wrong = f"{frames} has no frames of {shorten(film)}; give tables of the same films"
                 raise table.problem(row, wrong)
-        columns = zip(
-            read_axes(table, table.get("clips")),
-            (starts / 1e6).tolist(),
-            (ends / 1e6).tolist(),
-            read_numbers(table, "score").tolist(),
-            [tuple(filter(None, cell.split(SEPARATOR))) for cell in table.get("clips")],
-            table.get("seen_in_training"),
-            strict=True,
-        )
-        return cls([Moment(*cells) for cells in columns], scores)
+        clips = [tuple(filter(None, cell.split(SEPARATOR))) for cell in table.get("clips")]
+        times = (starts / 1e6).tolist(), (ends / 1e6).tolist()
+        numbers, axes = read_numbers(table, "score").tolist(), read_axes(table, table.get("clips"))
+        columns = axes, *times, numbers, clips, table.get("seen_in_training")
+        return cls([Moment(*cells) for cells in zip(*columns, strict=True)], scores)
+
+
+def cut(text: str, width: int) -> str:
+    """A name that fits in a table."""
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def find_moments(
@@ -182,10 +205,14 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
+        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN is not
         length = int(film.edges[-1] - film.edges[0])
         own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
-        for start, end in _find_intervals(film, limit, shortest, own_gap):
-            moments.append(_make_moment(axis, start, end, film, frames))
+        for low, high in film.unbroken:  # only what clips cover is joined
+            inside = reached[(film.edges[reached] >= low) & (film.edges[reached + 1] <= high)]
+            for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
+                if end - start >= shortest:
+                    moments.append(_make_moment(axis, start, end, film, frames))
     about = predictions.about
     media = {
         axis.film: locate_clip(clip, items, manifest)[0].media
@@ -197,20 +224,6 @@ def find_moments(
     return Moments(
         moments, frames, thresholds, min_length, close_gaps, title, media, predictions.warnings
     )
-
-
-def _find_intervals(
-    film: AxisFrames, limit: Array, shortest: int, gap: int
-) -> list[tuple[int, int]]:
-    """The intervals of an axis: runs of frames, joined within what clips cover."""
-    reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN is not
-    starts, ends = film.edges[reached], film.edges[reached + 1]
-    intervals = []
-    for low, high in film.unbroken:
-        inside = (starts >= low) & (ends <= high)
-        spans = zip(starts[inside].tolist(), ends[inside].tolist(), strict=True)
-        intervals += join_spans(list(spans), max(gap - 1, MAX_ROUNDING_US))
-    return [(start, end) for start, end in intervals if end - start >= shortest]
 
 
 def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:

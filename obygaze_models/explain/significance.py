@@ -103,12 +103,7 @@ def concept_significance(
 
 
 def random_label_cavs(
-    bank: ConceptBank,
-    X: Array,
-    Y: Array,
-    *,
-    runs: int = 500,
-    random_state: int | None = None,
+    bank: ConceptBank, X: Array, Y: Array, *, runs: int = 500, random_state: int | None = None
 ) -> Array:
     """Unit directions [runs, D] of shuffled labels, fitted as the bank's own were.
 

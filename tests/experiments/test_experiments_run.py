@@ -15,7 +15,7 @@ from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split
 from obygaze_models.experiments.summary import describe_balance
 from obygaze_models.explain.attributions import attribute
-from obygaze_models.explain.clips import TreePath, explain_clip
+from obygaze_models.explain.clips import explain_rows
 from tests.kit.files import contents, csv_rows
 from tests.kit.run import RECIPE, make_world, write_store
 
@@ -350,18 +350,19 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
                 np.testing.assert_allclose(part.amounts[row], expected.amounts[0], 1e-4, 1e-6)
                 assert part.labels[row] == expected.labels[0]
                 continue
-            explanation = explain_clip(model, x, classes=("HN", "S")).why
-            if isinstance(explanation, TreePath):
-                steps = [(step.concept, step.above) for step in explanation.steps]
+            explanation = explain_rows(model, x[None], [0], classes=("HN", "S"))[0]["why"]
+            if "steps" in explanation:
+                steps = [(step.concept, step.above) for step in explanation["steps"]]
                 assert [(step.concept, step.above) for step in part.steps[row]] == steps
                 continue
-            amounts = {piece.concept: piece.amount for piece in explanation.contributions}
+            pieces = explanation["contributions"]
+            amounts = {piece["concept"]: piece["amount"] for piece in pieces}
             passed = dict(zip(part.concepts, part.amounts[row], strict=True))
             assert passed == pytest.approx(amounts, rel=1e-4, abs=1e-6)
-            assert part.labels[row] == explanation.label
+            assert part.labels[row] == explanation["label"]
             left = 0 if part.residual is None else part.residual[row]
             complete = part.amounts[row].sum() + part.intercept[row] + left
-            assert complete == pytest.approx(explanation.logit, abs=1e-4)
+            assert complete == pytest.approx(explanation["logit"], abs=1e-4)
     clip = run.clips()["tt2-007"]
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10 % 3)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of

@@ -238,7 +238,11 @@ SLIPS = [
     ((BOTTLENECK, STORE, "tt0000001-003", "--concepts", BOTTLENECK), 2, "is for --tcav"),
     ((NETWORK, *ON_CLIPS, "--intervene"), 1, "interventions need a bottleneck"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
-    ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no concepts"),
+    (
+        (NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK),
+        1,
+        "MLPProbe, which has no learned",
+    ),
     ((BOTTLENECK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK), 1, "needs a network"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
 ]

@@ -17,10 +17,14 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.explain.attributions import attribute, join_steps
-from obygaze_models.explain.clips import explain_clip, explain_rows, nearest_clips
+from obygaze_models.explain.clips import explain_rows, nearest_clips
 from tests.kit.clips import logistic_on, tree_on, with_output
 
 LEVELS = ("EN", "HN", "S")
+
+
+def explain_clip(model, x, **options):
+    return explain_rows(model, np.asarray(x)[None], [0], **options)[0]
 
 
 def logit(probabilities):
@@ -33,24 +37,28 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         result = explain_clip(model, x, classes=("rest", "S"))
-        why = result.why
-        assert (why.label, why.residual) == ("S", None)  # even where "rest" is predicted
-        assert result.label == ("rest", "S")[expected.argmax()]
-        total = why.intercept + sum(part.amount for part in why.contributions)
-        assert total == pytest.approx(logit(expected)) == pytest.approx(why.logit)
+        why = result["why"]
+        assert (why["label"], why["residual"]) == ("S", None)  # even where "rest" is predicted
+        assert result["label"] == ("rest", "S")[expected.argmax()]
+        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
+        assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
-        assert {part.concept for part in why.contributions} == set(measured)
-        for part in why.contributions:
-            assert part.amount == pytest.approx(part.weight * measured[part.concept])
+        assert {part["concept"] for part in why["contributions"]} == set(measured)
+        for part in why["contributions"]:
+            assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
 
 
 def test_of_several_classes_the_predicted_ones_is_explained(clips):
     model = logistic_on(clips.bank, C=10).fit(clips.X, clips.levels)
     for x in clips.X[:10]:
         result = explain_clip(model, x, classes=LEVELS)
-        assert result.why.label == result.label == max(LEVELS, key=result.probabilities.get)
+        assert (
+            result["why"]["label"]
+            == result["label"]
+            == max(LEVELS, key=result["probabilities"].get)
+        )
         decisions = model.head_.decision_function(model.concept_scores([x]))[0]
-        assert result.why.logit == pytest.approx(decisions[LEVELS.index(result.label)])
+        assert result["why"]["logit"] == pytest.approx(decisions[LEVELS.index(result["label"])])
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -58,15 +66,15 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
     model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
     model.fit(clips.X, clips.levels if several else clips.y)
     for x in clips.X[:10]:
-        why, full = explain_clip(model, x).why, model.predict_proba([x])[0]
+        why, full = explain_clip(model, x)["why"], model.predict_proba([x])[0]
         concepts = model.head_.decision_function(model.concept_scores([x]))[0]
         rest = model.residual_logits([x])[0]
         if several:
-            assert why.residual == pytest.approx(rest[full.argmax()])
-            assert why.logit == pytest.approx((concepts + rest).max())
+            assert why["residual"] == pytest.approx(rest[full.argmax()])
+            assert why["logit"] == pytest.approx((concepts + rest).max())
         else:
-            assert why.logit == pytest.approx(logit(full))
-            assert why.logit - why.residual == pytest.approx(concepts)
+            assert why["logit"] == pytest.approx(logit(full))
+            assert why["logit"] - why["residual"] == pytest.approx(concepts)
 
 
 def test_a_trees_path_is_scikit_learns(clips):
@@ -77,15 +85,15 @@ def test_a_trees_path_is_scikit_learns(clips):
     for row, x in enumerate(clips.X[:40]):
         result = explain_clip(model, x, classes=LEVELS)
         *inner, leaf = reference.decision_path(measured[[row]]).indices.tolist()
-        assert [(step.concept, step.threshold, step.above) for step in result.why.steps] == [
+        assert [(step.concept, step.threshold, step.above) for step in result["why"]["steps"]] == [
             (names[tree.feature[node]], tree.threshold[node], after == tree.children_right[node])
             for node, after in zip(inner, [*inner[1:], leaf], strict=True)
         ]
         values = measured[row, tree.feature[inner]].tolist()
-        assert [step.value for step in result.why.steps] == pytest.approx(values)
+        assert [step.value for step in result["why"]["steps"]] == pytest.approx(values)
         shares = reference.predict_proba(measured[[row]])[0]
-        assert (result.why.leaf, result.why.shares) == (leaf, result.probabilities)
-        assert list(result.why.shares.values()) == pytest.approx(shares.tolist())
+        assert (result["why"]["leaf"], result["why"]["shares"]) == (leaf, result["probabilities"])
+        assert list(result["why"]["shares"].values()) == pytest.approx(shares.tolist())
         lengths.add(len(inner))
     assert len(lengths) > 1
 
@@ -95,12 +103,12 @@ def test_a_trees_questions_are_joined_as_percentiles(clips):
     scores = model.concept_scores(clips.X)
     kinds = set()
     explanations = explain_rows(model, clips.X, range(40))
-    for path, own in zip([result.why for result in explanations], scores, strict=False):
-        assert len(path.conditions) == len({step.concept for step in path.steps})
-        for condition in path.conditions:
+    for path, own in zip([result["why"] for result in explanations], scores, strict=False):
+        assert len(path["conditions"]) == len({step.concept for step in path["steps"]})
+        for condition in path["conditions"]:
             column = clips.data.concept_names.index(condition.concept)
             allowed = np.ones(len(scores), bool)
-            for step in path.steps:
+            for step in path["steps"]:
                 if step.concept == condition.concept:
                     allowed &= (scores[:, column] > step.threshold) == step.above
             low = 0 if condition.low is None else condition.low
@@ -135,16 +143,17 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
     model.bank_.get_feature_names_out = lambda: ["Look", "Body"]
     rounded = np.array([[float(f"{value:.6g}") for value in row] for row in scores])
     for row, result in enumerate(explain_rows(model, scores, range(len(scores)))):
-        assert result.why.leaf == tree.apply(scores)[row]
+        assert result["why"]["leaf"] == tree.apply(scores)[row]
         saved = [
-            replace(step, threshold=float(f"{step.threshold:.6g}")) for step in result.why.steps
+            replace(step, threshold=float(f"{step.threshold:.6g}"))
+            for step in result["why"]["steps"]
         ]
         read_again = join_steps(saved, ("Look", "Body"), rounded, row)
-        for condition in (*result.why.conditions, *read_again):
+        for condition in (*result["why"]["conditions"], *read_again):
             text = condition.sentence("the clips")
             own = float(re.search(r"more of it than in (\d+)%", text)[1])
             low, high = (re.search(rf"(\d+)% or {side}", text) for side in ("more", "less"))
-            branches = {s.above for s in result.why.steps if s.concept == condition.concept}
+            branches = {s.above for s in result["why"]["steps"] if s.concept == condition.concept}
             assert branches == {side for side, bound in ((True, low), (False, high)) if bound}
             assert (float(low[1]) if low else 0) <= own <= (float(high[1]) if high else 100)
             assert condition.low is None or condition.low < condition.percentile
@@ -174,8 +183,10 @@ def test_without_concepts_there_is_no_why(clips, network):
     votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
     for model in (network, votes):
         result = explain_clip(model, clips.X[0])
-        assert result.why is None
-        assert list(result.probabilities.values()) == model.predict_proba(clips.X[:1])[0].tolist()
+        assert result["why"] is None
+        assert (
+            list(result["probabilities"].values()) == model.predict_proba(clips.X[:1])[0].tolist()
+        )
     narrow = om.MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
         attribute(narrow, clips.X[:1, :4], bank=clips.bank)
@@ -186,9 +197,12 @@ def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):
     cosines = cosine_similarity(clips.X[:1], features)[0]
     result = nearest_clips(clips.X[0], ids, features, 7)
     order = np.argsort(-cosines, kind="stable")[:7]
-    assert [near.id for near in result] == [ids[row] for row in order]
-    assert [near.cosine for near in result] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    assert [near["id"] for near in result] == [ids[row] for row in order]
+    assert [near["cosine"] for near in result] == pytest.approx(cosines[order].tolist(), abs=1e-6)
     # A clip of zeros is like none.
     features = np.vstack([np.zeros(16), -clips.X[0]])
     result = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
-    assert [(near.id, round(near.cosine, 6)) for near in result] == [("zeros", 0), ("opposite", -1)]
+    assert [(near["id"], round(near["cosine"], 6)) for near in result] == [
+        ("zeros", 0),
+        ("opposite", -1),
+    ]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
@@ -6,7 +8,7 @@ from sklearn.metrics import accuracy_score, f1_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import as_logits
-from obygaze_models.explain.interventions import Annotated, intervene
+from obygaze_models.explain.interventions import intervene
 from tests.kit.clips import logistic_on, tree_on, with_output
 
 DRAWS = 4
@@ -24,8 +26,8 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
     concepts, names = clips.data.concepts, clips.data.concept_names
     train, test = clips.data.folds < 5, np.flatnonzero(clips.data.folds == 5)
     model.fit(clips.X[train], y[train])
-    known, asked = (Annotated(clips.X[rows], concepts[rows]) for rows in (train, test))
-    result = intervene(model, names, known, asked, y[test], draws=DRAWS, random_state=6)
+    known, asked = (clips.data.select(rows) for rows in (train, test))
+    result = intervene(model, known, asked, y[test], draws=DRAWS, random_state=6)
     assert (result.concepts, result.clips) == (names, len(test))
 
     scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
@@ -80,33 +82,31 @@ def linear(clips):
 
 def test_the_annotations_columns_are_found_by_name(clips, linear):
     names, marks = clips.data.concept_names, clips.data.concepts
-    plain = Annotated(clips.X, marks)
-    turned = Annotated(clips.X, np.column_stack([np.ones(240, bool), marks[:, ::-1]]))
-    first = intervene(linear, names, plain, plain, clips.y, draws=2)
-    reversed_names = ("other", *names[::-1])
-    assert intervene(linear, reversed_names, turned, turned, clips.y, draws=2) == first
+    turned = np.column_stack([np.ones(240, bool), marks[:, ::-1]])
+    turned = replace(clips.data, concepts=turned, concept_names=("other", *names[::-1]))
+    first = intervene(linear, clips.data, clips.data, clips.y, draws=2)
+    assert intervene(linear, turned, turned, clips.y, draws=2) == first
 
 
 def test_nothing_positive_and_nothing_called_so_has_no_f1(clips):
     model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
     model.head_.intercept_[:] = -100
-    known, negative = Annotated(clips.X, clips.data.concepts), clips.y == 0
-    asked = Annotated(clips.X[negative], clips.data.concepts[negative])
-    names, labels = clips.data.concept_names, clips.y[negative]
-    for curve in intervene(model, names, known, asked, labels, draws=2).curves:
+    negative = clips.y == 0
+    asked, labels = clips.data.select(negative), clips.y[negative]
+    for curve in intervene(model, clips.data, asked, labels, draws=2).curves:
         assert curve.f1 == curve.f1_std == (None,) * 4
         assert curve.accuracy == (1,) * 4
 
 
 def test_refuses_what_cannot_be_corrected(clips, linear):
-    names, known = clips.data.concept_names, Annotated(clips.X, clips.data.concepts)
-    bare = Annotated(clips.X, clips.data.concepts * [1, 0, 1])
+    known, other = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
+    bare = replace(known, concepts=known.concepts * [1, 0, 1])
     meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))
     meaningless.fit(clips.X, clips.y)
-    for model, columns, train, message in (
-        (linear, ("Type of plan",), known, "have no concept 'Look'"),
-        (linear, names, bare, "all 240 training clips are not marked with 'Body'"),
-        (meaningless, names, known, "no concept 'random 1'"),
+    for model, train, message in (
+        (linear, other, "have no concept 'Look'"),
+        (linear, bare, "all 240 training clips are not marked with 'Body'"),
+        (meaningless, known, "no concept 'random 1'"),
     ):
         with pytest.raises(ExperimentError, match=message):
-            intervene(model, columns, train, known, clips.y)
+            intervene(model, train, known, clips.y)

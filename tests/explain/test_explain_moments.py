@@ -193,6 +193,8 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     again = om.Moments.from_csv(*tables)
     assert len(moments.moments) == 3
     assert again.moments == moments.moments
+    assert "3 moments at a threshold of 0.500 in 1 film and 1 clip" in moments.describe()
+    assert "3 moments in 1 film and 1 clip" in again.describe()
     assert again.frames.probabilities.tolist()[:3] == values
     assert (again.to_csv(), again.frames.to_csv()) == texts
 
