@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +12,15 @@ from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import convert
+from obygaze_models.bias.inputs import convert, refuse_unknown_keys
 
 FORMAT, FORMAT_VERSION = "obygaze-battery", 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
 
-Selector = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+Selector = tuple[str, ...] | dict[str, tuple[str, ...]]
 """Ids; or columns, each with the values that an item may have there."""
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
-_FileSelector = list[str] | dict[str, str | list[str]]
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -32,40 +30,15 @@ class Published(msgspec.Struct, frozen=True):
     significant: bool
 
 
-class _TestEntry(msgspec.Struct):
-    """A test as the file has it; a set can be named in place of its items."""
-
-    name: _Name
-    x: str | _FileSelector
-    a: str | _FileSelector
-    b: str | _FileSelector
-    y: str | _FileSelector | None = None
-    published: dict[str, Published] = {}
-
-
-class _BatteryFile(msgspec.Struct):
-    """The keys of the file."""
-
-    format: str
-    format_version: int
-    tests: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
-    name: _Name | None = None
-    source: dict[str, Any] = {}
-    models: dict[str, list[str]] = {}
-    templates: list[str] = []
-    sets: dict[str, _FileSelector] = {}
-
-
-@dataclass(frozen=True)
-class AssociationTest:
+class AssociationTest(msgspec.Struct, frozen=True):
     """One association test; without y each item of x is tested alone."""
 
-    name: str
+    name: _Name
     x: Selector
     a: Selector
     b: Selector
     y: Selector | None = None
-    published: Mapping[str, Published] = field(default_factory=dict)
+    published: dict[str, Published] = {}
 
     @property
     def sets(self) -> dict[str, Selector]:
@@ -74,8 +47,7 @@ class AssociationTest:
         return {name: selector for name, selector in sets.items() if selector is not None}
 
 
-@dataclass(frozen=True)
-class Battery:
+class Battery(msgspec.Struct, frozen=True):
     """Tests that belong together.
 
     Parameters
@@ -90,13 +62,26 @@ class Battery:
 
     name: str
     tests: tuple[AssociationTest, ...]
-    source: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: dict[str, Any] = {}
+    models: dict[str, tuple[str, ...]] = {}
     templates: tuple[str, ...] = ()
 
     def model_of(self, backbone: str) -> str | None:
         """The published model that a store's backbone is."""
         return next((model for model, names in self.models.items() if backbone in names), None)
+
+
+class _BatteryFile(msgspec.Struct):
+    """The keys of the file; a test can name one of its sets."""
+
+    format: str
+    format_version: int
+    tests: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    name: _Name | None = None
+    source: dict[str, Any] = {}
+    models: dict[str, tuple[str, ...]] = {}
+    templates: tuple[str, ...] = ()
+    sets: dict[str, list[str] | dict[str, str | list[str]]] = {}
 
 
 def read_battery(name: str | Path) -> Battery:
@@ -121,13 +106,7 @@ def read_battery(name: str | Path) -> Battery:
                     f"{path}: test {shorten(test.name)} has a published number of {model}, which "
                     "is not in models; add it there"
                 )
-    return Battery(
-        file.name or path.stem,
-        tests,
-        file.source,
-        {model: tuple(names) for model, names in file.models.items()},
-        tuple(file.templates),
-    )
+    return Battery(file.name or path.stem, tests, file.source, file.models, file.templates)
 
 
 def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) -> list[str]:
@@ -135,7 +114,7 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
 
     Every value must be there: a set that lacks one of its stimuli is another set.
     """
-    if not isinstance(selector, Mapping):
+    if not isinstance(selector, dict):
         return list(selector)
     candidates = [table for table in tables if all(name in table for name in selector)]
     if not candidates:
@@ -173,24 +152,20 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
     raise BiasError(f"no item has the {name} {join_some([*map(repr, missing[name])])}{where}")
 
 
-def _test(entry: Mapping[str, Any], file: _BatteryFile, path: Path) -> AssociationTest:
+def _test(entry: dict[str, Any], file: _BatteryFile, path: Path) -> AssociationTest:
     where = f"{path}: test {shorten(str(entry.get('name', '')))}"
-    test = convert(entry, _TestEntry, where)
-
-    def resolve(key: str) -> Selector:
-        value = getattr(test, key)
+    refuse_unknown_keys(entry, AssociationTest, where)
+    resolved = dict(entry)
+    for key in "xyab":
+        value = entry.get(key)
         if isinstance(value, str):
             if value not in file.sets:
                 raise BiasError(f"{where}: {key}: {unknown_name('set', value, file.sets)}")
             value = file.sets[value]
-        if not value:
+        if isinstance(value, dict):
+            value = {name: [of] if isinstance(of, str) else of for name, of in value.items()}
+        if value in ([], {}):
             raise BiasError(f"{where}: {key} is empty; give ids, or columns with values")
-        if isinstance(value, list):
-            return tuple(value)
-        return {
-            column: (values,) if isinstance(values, str) else tuple(values)
-            for column, values in value.items()
-        }
-
-    y = None if test.y is None else resolve("y")
-    return AssociationTest(test.name, resolve("x"), resolve("a"), resolve("b"), y, test.published)
+        if value is not None:
+            resolved[key] = value
+    return convert(resolved, AssociationTest, where)

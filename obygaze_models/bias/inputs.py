@@ -19,12 +19,16 @@ from obygaze_features.errors import BiasError, ManifestError
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
+def refuse_unknown_keys(value: Any, kind: type[msgspec.Struct], where: object) -> None:
+    """Refuse a JSON object with an unknown key; the nearest known one is named."""
+    for key in value if isinstance(value, dict) else ():
+        if key not in kind.__struct_fields__:
+            raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
+
+
 def convert(value: Any, kind: type[Struct], where: object) -> Struct:
-    """A JSON object as a typed struct; of an unknown key the nearest known one is named."""
-    if isinstance(value, dict):
-        for key in value:
-            if key not in kind.__struct_fields__:
-                raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
+    """A JSON object as a typed struct."""
+    refuse_unknown_keys(value, kind, where)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
