@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
+from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
@@ -81,8 +81,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     raters
         Only these columns; the probabilities are `CLASSIFIER`.
     """
-    with table_errors():
-        table = read_rows(Path(path), _KEYS)
+    with read_rows(Path(path), _KEYS) as table:
         columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
         has_probabilities = any(name in table.columns for name in CLASSES)
         if has_probabilities:
@@ -102,7 +101,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
                 f"{path} has no column of labels beside image_id and group, and no probabilities "
                 f"({', '.join(CLASSES)}); add one of them"
             )
-        _check_images(table)
+        check_cells(table, *_KEYS, unique="image_id")
         probabilities = _probabilities(table) if has_probabilities and CLASSIFIER in names else None
         labels = [
             _most_probable(probabilities)
@@ -181,16 +180,6 @@ def rater_pairs(ratings: Ratings) -> list[RaterPair]:
         )
         for first, second in combinations(range(len(ratings.raters)), 2)
     ]
-
-
-def _check_images(table: Table) -> None:
-    seen: set[str] = set()
-    for row, (image, group) in enumerate(zip(table["image_id"], table["group"], strict=True)):
-        if not image or not group:
-            raise table.problem(row, f"the {'group' if image else 'image_id'} is missing")
-        if image in seen:
-            raise table.problem(row, f"duplicate image_id {shorten(image)}")
-        seen.add(image)
 
 
 def _probabilities(table: Table) -> NDArray[Any]:

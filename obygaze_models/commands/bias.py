@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
@@ -76,7 +76,6 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     def run(outputs: list[Path], overwrite: bool, as_json: bool, **options: Any) -> None:
         from obygaze_features.common.figures import save_figure
         from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
-        from obygaze_models.bias.inputs import to_csv
 
         for path in outputs:
             refuse_to_overwrite(path, overwrite=overwrite)
@@ -94,7 +93,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
             elif path.suffix == ".json":
                 write_text(path, to_json(measured.content))
             else:
-                write_text(path, to_csv(measured.rows))
+                write_text(path, format_rows(measured.rows, number=str))
             click.echo(f"Wrote {path}", err=as_json)
         context = click.get_current_context()
         if not outputs and not as_json:
