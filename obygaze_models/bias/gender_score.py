@@ -286,15 +286,14 @@ def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tup
         if required:
             raise BiasError(f"{table.path}: no caption names a man or a woman; give each a group")
         return None
-    gender: dict[str, str] = {}
+    groups = []
     for row, text in enumerate(table["group"]):
-        if text not in gender:
-            try:
-                gender[text] = lexicon.group("group", text)
-            except BiasError:
-                names = lexicon.groups["group"]
-                raise table.problem(row, unknown_name(headers["group"], text, names)) from None
-    return tuple(gender[text] for text in table["group"])
+        try:
+            groups.append(lexicon.group("group", text))
+        except BiasError:
+            names = lexicon.groups["group"]
+            raise table.problem(row, unknown_name(headers["group"], text, names)) from None
+    return tuple(groups)
 
 
 def _measure(captions: ScoredCaptions, objects: Sequence[str]) -> list[ObjectScores]:

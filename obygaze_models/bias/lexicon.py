@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from obygaze_features.common.files import check_format, read_json
-from obygaze_features.common.package import reference_json
+from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import convert
@@ -81,22 +81,20 @@ class Lexicon:
 
 def shipped_lexicon(name: str) -> Lexicon:
     """A lexicon that obygaze ships: ``emotions`` or ``genders``."""
-    return _lexicon(reference_json(f"lexicons/{name}.json"), f"lexicons/{name}.json")
+    return read_lexicon(reference_file(f"lexicons/{name}.json"))
 
 
 def read_lexicon(path: str | Path) -> Lexicon:
     """A lexicon of your own, in the form of manifests/lexicons/emotions.json."""
-    return _lexicon(read_json(Path(path), BiasError), path)
-
-
-def _lexicon(content: Any, where: object) -> Lexicon:
-    check_format(content, where, FORMAT, FORMAT_VERSION, BiasError)
-    file = convert(content, _LexiconFile, where)
+    content = check_format(
+        read_json(Path(path), BiasError), path, FORMAT, FORMAT_VERSION, BiasError
+    )
+    file = convert(content, _LexiconFile, path)
     for name, words in file.words.items():
         for word in words:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{where}: words of {name}: {shorten(word)} is not one token; write words in "
+                    f"{path}: words of {name}: {shorten(word)} is not one token; write words in "
                     "lower case, without spaces, . or ,"
                 )
     groups = {column: _unique(names) for column, names in file.groups.items()}

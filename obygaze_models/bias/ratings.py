@@ -102,17 +102,16 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
                 f"({', '.join(CLASSES)}); add one of them"
             )
         check_cells(table, *_KEYS, unique="image_id")
-        probabilities = _probabilities(table) if has_probabilities and CLASSIFIER in names else None
-        labels = [
-            _most_probable(probabilities)
-            if probabilities is not None and name == CLASSIFIER
-            else _labels(table, name)
-            for name in names
-        ]
-    uneven = 0
-    if probabilities is not None:
-        off = np.abs(probabilities.sum(axis=1) - 1)
-        uneven = int((off > PROBABILITY_TOLERANCE).sum())
+        uneven, labels = 0, []
+        for name in names:
+            if has_probabilities and name == CLASSIFIER:
+                probabilities = _probabilities(table)
+                off = np.abs(probabilities.sum(axis=1) - 1)
+                uneven = int((off > PROBABILITY_TOLERANCE).sum())
+                most_probable = np.array(CLASSES)[probabilities.argmax(axis=1)]
+                labels.append(np.isin(most_probable, SEXUALISED))
+            else:
+                labels.append(_labels(table, name))
     return Ratings(
         tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(labels), uneven
     )
@@ -187,10 +186,6 @@ def _probabilities(table: Table) -> NDArray[Any]:
     if empty := np.flatnonzero(values.sum(axis=1) == 0).tolist():
         raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
     return values
-
-
-def _most_probable(probabilities: NDArray[Any]) -> NDArray[Any]:
-    return np.isin(np.array(CLASSES)[probabilities.argmax(axis=1)], SEXUALISED)
 
 
 def _labels(table: Table, rater: str) -> NDArray[Any]:
