@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import convert, refuse_unknown_keys
+from obygaze_models.bias.inputs import convert, read_struct, refuse_unknown_keys
 
 FORMAT, FORMAT_VERSION = "obygaze-battery", 1
 SHIPPED = ("emotion", "professions")
@@ -93,8 +92,7 @@ def read_battery(name: str | Path) -> Battery:
         raise BiasError(
             f"{unknown_name('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
         )
-    content = check_format(read_json(path, BiasError), path, FORMAT, FORMAT_VERSION, BiasError)
-    file = convert(content, _BatteryFile, path)
+    file = read_struct(path, _BatteryFile, FORMAT, FORMAT_VERSION)
     tests = tuple(_test(entry, file, path) for entry in file.tests)
     names = [test.name for test in tests]
     for test in tests:
@@ -135,21 +133,22 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
             if all(table[name][row] in values for name, values in selector.items())
         ]
         missing = {
-            name: sorted(set(values) - {table[name][row] for row in rows})
+            name: lost
             for name, values in selector.items()
+            if (lost := sorted(set(values) - {table[name][row] for row in rows}))
         }
-        if not any(missing.values()):
+        if not missing:
             return [table["id"][row] for row in rows]
-        problems.append((-len(rows), missing))
-    _, missing = min(problems, key=lambda problem: problem[0])
-    name = next(name for name in missing if missing[name])
+        problems.append((len(rows), missing))
+    _, missing = max(problems, key=lambda problem: problem[0])
+    name, lost = next(iter(missing.items()))
     conditions = " and ".join(
         f"{column} is {' or '.join(values)}"
         for column, values in selector.items()
         if column != name
     )
     where = f" where {conditions}" if conditions else ""
-    raise BiasError(f"no item has the {name} {join_some([*map(repr, missing[name])])}{where}")
+    raise BiasError(f"no item has the {name} {join_some([*map(repr, lost)])}{where}")
 
 
 def _test(entry: dict[str, Any], file: _BatteryFile, path: Path) -> AssociationTest:

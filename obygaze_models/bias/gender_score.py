@@ -262,16 +262,16 @@ def _higher(man: Array, woman: Array) -> list[str]:
 
 
 def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array:
-    near, likely = f"similarity{variant}", f"probability{variant}"
-    similarity = numbers(table, near, -1, 1 + _ROUNDING, headers[near])
+    def column(name: str, low: float, high: float) -> Array:
+        return numbers(table, name, low, high, headers[name])
+
+    header = headers[f"similarity{variant}"]
+    similarity = column(f"similarity{variant}", -1, 1 + _ROUNDING)
     if opposite := np.flatnonzero(similarity == -1).tolist():
-        header = headers[near]
-        raise table.problem(
-            opposite[0], f"{header} -1 has no gender score, as 1 + {header} is a divisor"
-        )
-    probability = numbers(table, likely, 0, 1, headers[likely])
-    confidence = numbers(table, "confidence", 0, 1, headers["confidence"])
-    return gender_score(probability, similarity, confidence)
+        reason = f"{header} -1 has no gender score, as 1 + {header} is a divisor"
+        raise table.problem(opposite[0], reason)
+    probability = column(f"probability{variant}", 0, 1)
+    return gender_score(probability, similarity, column("confidence", 0, 1))
 
 
 def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tuple[str, ...] | None:

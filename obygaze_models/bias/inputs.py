@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError
@@ -32,6 +33,12 @@ def convert(value: Any, kind: type[Struct], where: object) -> Struct:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
         raise BiasError(f"{where}: {problem}") from None
+
+
+def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
+    """A JSON file of this format as a typed struct."""
+    content = check_format(read_json(path, BiasError), path, name, version, BiasError)
+    return convert(content, kind, path)
 
 
 @contextlib.contextmanager

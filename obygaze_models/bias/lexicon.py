@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import convert
+from obygaze_models.bias.inputs import read_struct
 
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, list[str]], msgspec.Meta(min_length=1)]
@@ -86,10 +85,7 @@ def shipped_lexicon(name: str) -> Lexicon:
 
 def read_lexicon(path: str | Path) -> Lexicon:
     """A lexicon of your own, in the form of manifests/lexicons/emotions.json."""
-    content = check_format(
-        read_json(Path(path), BiasError), path, FORMAT, FORMAT_VERSION, BiasError
-    )
-    file = convert(content, _LexiconFile, path)
+    file = read_struct(Path(path), _LexiconFile, FORMAT, FORMAT_VERSION)
     for name, words in file.words.items():
         for word in words:
             if tokens(word) != [word]:
