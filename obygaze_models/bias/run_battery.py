@@ -119,7 +119,8 @@ def run_battery(
             "give two stores of the same weights"
         )
     model = model or battery.model_of(vectors.backbone)
-    sources = {"X": vectors, "Y": vectors, "A": texts or vectors, "B": texts or vectors}
+    parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
+    sources = {name: source for names, source in parts.items() for name in names}
     selected: dict[str, _Sets] = {}
     rows: list[TestResult] = []
     left_out: dict[str, str] = {}
@@ -133,7 +134,6 @@ def run_battery(
         except BiasError as problem:
             left_out[test.name] = str(problem)
     embeddings: dict[str, Mapping[str, NDArray[Any]]] = {}
-    parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
     for names, source in parts.items():  # each is read once, for all tests together
         ids = dict.fromkeys(
             item for sets in selected.values() for name in names for item in sets.get(name, ())

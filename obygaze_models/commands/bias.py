@@ -84,7 +84,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
             echo_json(measured.content)
         else:
             click.echo(measured.text)
-        left_out = (f"{name} is left out: {why}" for name, why in measured.left_out.items())
+        left_out = (f"{name} is left out: {reason}" for name, reason in measured.left_out.items())
         for note in (*measured.notes, *left_out):
             click.secho(f"NOTE: {note}", fg="yellow", err=True)
         for path in outputs:
