@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import convert
+from obygaze_models.bias.inputs import convert, read_struct, refuse_unknown_keys
 
 FORMAT, FORMAT_VERSION = "obygaze-battery", 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
 
-Selector = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+Selector = tuple[str, ...] | dict[str, tuple[str, ...]]
 """Ids; or columns, each with the values that an item may have there."""
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
-_FileSelector = list[str] | dict[str, str | list[str]]
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -32,40 +29,15 @@ class Published(msgspec.Struct, frozen=True):
     significant: bool
 
 
-class _TestEntry(msgspec.Struct):
-    """A test as the file has it; a set can be named in place of its items."""
-
-    name: _Name
-    x: str | _FileSelector
-    a: str | _FileSelector
-    b: str | _FileSelector
-    y: str | _FileSelector | None = None
-    published: dict[str, Published] = {}
-
-
-class _BatteryFile(msgspec.Struct):
-    """The keys of the file."""
-
-    format: str
-    format_version: int
-    tests: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
-    name: _Name | None = None
-    source: dict[str, Any] = {}
-    models: dict[str, list[str]] = {}
-    templates: list[str] = []
-    sets: dict[str, _FileSelector] = {}
-
-
-@dataclass(frozen=True)
-class AssociationTest:
+class AssociationTest(msgspec.Struct, frozen=True):
     """One association test; without y each item of x is tested alone."""
 
-    name: str
+    name: _Name
     x: Selector
     a: Selector
     b: Selector
     y: Selector | None = None
-    published: Mapping[str, Published] = field(default_factory=dict)
+    published: dict[str, Published] = {}
 
     @property
     def sets(self) -> dict[str, Selector]:
@@ -74,8 +46,7 @@ class AssociationTest:
         return {name: selector for name, selector in sets.items() if selector is not None}
 
 
-@dataclass(frozen=True)
-class Battery:
+class Battery(msgspec.Struct, frozen=True):
     """Tests that belong together.
 
     Parameters
@@ -90,13 +61,26 @@ class Battery:
 
     name: str
     tests: tuple[AssociationTest, ...]
-    source: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: dict[str, Any] = {}
+    models: dict[str, tuple[str, ...]] = {}
     templates: tuple[str, ...] = ()
 
     def model_of(self, backbone: str) -> str | None:
         """The published model that a store's backbone is."""
         return next((model for model, names in self.models.items() if backbone in names), None)
+
+
+class _BatteryFile(msgspec.Struct):
+    """The keys of the file; a test can name one of its sets."""
+
+    format: str
+    format_version: int
+    tests: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    name: _Name | None = None
+    source: dict[str, Any] = {}
+    models: dict[str, tuple[str, ...]] = {}
+    templates: tuple[str, ...] = ()
+    sets: dict[str, list[str] | dict[str, str | list[str]]] = {}
 
 
 def read_battery(name: str | Path) -> Battery:
@@ -108,8 +92,7 @@ def read_battery(name: str | Path) -> Battery:
         raise BiasError(
             f"{unknown_name('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
         )
-    content = check_format(read_json(path, BiasError), path, FORMAT, FORMAT_VERSION, BiasError)
-    file = convert(content, _BatteryFile, path)
+    file = read_struct(path, _BatteryFile, FORMAT, FORMAT_VERSION)
     tests = tuple(_test(entry, file, path) for entry in file.tests)
     names = [test.name for test in tests]
     for test in tests:
@@ -121,13 +104,7 @@ def read_battery(name: str | Path) -> Battery:
                     f"{path}: test {shorten(test.name)} has a published number of {model}, which "
                     "is not in models; add it there"
                 )
-    return Battery(
-        file.name or path.stem,
-        tests,
-        file.source,
-        {model: tuple(names) for model, names in file.models.items()},
-        tuple(file.templates),
-    )
+    return Battery(file.name or path.stem, tests, file.source, file.models, file.templates)
 
 
 def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) -> list[str]:
@@ -135,7 +112,7 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
 
     Every value must be there: a set that lacks one of its stimuli is another set.
     """
-    if not isinstance(selector, Mapping):
+    if not isinstance(selector, dict):
         return list(selector)
     candidates = [table for table in tables if all(name in table for name in selector)]
     if not candidates:
@@ -156,41 +133,38 @@ def select(selector: Selector, tables: Sequence[Mapping[str, Sequence[str]]]) ->
             if all(table[name][row] in values for name, values in selector.items())
         ]
         missing = {
-            name: sorted(set(values) - {table[name][row] for row in rows})
+            name: lost
             for name, values in selector.items()
+            if (lost := sorted(set(values) - {table[name][row] for row in rows}))
         }
-        if not any(missing.values()):
+        if not missing:
             return [table["id"][row] for row in rows]
-        problems.append((-len(rows), missing))
-    _, missing = min(problems, key=lambda problem: problem[0])
-    name = next(name for name in missing if missing[name])
+        problems.append((len(rows), missing))
+    _, missing = max(problems, key=lambda problem: problem[0])
+    name, lost = next(iter(missing.items()))
     conditions = " and ".join(
         f"{column} is {' or '.join(values)}"
         for column, values in selector.items()
         if column != name
     )
     where = f" where {conditions}" if conditions else ""
-    raise BiasError(f"no item has the {name} {join_some([*map(repr, missing[name])])}{where}")
+    raise BiasError(f"no item has the {name} {join_some([*map(repr, lost)])}{where}")
 
 
-def _test(entry: Mapping[str, Any], file: _BatteryFile, path: Path) -> AssociationTest:
+def _test(entry: dict[str, Any], file: _BatteryFile, path: Path) -> AssociationTest:
     where = f"{path}: test {shorten(str(entry.get('name', '')))}"
-    test = convert(entry, _TestEntry, where)
-
-    def resolve(key: str) -> Selector:
-        value = getattr(test, key)
+    refuse_unknown_keys(entry, AssociationTest, where)
+    resolved = dict(entry)
+    for key in "xyab":
+        value = entry.get(key)
         if isinstance(value, str):
             if value not in file.sets:
                 raise BiasError(f"{where}: {key}: {unknown_name('set', value, file.sets)}")
             value = file.sets[value]
-        if not value:
+        if isinstance(value, dict):
+            value = {name: [of] if isinstance(of, str) else of for name, of in value.items()}
+        if value in ([], {}):
             raise BiasError(f"{where}: {key} is empty; give ids, or columns with values")
-        if isinstance(value, list):
-            return tuple(value)
-        return {
-            column: (values,) if isinstance(values, str) else tuple(values)
-            for column, values in value.items()
-        }
-
-    y = None if test.y is None else resolve("y")
-    return AssociationTest(test.name, resolve("x"), resolve("a"), resolve("b"), y, test.published)
+        if value is not None:
+            resolved[key] = value
+    return convert(resolved, AssociationTest, where)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import read_rows, table_errors
+from obygaze_models.bias.inputs import read_rows
 from obygaze_models.bias.lexicon import Lexicon
 
 MIN_COUNT = 100
@@ -29,6 +29,8 @@ INTENSITIES = ("1", "2")
 _NUMBERS_AT_ONCE = 4_000_000
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]*)_(?P<condition>[^_]+)_[^_]+")
 Array = NDArray[Any]
+#: Image, condition, emotion and intensity.
+_Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,15 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
             f'the lexicon {lexicon.name} is not for captions; give it "groups" with "condition" '
             'and "emotion", and name each list of "words" after an emotion'
         )
-    return _read_folder(path, lexicon) if path.is_dir() else _read_table(path, lexicon)
+    return [
+        ImageCaptions(*key, len(captions) - blank, lexicon.count(" ".join(captions)), blank)
+        for key, captions in (_of_folder if path.is_dir() else _of_table)(path, lexicon)
+        for blank in [sum(not caption.strip() for caption in captions)]
+    ]
 
 
-def _read_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    images = []
+def _of_folder(folder: Path, lexicon: Lexicon) -> Iterator[tuple[_Key, list[str]]]:
+    path = None
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
@@ -122,7 +128,7 @@ def _read_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
                 "SUBJECT_NE_NO_1.txt: subject, emotion and intensity, condition, number"
             )
         try:
-            condition, emotion = _groups(lexicon, match["condition"], match["emotion"])
+            groups = _groups(lexicon, match["condition"], match["emotion"])
         except BiasError as problem:
             raise BiasError(f"{path}: {problem}") from None
         if match["intensity"] not in ("", *INTENSITIES):
@@ -138,42 +144,27 @@ def _read_folder(folder: Path, lexicon: Lexicon) -> list[ImageCaptions]:
         if not text.strip():
             raise BiasError(f"{path} has no captions; write one in each line")
         # The end of the last line does not begin another one.
-        lines = text.removesuffix("\n").split("\n")
-        blank = lines.count("") + sum(map(str.isspace, lines))
-        counts = lexicon.count(" ".join(lines))
-        intensity, captions = match["intensity"], len(lines) - blank
-        images.append(
-            ImageCaptions(path.stem, condition, emotion, intensity, captions, counts, blank)
-        )
-    if not images:
+        yield (path.stem, *groups, match["intensity"]), text.removesuffix("\n").split("\n")
+    if path is None:
         raise BiasError(f"{folder} has no .txt files of captions, such as SUBJECT_AN1_NO_1.txt")
-    return images
 
 
-def _read_table(path: Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    groups: dict[tuple[str, str], tuple[str, str]] = {}
-    images: dict[tuple[str, str, str, str], list[str]] = {}
-    with table_errors():
-        table = read_rows(path, ["image_id", "condition", "emotion", "caption"])
-        intensities = table.columns.get("intensity", [""] * len(table))
-        pairs = zip(table["condition"], table["emotion"], strict=True)
-        rows = zip(table["image_id"], pairs, intensities, table["caption"], strict=True)
-        for row, (image, pair, intensity, caption) in enumerate(rows):
+def _of_table(path: Path, lexicon: Lexicon) -> Iterator[tuple[_Key, list[str]]]:
+    images: dict[_Key, list[str]] = {}
+    with read_rows(path, ["image_id", "condition", "emotion", "caption"]) as table:
+        names = (table[name] for name in ("image_id", "condition", "emotion"))
+        rows = zip(*names, table.get("intensity"), table["caption"], strict=True)
+        for row, (image, condition, emotion, intensity, caption) in enumerate(rows):
             if not image:
                 raise table.problem(row, "the image_id is missing")
-            if pair not in groups:
-                try:
-                    groups[pair] = _groups(lexicon, *pair)
-                except BiasError as problem:
-                    raise table.problem(row, str(problem)) from None
-            images.setdefault((image, *groups[pair], intensity), []).append(caption)
-    if not any(map(str.strip, table["caption"])):
-        raise BiasError(f"{path}: the column caption is empty")
-    return [
-        ImageCaptions(*key, len(captions) - blank, lexicon.count(" ".join(captions)), blank)
-        for key, captions in images.items()
-        for blank in [sum(not caption.strip() for caption in captions)]
-    ]
+            try:
+                key = (image, *_groups(lexicon, condition, emotion), intensity)
+            except BiasError as problem:
+                raise table.problem(row, str(problem)) from None
+            images.setdefault(key, []).append(caption)
+        if not any(map(str.strip, table["caption"])):
+            raise BiasError(f"{path}: the column caption is empty")
+    yield from images.items()
 
 
 def _groups(lexicon: Lexicon, condition: str, emotion: str) -> tuple[str, str]:

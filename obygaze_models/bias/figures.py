@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.text import counted
-from obygaze_models.bias.captions import Rate, Rates
+from obygaze_models.bias.captions import Rates
 from obygaze_models.bias.gender_score import ObjectScores, truncate
 from obygaze_models.bias.ratings import Share
 from obygaze_models.bias.run_battery import SIGNIFICANT, BatteryResults
@@ -86,25 +86,17 @@ def _methods(results: BatteryResults) -> str:
 def rates_figure(rates: Rates) -> Figure:
     """Emotion words per 1000 captions: a bar a condition, for each emotion and intensity."""
     conditions = list(dict.fromkeys(rate.condition for rate in rates.rates))
-    groups: dict[str, dict[str, Rate]] = {}
+    dots: dict[str, dict[str, Dot]] = {}
     for rate in rates.rates:
         name = f"{rate.emotion} {rate.intensity}".strip()
         if rates.several_lists:
             name += f": {rate.words} words"
-        groups.setdefault(name, {})[rate.condition] = rate
-    empty = [
-        name
-        for name, by_condition in groups.items()
-        if not any(rate.count for rate in by_condition.values())
-    ]
-    if rates.several_lists and len(empty) < len(groups):
-        groups = {name: groups[name] for name in groups if name not in empty}
-    else:
-        empty = []
-    bars = {
-        name: [_rate_bar(by_condition.get(condition)) for condition in conditions]
-        for name, by_condition in groups.items()
-    }
+        dots.setdefault(name, {})[rate.condition] = Dot(rate.rate, rate.low, rate.high)
+    every = {name: [of.get(which, Dot(None)) for which in conditions] for name, of in dots.items()}
+    bars = {name: row for name, row in every.items() if any(bar.value for bar in row)}
+    if not rates.several_lists or not bars:
+        bars = every
+    empty = len(every) - len(bars)
     has_intervals = any(bar.low is not None for row in bars.values() for bar in row)
     return grouped_dots(
         bars,
@@ -112,7 +104,7 @@ def rates_figure(rates: Rates) -> Figure:
         title=f"Emotion words in {counted(rates.captions, 'caption')}",
         axis="emotion words per 1000 captions"
         + ("; lines: 95% over draws of images" if has_intervals else "")
-        + (f"; {counted(len(empty), 'group')} without such words not drawn" if empty else ""),
+        + (f"; {counted(empty, 'group')} without such words not drawn" if empty else ""),
         description=_description(bars, conditions),
         number_format=lambda rate: format_number(rate, digits=1),
     )
@@ -165,10 +157,6 @@ def balance_figure(objects: Sequence[ObjectScores]) -> Figure:
         origin=0.5,
         ends=("woman", "man"),
     )
-
-
-def _rate_bar(rate: Rate | None) -> Dot:
-    return Dot(None) if rate is None else Dot(rate.rate, rate.low, rate.high)
 
 
 def _description(

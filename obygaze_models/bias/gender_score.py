@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
+from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
 from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
 
 Array = NDArray[Any]
@@ -37,15 +37,14 @@ _ROUNDING = 1e-6
 _COLUMNS = {
     "confidence": ["P(c)"],
     "group": ["gender"],
-    **{
-        f"{name}{variant}": [f"{short}{variant}"]
-        for short, name in (("P", "probability"), ("sim", "similarity"))
-        for variant in ("", *(f"_{gender}" for gender in GENDERS))
-    },
+    "probability": ["P"],
+    "similarity": ["sim"],
+    "probability_man": ["P_man"],
+    "similarity_man": ["sim_man"],
+    "probability_woman": ["P_woman"],
+    "similarity_woman": ["sim_woman"],
 }
-_VARIANTS = tuple(
-    f"{column}_{gender}" for gender in GENDERS for column in ("probability", "similarity")
-)
+_VARIANTS = tuple(_COLUMNS)[4:]
 
 
 @dataclass(frozen=True)
@@ -201,17 +200,6 @@ def gender_of(caption: str, lexicon: Lexicon) -> str:
     return BOTH if len(named) == 2 else named[0] if named else NEITHER
 
 
-def cooccurrences(objects: Sequence[str], genders: Iterable[str]) -> dict[str, GenderBalance]:
-    """How many captions of each object are of a man, and of a woman."""
-    counts: dict[str, Counter[str]] = {name: Counter() for name in objects}
-    for name, gender in zip(objects, genders, strict=True):
-        counts[name][gender if gender in GENDERS else NEITHER] += 1
-    return {
-        name: GenderBalance(count["man"], count["woman"], count[NEITHER])
-        for name, count in counts.items()
-    }
-
-
 def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredCaptions:
     """Read a table of captions and score them.
 
@@ -226,16 +214,16 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
     baseline
         Only count co-occurrence: ``object``, and ``group`` or ``caption``, are enough.
     """
-    with table_errors():
-        source = read_rows(Path(path))
+    with read_rows(Path(path)) as source:
         table = map_columns(source, _COLUMNS)
         headers = dict(zip(table.columns, source.columns, strict=True))
-        _refuse_duplicate_ids(table)
+        check_cells(table, "object", unique="id")
+        objects = tuple(table.columns.get("object", ()))
         columns = set(table.columns)
         if baseline:
             require(table, ["object"], "which co-occurrence needs")
             genders = _genders(table, headers, required=True)
-            return ScoredCaptions(table, _objects(table), genders)
+            return ScoredCaptions(table, objects, genders)
         variants = not columns.isdisjoint(_VARIANTS)
         as_is = not variants or not columns.isdisjoint({"probability", "similarity"})
         scores: dict[str, Array] = {}
@@ -249,7 +237,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
             require(table, required, "which the gender score needs")
             scores["score"] = _score(table, headers)
         genders = _genders(table, headers, required=not variants)
-        return ScoredCaptions(table, _objects(table), genders, **scores)
+        return ScoredCaptions(table, objects, genders, **scores)
 
 
 def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
@@ -273,32 +261,17 @@ def _higher(man: Array, woman: Array) -> list[str]:
     return higher
 
 
-def _refuse_duplicate_ids(table: Table) -> None:
-    seen: set[str] = set()
-    for row, caption in enumerate(table.columns.get("id", ())):
-        if caption in seen:
-            raise table.problem(row, f"duplicate id {shorten(caption)}")
-        seen.add(caption)
-
-
 def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array:
-    near, likely = f"similarity{variant}", f"probability{variant}"
-    similarity = numbers(table, near, -1, 1 + _ROUNDING, headers[near])
+    def column(name: str, low: float, high: float) -> Array:
+        return numbers(table, name, low, high, headers[name])
+
+    header = headers[f"similarity{variant}"]
+    similarity = column(f"similarity{variant}", -1, 1 + _ROUNDING)
     if opposite := np.flatnonzero(similarity == -1).tolist():
-        header = headers[near]
-        raise table.problem(
-            opposite[0], f"{header} -1 has no gender score, as 1 + {header} is a divisor"
-        )
-    probability = numbers(table, likely, 0, 1, headers[likely])
-    confidence = numbers(table, "confidence", 0, 1, headers["confidence"])
-    return gender_score(probability, similarity, confidence)
-
-
-def _objects(table: Table) -> tuple[str, ...]:
-    objects = tuple(table.columns.get("object", ()))
-    if "" in objects:
-        raise table.problem(objects.index(""), "the object is missing")
-    return objects
+        reason = f"{header} -1 has no gender score, as 1 + {header} is a divisor"
+        raise table.problem(opposite[0], reason)
+    probability = column(f"probability{variant}", 0, 1)
+    return gender_score(probability, similarity, column("confidence", 0, 1))
 
 
 def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tuple[str, ...] | None:
@@ -313,53 +286,38 @@ def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tup
         if required:
             raise BiasError(f"{table.path}: no caption names a man or a woman; give each a group")
         return None
-    gender: dict[str, str] = {}
+    groups = []
     for row, text in enumerate(table["group"]):
-        if text not in gender:
-            try:
-                gender[text] = lexicon.group("group", text)
-            except BiasError:
-                names = lexicon.groups["group"]
-                raise table.problem(row, unknown_name(headers["group"], text, names)) from None
-    return tuple(gender[text] for text in table["group"])
+        try:
+            groups.append(lexicon.group("group", text))
+        except BiasError:
+            names = lexicon.groups["group"]
+            raise table.problem(row, unknown_name(headers["group"], text, names)) from None
+    return tuple(groups)
 
 
 def _measure(captions: ScoredCaptions, objects: Sequence[str]) -> list[ObjectScores]:
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(objects):
         rows_of.setdefault(name, []).append(row)
-    counts = {} if captions.genders is None else cooccurrences(objects, captions.genders)
-    return [
-        ObjectScores(
-            name,
-            len(rows),
-            _mean_as_said(captions, rows),
-            *_filled_and_assigned(captions, rows),
-            counts.get(name),
-        )
-        for name, rows in sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
+    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
+    return [_measure_one(captions, name, rows_of[name]) for name in most_first]
 
 
-def _mean_as_said(captions: ScoredCaptions, rows: list[int]) -> GenderBalance | None:
-    if captions.score is None or captions.genders is None:
-        return None
-    scores: dict[str, list[float]] = {gender: [] for gender in GENDERS}
-    for row in rows:
-        if (gender := captions.genders[row]) in scores:
-            scores[gender].append(float(captions.score[row]))
-    man, woman = (math.fsum(values) / len(values) if values else None for values in scores.values())
-    return GenderBalance(man, woman)
+def _measure_one(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
+    said = filled = assigned = cooccurrence = None
+    if captions.genders is not None:
+        men, women = ([row for row in rows if captions.genders[row] == of] for of in GENDERS)
+        cooccurrence = GenderBalance(len(men), len(women), len(rows) - len(men) - len(women))
+        if captions.score is not None:
+            said = GenderBalance(_mean(captions.score[men]), _mean(captions.score[women]))
+    if captions.man is not None and captions.woman is not None:
+        as_man, as_woman = captions.man[rows], captions.woman[rows]
+        filled = GenderBalance(float(as_man.mean()), float(as_woman.mean()))
+        counts = Counter(_higher(as_man, as_woman))
+        assigned = GenderBalance(counts["man"], counts["woman"], counts[TIE])
+    return ObjectScores(name, len(rows), said, filled, assigned, cooccurrence)
 
 
-def _filled_and_assigned(
-    captions: ScoredCaptions, rows: list[int]
-) -> tuple[GenderBalance | None, GenderBalance | None]:
-    if captions.man is None or captions.woman is None:
-        return None, None
-    man, woman = captions.man[rows], captions.woman[rows]
-    counts = Counter(_higher(man, woman))
-    return (
-        GenderBalance(float(man.mean()), float(woman.mean())),
-        GenderBalance(counts["man"], counts["woman"], counts[TIE]),
-    )
+def _mean(scores: Array) -> float | None:
+    return math.fsum(scores.tolist()) / len(scores) if len(scores) else None

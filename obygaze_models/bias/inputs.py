@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,40 +11,46 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import Table, format_spreadsheet, read_table
+from obygaze_features.common.files import check_format, read_json
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
+def refuse_unknown_keys(value: Any, kind: type[msgspec.Struct], where: object) -> None:
+    """Refuse a JSON object with an unknown key; the nearest known one is named."""
+    for key in value if isinstance(value, dict) else ():
+        if key not in kind.__struct_fields__:
+            raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
+
+
 def convert(value: Any, kind: type[Struct], where: object) -> Struct:
-    """A JSON object as a typed struct; of an unknown key the nearest known one is named."""
-    if isinstance(value, dict):
-        for key in value:
-            if key not in kind.__struct_fields__:
-                raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
+    """A JSON object as a typed struct."""
+    refuse_unknown_keys(value, kind, where)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
         raise BiasError(f"{where}: {problem}") from None
 
 
+def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
+    """A JSON file of this format as a typed struct."""
+    content = check_format(read_json(path, BiasError), path, name, version, BiasError)
+    return convert(content, kind, path)
+
+
 @contextlib.contextmanager
-def table_errors() -> Iterator[None]:
-    """Raise a `BiasError` for what is wrong with a table."""
+def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
+    """A CSV table, as spreadsheets write it too, which has rows; its errors are `BiasError`."""
     try:
-        yield
+        table = read_table(path, delimiter=None, required=required).without_escapes()
+        if not len(table):
+            raise BiasError(f"{path} has a header and no rows; add a row for each item")
+        yield table
     except ManifestError as problem:
         raise BiasError(str(problem)) from None
-
-
-def read_rows(path: Path, required: Sequence[str] = ()) -> Table:
-    """Read a CSV table, as spreadsheets write it too; one without rows is refused."""
-    table = read_table(path, delimiter=None, required=required).without_escapes()
-    if not len(table):
-        raise BiasError(f"{path} has a header and no rows; add a row for each item")
-    return table
 
 
 def require(table: Table, names: Sequence[str], purpose: str) -> None:
@@ -55,6 +60,18 @@ def require(table: Table, names: Sequence[str], purpose: str) -> None:
             f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose}; there "
             f"are {', '.join(table.columns)}"
         )
+
+
+def check_cells(table: Table, *filled: str, unique: str) -> None:
+    """Refuse an empty cell in the columns `filled`, and one twice in `unique`, if it has them."""
+    for column in filled:
+        if "" in (cells := table.columns.get(column, [])):
+            raise table.problem(cells.index(""), f"the {column} is missing")
+    seen: set[str] = set()
+    for row, cell in enumerate(table.columns.get(unique, [])):
+        if cell in seen:
+            raise table.problem(row, f"duplicate {unique} {shorten(cell)}")
+        seen.add(cell)
 
 
 def numbers(
@@ -73,13 +90,6 @@ def numbers(
                 raise ValueError
         except ValueError:
             raise table.problem(row, f"{header} {shorten(cell)} is not a number") from None
-        if not (math.isfinite(value) and low <= value <= high):
+        if not low <= value <= high:
             raise table.problem(row, f"{header} {cell} is not from {low:g} to {high:g}")
     return values
-
-
-def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows with the same keys as CSV text: numbers in full, empty cells for None."""
-    return format_spreadsheet(
-        {key: ["" if row[key] is None else str(row[key]) for row in rows] for key in rows[0]}
-    )

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from obygaze_features.common.files import check_format, read_json
-from obygaze_features.common.package import reference_json
+from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import convert
+from obygaze_models.bias.inputs import read_struct
 
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, list[str]], msgspec.Meta(min_length=1)]
@@ -81,22 +80,17 @@ class Lexicon:
 
 def shipped_lexicon(name: str) -> Lexicon:
     """A lexicon that obygaze ships: ``emotions`` or ``genders``."""
-    return _lexicon(reference_json(f"lexicons/{name}.json"), f"lexicons/{name}.json")
+    return read_lexicon(reference_file(f"lexicons/{name}.json"))
 
 
 def read_lexicon(path: str | Path) -> Lexicon:
     """A lexicon of your own, in the form of manifests/lexicons/emotions.json."""
-    return _lexicon(read_json(Path(path), BiasError), path)
-
-
-def _lexicon(content: Any, where: object) -> Lexicon:
-    check_format(content, where, FORMAT, FORMAT_VERSION, BiasError)
-    file = convert(content, _LexiconFile, where)
+    file = read_struct(Path(path), _LexiconFile, FORMAT, FORMAT_VERSION)
     for name, words in file.words.items():
         for word in words:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{where}: words of {name}: {shorten(word)} is not one token; write words in "
+                    f"{path}: words of {name}: {shorten(word)} is not one token; write words in "
                     "lower case, without spaces, . or ,"
                 )
     groups = {column: _unique(names) for column, names in file.groups.items()}

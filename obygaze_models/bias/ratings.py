@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import numbers, read_rows, require, table_errors
+from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
@@ -81,8 +81,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     raters
         Only these columns; the probabilities are `CLASSIFIER`.
     """
-    with table_errors():
-        table = read_rows(Path(path), _KEYS)
+    with read_rows(Path(path), _KEYS) as table:
         columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
         has_probabilities = any(name in table.columns for name in CLASSES)
         if has_probabilities:
@@ -102,18 +101,17 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
                 f"{path} has no column of labels beside image_id and group, and no probabilities "
                 f"({', '.join(CLASSES)}); add one of them"
             )
-        _check_images(table)
-        probabilities = _probabilities(table) if has_probabilities and CLASSIFIER in names else None
-        labels = [
-            _most_probable(probabilities)
-            if probabilities is not None and name == CLASSIFIER
-            else _labels(table, name)
-            for name in names
-        ]
-    uneven = 0
-    if probabilities is not None:
-        off = np.abs(probabilities.sum(axis=1) - 1)
-        uneven = int((off > PROBABILITY_TOLERANCE).sum())
+        check_cells(table, *_KEYS, unique="image_id")
+        uneven, labels = 0, []
+        for name in names:
+            if has_probabilities and name == CLASSIFIER:
+                probabilities = _probabilities(table)
+                off = np.abs(probabilities.sum(axis=1) - 1)
+                uneven = int((off > PROBABILITY_TOLERANCE).sum())
+                most_probable = np.array(CLASSES)[probabilities.argmax(axis=1)]
+                labels.append(np.isin(most_probable, SEXUALISED))
+            else:
+                labels.append(_labels(table, name))
     return Ratings(
         tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(labels), uneven
     )
@@ -183,25 +181,11 @@ def rater_pairs(ratings: Ratings) -> list[RaterPair]:
     ]
 
 
-def _check_images(table: Table) -> None:
-    seen: set[str] = set()
-    for row, (image, group) in enumerate(zip(table["image_id"], table["group"], strict=True)):
-        if not image or not group:
-            raise table.problem(row, f"the {'group' if image else 'image_id'} is missing")
-        if image in seen:
-            raise table.problem(row, f"duplicate image_id {shorten(image)}")
-        seen.add(image)
-
-
 def _probabilities(table: Table) -> NDArray[Any]:
     values = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     if empty := np.flatnonzero(values.sum(axis=1) == 0).tolist():
         raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
     return values
-
-
-def _most_probable(probabilities: NDArray[Any]) -> NDArray[Any]:
-    return np.isin(np.array(CLASSES)[probabilities.argmax(axis=1)], SEXUALISED)
 
 
 def _labels(table: Table, rater: str) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -52,17 +52,14 @@ class TestResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as one row of a table, or of JSON."""
+        row = asdict(self)
+        association, published = row.pop("association"), row.pop("published")
         return {
-            "test": self.test,
-            "item": self.item,
-            "x": self.x,
-            "y": self.y,
-            "a": self.a,
-            "b": self.b,
-            **asdict(self.association),
+            **row,
+            **association,
             "significant": self.significant,
-            "published_d": self.published and self.published.d,
-            "published_significant": self.published and self.published.significant,
+            "published_d": published and published.d,
+            "published_significant": published and published.significant,
         }
 
 
@@ -78,13 +75,7 @@ class BatteryResults:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        return {
-            "battery": self.battery,
-            "model": self.model,
-            "rows": [row.to_dict() for row in self.rows],
-            "left_out": dict(self.left_out),
-            "notes": list(self.notes),
-        }
+        return {**vars(self), "rows": [row.to_dict() for row in self.rows]}
 
 
 def run_battery(
@@ -128,7 +119,8 @@ def run_battery(
             "give two stores of the same weights"
         )
     model = model or battery.model_of(vectors.backbone)
-    sources = {"X": vectors, "Y": vectors, "A": texts or vectors, "B": texts or vectors}
+    parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
+    sources = {name: source for names, source in parts.items() for name in names}
     selected: dict[str, _Sets] = {}
     rows: list[TestResult] = []
     left_out: dict[str, str] = {}
@@ -141,7 +133,13 @@ def run_battery(
             }
         except BiasError as problem:
             left_out[test.name] = str(problem)
-    embeddings = _read(selected.values(), sources)
+    embeddings: dict[str, Mapping[str, NDArray[Any]]] = {}
+    for names, source in parts.items():  # each is read once, for all tests together
+        ids = dict.fromkeys(
+            item for sets in selected.values() for name in names for item in sets.get(name, ())
+        )
+        found = dict(zip(*source.read([*ids]), strict=True))
+        embeddings |= dict.fromkeys(names, found)
     for test in battery.tests:
         if test.name in left_out:
             continue
@@ -152,11 +150,6 @@ def run_battery(
             if missing and not skip_missing:
                 raise BiasError(f"{missing[0]}; to leave them out: --skip-missing")
             notes += [f"{test.name}: {text}" for text in missing]
-            sets = {
-                name: [item for item in items if item in embeddings[name]]
-                for name, items in sets.items()
-            }
-            _refuse_undirected(sets, embeddings)
             rows += _results(test, sets, embeddings, settings, model)
         except BiasError as problem:
             left_out[test.name] = str(problem)
@@ -165,19 +158,6 @@ def run_battery(
         more = f" (and {counted(len(others), 'more test')} cannot be run)" if others else ""
         raise BiasError(f"{name}: {reason}{more}")
     return BatteryResults(battery.name, model, tuple(rows), left_out, tuple(notes))
-
-
-def _read(selected: Iterable[_Sets], sources: Mapping[str, Vectors]) -> _Embeddings:
-    """Set -> id -> embedding, of all tests together: each source is read only once."""
-    ids: dict[int, dict[str, None]] = {id(source): {} for source in sources.values()}
-    for sets in selected:
-        for name, items in sets.items():
-            ids[id(sources[name])].update(dict.fromkeys(items))
-    unique = {id(source): source for source in sources.values()}
-    read = {
-        key: dict(zip(*source.read([*ids[key]]), strict=True)) for key, source in unique.items()
-    }
-    return {name: read[id(source)] for name, source in sources.items()}
 
 
 def _missing_items(
@@ -213,16 +193,6 @@ def _refuse_overlap(sets: _Sets, *, separate: bool) -> None:
             raise BiasError(f"the sets {name} and {second} overlap: {listed}")
 
 
-def _refuse_undirected(sets: _Sets, embeddings: _Embeddings) -> None:
-    """Raise `BiasError` if an embedding has no direction; `associate` cannot name its id."""
-    for name, items in sets.items():
-        for item in items:
-            if not embeddings[name][item].any():
-                raise BiasError(f"the embedding of {item!r}, of {name}, has length zero")
-            if not np.isfinite(embeddings[name][item]).all():
-                raise BiasError(f"the embedding of {item!r}, of {name}, is not all finite numbers")
-
-
 def _results(
     test: AssociationTest,
     sets: _Sets,
@@ -230,14 +200,24 @@ def _results(
     settings: Settings,
     model: str | None,
 ) -> list[TestResult]:
-    rows = {name: [embeddings[name][item] for item in items] for name, items in sets.items()}
-    x, y, a, b = (len(rows.get(name, [])) for name in "XYAB")
-    if "Y" in rows:
+    rows: dict[str, list[NDArray[Any]]] = {name: [] for name in "XYAB"}
+    for name, items in sets.items():
+        for item in items:
+            if (row := embeddings[name].get(item)) is None:
+                continue
+            if not row.any():
+                raise BiasError(f"the embedding of {item!r}, of {name}, has length zero")
+            if not np.isfinite(row).all():
+                raise BiasError(f"the embedding of {item!r}, of {name}, is not all finite numbers")
+            rows[name].append(row)
+    x, y, a, b = (len(rows[name]) for name in "XYAB")
+    if "Y" in sets:
         association = associate(rows["X"], rows["Y"], rows["A"], rows["B"], settings)
-        published = test.published.get(model) if model else None
+        published = test.published.get(model or "")
         return [TestResult(test.name, None, x, y, a, b, association, published)]
+    alone = [item for item in sets["X"] if item in embeddings["X"]]
     associations = associate_each(rows["X"], rows["A"], rows["B"], settings)
     return [
         TestResult(test.name, item, 1, y, a, b, association, None)
-        for item, association in zip(sets["X"], associations, strict=True)
+        for item, association in zip(alone, associations, strict=True)
     ]

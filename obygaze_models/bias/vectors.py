@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,13 +120,9 @@ def _of_concepts(path: Path) -> Vectors:
     names = [str(name) for name in bank.get_feature_names_out()]
     directions = dict(zip(names, bank.cavs_, strict=True))
 
-    def read(ids: Sequence[str]) -> tuple[list[str], Array]:
-        available = [name for name in ids if name in directions]
-        return available, np.array([directions[name] for name in available])
-
     return Vectors(
         str(path),
-        read,
+        lambda ids: _take(directions, ids),
         {"id": names, "kind": ["concept"] * len(names)},
         *_made_with(about.get("features", {}).get("backbone", {})),
     )
@@ -138,38 +135,34 @@ def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
-    rows: dict[str, Array] = {}
+    rows: dict[str, array[float]] = {}
     try:
-        for line, name, numbers in lines(path, frozenset(ids)):
+        for line, name, cells in lines(path, frozenset(ids)):
+            where = f"{path}, line {line}"
             if name in rows:
-                raise BiasError(f"{path}, line {line}: {shorten(name)} occurs twice")
-            try:
-                rows[name] = np.array(numbers, dtype=np.float64)
-            except ValueError:
-                wrong = shorten(next(number for number in numbers if not _is_number(number)))
-                raise BiasError(
-                    f"{path}, line {line}: {wrong} of {shorten(name)} is not a number"
-                ) from None
-            width = len(next(iter(rows.values())))
-            if len(numbers) != width:
-                raise BiasError(
-                    f"{path}, line {line}: {counted(len(numbers), 'number')} where "
-                    f"{shorten(next(iter(rows)))} has {width}"
-                )
+                raise BiasError(f"{where}: {shorten(name)} occurs twice")
+            row = rows[name] = array("d")
+            for cell in cells:
+                try:
+                    row.append(float(cell))
+                except ValueError:
+                    wrong = f"{shorten(cell)} of {shorten(name)} is not a number"
+                    raise BiasError(f"{where}: {wrong}") from None
+            first, width = next((name, len(row)) for name, row in rows.items())
+            if len(row) != width:
+                found = counted(len(row), "number")
+                raise BiasError(f"{where}: {found} where {shorten(first)} has {width}")
     except OSError as problem:
         raise BiasError(f"{path} cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise BiasError(f"{path} is not UTF-8") from None
+    return _take(rows, ids)
+
+
+def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
+    """The ids that there are, and their rows."""
     available = [item for item in ids if item in rows]
     return available, np.array([rows[item] for item in available])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:

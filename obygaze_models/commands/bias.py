@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,8 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.tables import align, format_rows
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
     from obygaze_models.bias.ratings import RaterPair, Share
     from obygaze_models.bias.run_battery import BatteryResults
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 PARTLY_DONE = 3
 _FIGURES = (".svg", ".pdf", ".png")
 _SUFFIXES = (".csv", ".json", *_FIGURES)
@@ -53,8 +54,54 @@ def bias() -> None:
     """
 
 
-def _output_options(command: Command) -> Command:
-    """The options ``-o`` (several), ``--overwrite`` and ``--json``."""
+@dataclass(frozen=True)
+class _Measured:
+    """What a command has measured: a text to print, and what its outputs have.
+
+    `notes` are warnings; with `left_out` not all could be done.
+    """
+
+    text: str
+    rows: Sequence[dict[str, Any]]
+    content: dict[str, Any]
+    figure: Callable[[], Figure]
+    notes: Iterable[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
+    """The options ``-o`` (several), ``--overwrite`` and ``--json``, and what they do."""
+
+    @wraps(command)
+    def run(outputs: list[Path], overwrite: bool, as_json: bool, **options: Any) -> None:
+        from obygaze_features.common.figures import save_figure
+        from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+
+        for path in outputs:
+            refuse_to_overwrite(path, overwrite=overwrite)
+        measured = command(**options)
+        if as_json:
+            echo_json(measured.content)
+        else:
+            click.echo(measured.text)
+        left_out = (f"{name} is left out: {reason}" for name, reason in measured.left_out.items())
+        for note in (*measured.notes, *left_out):
+            click.secho(f"NOTE: {note}", fg="yellow", err=True)
+        for path in outputs:
+            if path.suffix in _FIGURES:
+                save_figure(measured.figure(), path, overwrite=overwrite)
+            elif path.suffix == ".json":
+                write_text(path, to_json(measured.content))
+            else:
+                write_text(path, format_rows(measured.rows, number=str))
+            click.echo(f"Wrote {path}", err=as_json)
+        context = click.get_current_context()
+        if not outputs and not as_json:
+            name = context.info_name
+            click.echo(f"next: add -o {name}.csv -o {name}.svg to keep the table and its figure")
+        if measured.left_out:
+            context.exit(PARTLY_DONE)
+
     output = click.option(
         "-o",
         "--output",
@@ -64,7 +111,7 @@ def _output_options(command: Command) -> Command:
         callback=_check_outputs,
         help="A .csv or .json table, or an .svg, .pdf or .png figure; can be repeated.",
     )
-    return output(overwrite_option(json_option(command)))
+    return output(overwrite_option(json_option(run)))
 
 
 def _check_outputs(
@@ -74,43 +121,6 @@ def _check_outputs(
         if path.suffix not in _SUFFIXES:
             raise UsageError(f"{path}: end the name in {', '.join(_SUFFIXES)}")
     return list(dict.fromkeys(outputs))
-
-
-def _refuse_to_overwrite(outputs: Sequence[Path], *, overwrite: bool) -> None:
-    """Refuse existing files before any work is done."""
-    from obygaze_features.common.files import refuse_to_overwrite
-
-    for path in outputs:
-        refuse_to_overwrite(path, overwrite=overwrite)
-
-
-def _write_outputs(
-    outputs: Sequence[Path],
-    rows: Sequence[dict[str, Any]],
-    content: dict[str, Any],
-    figure: Callable[[], Figure],
-    *,
-    overwrite: bool,
-    quiet: bool,
-) -> None:
-    """Write the rows as CSV, all content as JSON, and the figure."""
-    from obygaze_features.common.figures import save_figure
-    from obygaze_features.common.files import to_json, write_text
-    from obygaze_models.bias.inputs import to_csv
-
-    for path in outputs:
-        if path.suffix in _FIGURES:
-            save_figure(figure(), path, overwrite=overwrite)
-        else:
-            write_text(path, to_json(content) if path.suffix == ".json" else to_csv(rows))
-        click.echo(f"Wrote {path}", err=quiet)
-    if not outputs and not quiet:
-        command = click.get_current_context().info_name
-        click.echo(f"next: add -o {command}.csv -o {command}.svg to keep the table and its figure")
-
-
-def _echo_note(text: str) -> None:
-    click.secho(f"NOTE: {text}", fg="yellow", err=True)
 
 
 @bias.command()
@@ -163,7 +173,7 @@ def _echo_note(text: str) -> None:
 )
 @click.option("--published", metavar="MODEL", help="Show the published numbers of this model.")
 @click.option("--skip-missing", is_flag=True, help="Leave out items without an embedding.")
-@_output_options
+@_with_outputs
 def eat(
     battery: str | None,
     store: Path | str,
@@ -178,10 +188,7 @@ def eat(
     seed: int,
     published: str | None,
     skip_missing: bool,
-    outputs: list[Path],
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+) -> _Measured:
     """Test whether items are nearer to some words than others are: WEAT and its kin.
 
     BATTERY is emotion, professions, or a JSON file of your own; each of its tests asks whether X
@@ -208,7 +215,6 @@ def eat(
     if (battery is None) == (not sets):
         remark = "; not both" if sets else ""
         raise UsageError(f"give the name of a battery, or --sets of one test{remark}")
-    _refuse_to_overwrite(outputs, overwrite=overwrite)
     results = run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
@@ -219,24 +225,14 @@ def eat(
         skip_missing=skip_missing,
     )
     content = results.to_dict()
-    if as_json:
-        echo_json(content)
-    else:
-        _echo_battery(results)
-    for note in results.notes:
-        _echo_note(note)
-    for name, reason in results.left_out.items():
-        _echo_note(f"{name} is left out: {reason}")
-    _write_outputs(
-        outputs,
+    return _Measured(
+        _battery_text(results),
         content["rows"],
         content,
         lambda: battery_figure(results),
-        overwrite=overwrite,
-        quiet=as_json,
+        results.notes,
+        results.left_out,
     )
-    if results.left_out:
-        click.get_current_context().exit(PARTLY_DONE)
 
 
 def _battery_of(sets: tuple[str, ...]) -> Battery:
@@ -274,8 +270,7 @@ def _selector(text: str) -> Selector:
     return {name: tuple(values.split("|")) for name, _, values in columns}
 
 
-def _echo_battery(results: BatteryResults) -> None:
-    from obygaze_features.common.tables import align
+def _battery_text(results: BatteryResults) -> str:
     from obygaze_models.bias.figures import format_p
     from obygaze_models.bias.run_battery import SIGNIFICANT
 
@@ -292,11 +287,12 @@ def _echo_battery(results: BatteryResults) -> None:
             published = row.published
             line.append(_starred(published.d, published.significant) if published else "-")
         lines.append(line)
-    click.echo(align([*header, *([str(results.model)] if has_published else [])], lines))
+    table = align([*header, *([str(results.model)] if has_published else [])], lines)
     methods = dict.fromkeys(
         _method(row.association.p_is, row.association.partitions) for row in results.rows
     )
-    click.echo(f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(methods)}; 95% of d over draws")
+    p = " or ".join(methods)
+    return f"{table}\n* p < {SIGNIFICANT}, one-sided; p {p}; 95% of d over draws"
 
 
 def _starred(d: float, significant: bool) -> str:
@@ -328,16 +324,13 @@ def _method(p_is: str, partitions: int | None) -> str:
     type=PATH,
     help="Words and groups of your own, in a JSON file.  [default: the paper's]",
 )
-@_output_options
+@_with_outputs
 def captions(
     captions: Path,
     minimum: int,
     all_words: bool,
     lexicon: Path | None,
-    outputs: list[Path],
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+) -> _Measured:
     """Count emotion words per 1000 CAPTIONS of each group of images.
 
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
@@ -350,12 +343,10 @@ def captions(
       obygaze bias captions captions.csv -o rates.csv -o rates.svg
       obygaze bias captions sobem-captions/ --minimum 50 --json
     """
-    from obygaze_features.common.text import counted
     from obygaze_models.bias.captions import emotion_rates, read_captions
     from obygaze_models.bias.figures import rates_figure
     from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
 
-    _refuse_to_overwrite(outputs, overwrite=overwrite)
     words = shipped_lexicon("emotions") if lexicon is None else read_lexicon(lexicon)
     images = read_captions(captions, words)
     rates = emotion_rates(images, words, minimum=minimum, all_words=all_words)
@@ -366,31 +357,20 @@ def captions(
         "lexicon": words.name,
         **asdict(rates),
     }
-    if as_json:
-        echo_json(content)
-    else:
-        click.echo(
-            f"{counted(content['captions'], 'caption')} of {counted(content['images'], 'image')}, "
-            f"words of {words.name}"
-        )
-        _echo_rates(rates)
-    for note in _caption_notes(rates, content["blank"]):
-        _echo_note(note)
     rows = [asdict(rate) for rate in rates.rates]
     if not rates.several_lists:
         rows = [{key: value for key, value in row.items() if key != "words"} for row in rows]
-    _write_outputs(
-        outputs,
+    number = f"{counted(content['captions'], 'caption')} of {counted(content['images'], 'image')}"
+    return _Measured(
+        "\n".join([f"{number}, words of {words.name}", *_rate_lines(rates)]),
         rows,
         content,
         lambda: rates_figure(rates),
-        overwrite=overwrite,
-        quiet=as_json,
+        _caption_notes(rates, content["blank"]),
     )
 
 
 def _caption_notes(rates: Rates, blank: int) -> Iterator[str]:
-    from obygaze_features.common.text import counted
     from obygaze_models.bias.captions import INTENSITIES
 
     if blank:
@@ -408,9 +388,7 @@ def _caption_notes(rates: Rates, blank: int) -> Iterator[str]:
             )
 
 
-def _echo_rates(rates: Rates) -> None:
-    from obygaze_features.common.tables import align
-
+def _rate_lines(rates: Rates) -> Iterator[str]:
     several = rates.several_lists
     header = ["emotion", "intensity", "condition", *(["words of"] if several else [])]
     rows = [
@@ -423,11 +401,11 @@ def _echo_rates(rates: Rates) -> None:
         ]
         for rate in rates.rates
     ]
-    click.echo(align([*header, "count", "captions", "per 1000", "95%"], rows, left=len(header)))
+    yield align([*header, "count", "captions", "per 1000", "95%"], rows, left=len(header))
     for name in dict.fromkeys(rate.words for rate in rates.rates):
         rare = [f"{word} {count:,}" for word, count in rates.left_out[name].items() if count]
         if rare:
-            click.echo(f"left out of {name}, fewer than {rates.minimum} times: {', '.join(rare)}")
+            yield f"left out of {name}, fewer than {rates.minimum} times: {', '.join(rare)}"
 
 
 def _rate_cells(rate: Rate, counted: bool) -> list[str]:
@@ -447,14 +425,11 @@ def _rate_cells(rate: Rate, counted: bool) -> list[str]:
     multiple=True,
     help="Only this column; can be repeated. The five probabilities are called classifier.",
 )
-@_output_options
+@_with_outputs
 def ratings(
     table: Path,
     raters: tuple[str, ...],
-    outputs: list[Path],
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+) -> _Measured:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
@@ -467,11 +442,9 @@ def ratings(
       obygaze bias ratings labels.csv -o shares.csv -o shares.svg
       obygaze bias ratings labels.csv --rater ann --rater ben --json
     """
-    from obygaze_features.common.text import counted
     from obygaze_models.bias.figures import shares_figure
     from obygaze_models.bias.ratings import cronbach_alpha, group_shares, rater_pairs, read_ratings
 
-    _refuse_to_overwrite(outputs, overwrite=overwrite)
     read = read_ratings(table, raters)
     shares = group_shares(read)
     alpha = cronbach_alpha(read.sexualised) if len(read.raters) > 1 else None
@@ -484,30 +457,20 @@ def ratings(
         "alpha": alpha,
         "pairs": [asdict(pair) for pair in pairs],
     }
-    if as_json:
-        echo_json(content)
-    else:
-        _echo_shares(shares)
-        if pairs:
-            _echo_reliability(f"all {len(read.raters)}", alpha, pairs)
-    if read.uneven:
-        _echo_note(
-            f"the probabilities of {counted(read.uneven, 'image')} do not sum to about 1; the most "
-            "probable class was taken anyway"
-        )
-    _write_outputs(
-        outputs,
+    notes = [
+        f"the probabilities of {counted(read.uneven, 'image')} do not sum to about 1; the most "
+        "probable class was taken anyway"
+    ]
+    return _Measured(
+        _shares_text(shares) + (_reliability_text(read.raters, alpha, pairs) if pairs else ""),
         rows,
         content,
         lambda: shares_figure(shares),
-        overwrite=overwrite,
-        quiet=as_json,
+        notes if read.uneven else (),
     )
 
 
-def _echo_shares(shares: Sequence[Share]) -> None:
-    from obygaze_features.common.tables import align
-
+def _shares_text(shares: Sequence[Share]) -> str:
     rows = [
         [
             share.group,
@@ -519,20 +482,19 @@ def _echo_shares(shares: Sequence[Share]) -> None:
         ]
         for share in shares
     ]
-    click.echo(align(["group", "rater", "sexualised", "images", "share", "95%"], rows, left=2))
+    return align(["group", "rater", "sexualised", "images", "share", "95%"], rows, left=2)
 
 
-def _echo_reliability(everyone: str, alpha: float | None, pairs: Sequence[RaterPair]) -> None:
-    from obygaze_features.common.tables import align
-
+def _reliability_text(
+    raters: Sequence[str], alpha: float | None, pairs: Sequence[RaterPair]
+) -> str:
     rows = [
         [f"{pair.first}, {pair.second}", _alpha_cell(pair.alpha), f"{pair.agreement:.1%}"]
         for pair in pairs
     ]
     if len(pairs) > 1:
-        rows.insert(0, [everyone, _alpha_cell(alpha), ""])
-    click.echo()
-    click.echo(align(["raters", "Cronbach's alpha", "same label"], rows))
+        rows.insert(0, [f"all {len(raters)}", _alpha_cell(alpha), ""])
+    return "\n\n" + align(["raters", "Cronbach's alpha", "same label"], rows)
 
 
 def _alpha_cell(alpha: float | None) -> str:
@@ -544,14 +506,11 @@ def _alpha_cell(alpha: float | None) -> str:
 @click.option(
     "--cooccurrence", is_flag=True, help="Only the baseline, which needs no scores of captions."
 )
-@_output_options
+@_with_outputs
 def gender_score(
     scores: Path,
     cooccurrence: bool,
-    outputs: list[Path],
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+) -> _Measured:
     """Measure the gender score of captions and objects, beside how often these go together.
 
     SCORES is a CSV table, by obygaze features caption-scores or your own: confidence (or P(c)),
@@ -568,7 +527,6 @@ def gender_score(
     from obygaze_models.bias.figures import balance_figure
     from obygaze_models.bias.gender_score import all_objects, by_object, read_scored_captions
 
-    _refuse_to_overwrite(outputs, overwrite=overwrite)
     read = read_scored_captions(scores, baseline=cooccurrence)
     objects, together = by_object(read), all_objects(read)
     rows = read.rows()
@@ -577,22 +535,15 @@ def gender_score(
         "objects": [scores.to_dict() for scores in objects],
         "captions": rows,
     }
-    if as_json:
-        echo_json(content)
-    else:
-        _echo_objects(objects, together)
-    _write_outputs(
-        outputs,
+    return _Measured(
+        "\n".join(_object_lines(objects, together)),
         rows,
         content,
         lambda: balance_figure(objects or [together]),
-        overwrite=overwrite,
-        quiet=as_json,
     )
 
 
-def _echo_objects(objects: Sequence[ObjectScores], together: ObjectScores) -> None:
-    from obygaze_features.common.tables import align
+def _object_lines(objects: Sequence[ObjectScores], together: ObjectScores) -> Iterator[str]:
     from obygaze_models.bias.figures import MAX_OBJECTS
     from obygaze_models.bias.gender_score import truncate
 
@@ -606,11 +557,11 @@ def _echo_objects(objects: Sequence[ObjectScores], together: ObjectScores) -> No
                 parts = (balance.man, balance.woman, balance.neither)[: len(columns)]
                 row += [*map(_score_cell, parts), truncate(balance.man_share)]
         rows.append(row)
-    click.echo(align(header, rows))
+    yield align(header, rows)
     if len(objects) > MAX_OBJECTS:
         hidden = len(objects) - MAX_OBJECTS
-        click.echo(f"and {hidden:,} more objects; all of them with: -o NAME.json")
-    click.echo("to-m: man / (man + woman), cut to two decimals as in the published table.")
+        yield f"and {hidden:,} more objects; all of them with: -o NAME.json"
+    yield "to-m: man / (man + woman), cut to two decimals as in the published table."
 
 
 def _score_cell(value: int | float | None) -> str:
