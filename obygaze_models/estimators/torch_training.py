@@ -174,7 +174,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._keep(self._train(self._start(training), training))
         self.temperature_ = 1.0
         if self.calibrate:
-            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
+            self.temperature_ = fit_temperature(self._logits(X_val), training.val_codes)
         self.facts_ = {"best_epoch": self.best_epoch_, "temperature": self.temperature_}
         return training
 
@@ -214,4 +214,5 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each clip."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
