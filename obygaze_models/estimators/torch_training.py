@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Array,
-    Chance,
     check_both,
     encode,
     find_classes,
@@ -102,7 +101,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     early_stopping: bool = True
     validation_fraction: float = 0.1
     n_iter_no_change: int = 5
-    random_state: Chance = None
+    random_state: int | np.random.RandomState | None = None
 
     @abstractmethod
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
