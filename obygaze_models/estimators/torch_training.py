@@ -205,9 +205,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.best_epoch_, self.n_iter_ = best_epoch, epoch
         return best
 
-    def _overflow(self, what: str) -> ExperimentError:
+    def _overflow(self, name: str) -> ExperimentError:
         return ExperimentError(
-            f"the {what} overflowed in epoch {len(self.history_)}; scale the features, or lower "
+            f"the {name} overflowed in epoch {len(self.history_)}; scale the features, or lower "
             f"learning_rate_init ({self.learning_rate_init:g})"
         )
 
