@@ -30,8 +30,7 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.protocols import Fold, LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.tasks import LevelTask, Problem, concept_targets
-from obygaze_models.estimators.svm import DEFAULT_CS
-from obygaze_models.estimators.svm_solver import LinearSVM
+from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
 from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, FitResult, PlannedFit
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -21,51 +19,30 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     CLIPS_PER_STEP,
-    Chance,
+    Array,
     as_logits,
-    check_both,
     check_frames,
     check_layer,
-    encode,
-    find_classes,
-    fit_temperature,
-    hold_out,
     softmax,
 )
-
-Array = NDArray[Any]
-POSITIVE = Interval(Integral, 1, None, closed="left")
+from obygaze_models.estimators.torch_training import POSITIVE, Steps, TorchClassifier, Training
 
 
-class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the probes of this file share: training by Adam, stopped early, and prediction.
+@dataclass(eq=False, repr=False, kw_only=True)
+class _FrameProbe(TorchClassifier):
+    """What the probes of this file share: training by AdamW, and prediction.
 
     A probe defines its weights and, from frames and weights, the logits of clips and of frames.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "calibrate": ["boolean"],
-        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        **TorchClassifier._parameter_constraints,
         "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "batch_size": [POSITIVE],
-        "max_iter": [POSITIVE],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [POSITIVE],
-        "random_state": ["random_state"],
     }
 
-    class_weight: Mapping[Any, float] | str | None
-    calibrate: bool
-    learning_rate_init: float
-    weight_decay: float
-    batch_size: int
-    max_iter: int
-    early_stopping: bool
-    validation_fraction: float
-    n_iter_no_change: int
-    random_state: Chance
+    learning_rate_init: float = 1e-2
+    weight_decay: float = 10.0
+    batch_size: int = 32
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -86,56 +63,28 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         """Logits [B, T, outputs] of frames."""
 
-    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Any:
-        """Train; the validation clips stop the training and choose the epoch.
+    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Training:
+        training = super()._fit(X, y, X_val, y_val)
+        self.threshold_ = 0.5
+        if training.X_val is not None and len(self.classes_) == 2:
+            highest = np.nanmax(self.predict_frames(training.X_val)[..., 1], axis=1)
+            self.threshold_ = _best_threshold(highest, training.val_codes == 1)
+        self.facts_["threshold"] = self.threshold_
+        return training
 
-        Parameters
-        ----------
-        X, y
-            Frames [N, T, D] and one label a clip. Frames that a clip lacks are NaN; all clips
-            need one. Half precision stays so: only a batch at a time is converted.
-        X_val, y_val
-            The same of the clips that stop the training; without them, and unless
-            `early_stopping` is off, a share of X is held out.
-        """
-        import torch  # noqa: F401  # thread limits apply only to libraries loaded before them
-
-        self._validate_params()
-        check_both(X_val, y_val)
-        with threadpool_limits(1):
-            return self._fit(X, y, X_val, y_val)
-
-    def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Any:
+    def _start(self, training: Training) -> Steps:
         import torch
 
-        X, y = self._check(X, y, reset=True)
-        self.classes_ = find_classes(y)
-        chance = check_random_state(self.random_state)
-        rows = np.arange(len(y))
-        if X_val is not None:
-            X_val, y_val = self._check(X_val, y_val)
-        elif self.early_stopping:
-            rows, held = hold_out(y, self.validation_fraction, chance)
-            X_val, y_val = X[held], y[held]
-        elif self.calibrate:
-            raise ExperimentError(
-                "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
-            )
-        codes = torch.from_numpy(encode(y, self.classes_))
-        class_weights = torch.ones(len(self.classes_))
-        if self.class_weight is not None:
-            found = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
-            class_weights = torch.tensor(found, dtype=torch.float32)
-        self.mean_, self.scale_ = _mean_and_scale(X, rows)
-        mean = torch.from_numpy(self.mean_)
-        generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
+        self.mean_, self.scale_ = _mean_and_scale(training.X, training.rows)
+        self.history_ = []  # here, for the order of the attributes in the files of saved models
+        self.weights_: dict[str, Any] = {}
 
         def normal(*shape: int, scale: float) -> Any:
             check_layer(*shape)
-            return torch.randn(shape, generator=generator) * scale
+            return torch.randn(shape, generator=training.generator) * scale
 
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        weights = self._first_weights(X.shape[1], X.shape[2], outputs, normal)
+        weights = self._first_weights(self.n_frames_in_, self.n_features_in_, outputs, normal)
         for weight in weights.values():
             weight.requires_grad_()
         groups = [
@@ -145,57 +94,33 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         adam = torch.optim.AdamW(
             groups, self.learning_rate_init, weight_decay=self.weight_decay, fused=True
         )
-        clips = torch.from_numpy(X)
-        val_codes = None if y_val is None else encode(y_val, self.classes_)
-        self.history_: list[dict[str, float]] = []
-        best_loss, best_epoch, best = np.inf, 0, weights
-        for epoch in range(1, self.max_iter + 1):
+        cross_entropy = torch.nn.functional.cross_entropy
+        clips, mean = torch.from_numpy(training.X), torch.from_numpy(self.mean_)
+        codes = torch.from_numpy(training.codes)
+        class_weights = torch.tensor(training.class_weights, dtype=torch.float32)
+
+        def run(order: Any) -> float:
             total = 0.0
-            order = torch.from_numpy(rows)[torch.randperm(len(rows), generator=generator)]
             for batch in order.split(self.batch_size):
                 frames = _Frames(clips[batch], mean, self.scale_)
                 logits = _two_columns(self._clip_logits(frames, weights))
-                targets = codes[batch]
-                losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-                loss = (losses * class_weights[targets]).mean()
+                losses = cross_entropy(logits, codes[batch], reduction="none")
+                loss = (losses * class_weights[codes[batch]]).mean()
                 adam.zero_grad()
                 loss.backward()
                 adam.step()
                 total += loss.item() * len(batch)
-            self.history_.append({"epoch": epoch, "train_loss": total / len(rows)})
-            if not np.isfinite(total):
-                raise ExperimentError(
-                    f"the loss overflowed in epoch {epoch}; scale the features, or lower "
-                    f"learning_rate_init ({self.learning_rate_init:g})"
-                )
-            if val_codes is None:
-                best_epoch, best = epoch, weights
-                continue
-            logits = torch.from_numpy(self._logits(X_val, weights))
-            loss = torch.nn.functional.cross_entropy(
-                logits, torch.from_numpy(val_codes), weight=class_weights.double()
-            ).item()
-            self.history_[-1]["validation_loss"] = loss
-            if loss < best_loss:
-                best_loss, best_epoch = loss, epoch
-                best = {name: weight.detach().clone() for name, weight in weights.items()}
-            elif epoch - best_epoch >= self.n_iter_no_change:
-                break
-        self.weights_ = {name: weight.detach().numpy() for name, weight in best.items()}
-        self.best_epoch_, self.n_iter_ = best_epoch, epoch
-        self.temperature_ = 1.0
-        if self.calibrate and val_codes is not None:
-            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
-        self.threshold_ = 0.5
-        if val_codes is not None and len(self.classes_) == 2:
-            highest = np.nanmax(self.predict_frames(X_val)[..., 1], axis=1)
-            self.threshold_ = _best_threshold(highest, val_codes == 1)
-        self.facts_ = {
-            "best_epoch": self.best_epoch_,
-            "temperature": self.temperature_,
-            "threshold": self.threshold_,
-        }
-        return self
+            return total
+
+        def validate() -> float:
+            logits = torch.from_numpy(self._logits(training.X_val, weights))
+            targets = torch.from_numpy(training.val_codes)
+            return float(cross_entropy(logits, targets, weight=class_weights.double()))
+
+        return Steps(weights, run, validate)
+
+    def _keep(self, weights: Mapping[str, Any]) -> None:
+        self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
@@ -204,10 +129,6 @@ class _FrameProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         with threadpool_limits(1):
             return softmax(self._logits(self._check(X)) / self.temperature_)
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each clip."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def predict_frames(self, X: Any) -> Array:
         """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
@@ -286,6 +207,7 @@ class _Frames:
         return (shares @ self._values - self._mean) / self._scale
 
 
+@dataclass(eq=False, repr=False)
 class AttentionProbe(_FrameProbe):
     """A weighted mean of a clip's frames, whose weights are learned, and a linear layer on it.
 
@@ -338,38 +260,11 @@ class AttentionProbe(_FrameProbe):
         "hidden": [POSITIVE],
     }
 
-    def __init__(
-        self,
-        attention: str = "query",
-        *,
-        heads: int = 1,
-        position: bool = False,
-        hidden: int = 64,
-        class_weight: Mapping[Any, float] | str | None = None,
-        calibrate: bool = False,
-        learning_rate_init: float = 1e-2,
-        weight_decay: float = 10.0,
-        batch_size: int = 32,
-        max_iter: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        random_state: Chance = None,
-    ) -> None:
-        self.attention = attention
-        self.heads = heads
-        self.position = position
-        self.hidden = hidden
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.learning_rate_init = learning_rate_init
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.random_state = random_state
+    attention: str = "query"
+    _: KW_ONLY
+    heads: int = 1
+    position: bool = False
+    hidden: int = 64
 
     def predict_attention(self, X: Any) -> Array:
         """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
@@ -432,6 +327,7 @@ class AttentionProbe(_FrameProbe):
         return logits + shares.clamp(min=1e-12).log()[..., None]
 
 
+@dataclass(eq=False, repr=False)
 class FrameMIL(_FrameProbe):
     """A score for each frame by one layer or more; the scores of a clip's frames are pooled.
 
@@ -457,36 +353,10 @@ class FrameMIL(_FrameProbe):
         "hidden_layer_sizes": ["array-like"],
     }
 
-    def __init__(
-        self,
-        pooling: str = "top-k",
-        *,
-        k: int = 3,
-        hidden_layer_sizes: tuple[int, ...] = (),
-        class_weight: Mapping[Any, float] | str | None = None,
-        calibrate: bool = False,
-        learning_rate_init: float = 1e-2,
-        weight_decay: float = 10.0,
-        batch_size: int = 32,
-        max_iter: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        random_state: Chance = None,
-    ) -> None:
-        self.pooling = pooling
-        self.k = k
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.learning_rate_init = learning_rate_init
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.random_state = random_state
+    pooling: str = "top-k"
+    _: KW_ONLY
+    k: int = 3
+    hidden_layer_sizes: tuple[int, ...] = ()
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch

@@ -7,20 +7,19 @@ another share. So a baseline is a function of the share that was scored.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import encode, find_classes
+from obygaze_models.estimators.classes import Array, encode, find_classes
 
-Array = NDArray[Any]
 Scores = dict[str, float | None]
 DRAWS = 10_000
 """How often the coin is thrown for every clip."""
@@ -29,25 +28,12 @@ DRAWS = 10_000
 def baselines(share: float) -> dict[str, Scores]:
     """Every baseline's scores where `share` of the clips are positive."""
     return {
-        "random": random_guess(share),
-        "all positive": all_positive(share),
-        "majority": majority(share),
+        # A fair coin: half of either class is called positive.
+        "random": _scores(share, called_positive=0.5),
+        "all positive": _scores(share, called_positive=1.0),
+        # Every clip is given the commoner class; the positive one where both are equal.
+        "majority": _scores(share, called_positive=1.0 if share >= 0.5 else 0.0),
     }
-
-
-def random_guess(share: float) -> Scores:
-    """A fair coin: half of either class is called positive."""
-    return _scores(share, called_positive=0.5)
-
-
-def all_positive(share: float) -> Scores:
-    """Every clip is called positive."""
-    return _scores(share, called_positive=1.0)
-
-
-def majority(share: float) -> Scores:
-    """Every clip is given the commoner class; the positive one where both are equal."""
-    return _scores(share, called_positive=1.0 if share >= 0.5 else 0.0)
 
 
 def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> dict[str, Scores]:
@@ -96,6 +82,7 @@ def _f1(*, precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+@dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A guess that sees no clip, only how common the classes are in the clip's film.
 
@@ -119,8 +106,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "prior_clips": [Interval(Real, 0, None, closed="neither")]
     }
 
-    def __init__(self, prior_clips: float = 1.0) -> None:
-        self.prior_clips = prior_clips
+    prior_clips: float = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
         """Count the classes in each film; `groups` are the clips' films [N], X is not used."""

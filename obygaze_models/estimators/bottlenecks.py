@@ -7,12 +7,13 @@ annotated concepts.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -40,6 +41,7 @@ from sklearn.utils.validation import (
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
+    Array,
     Chance,
     as_logits,
     check_both,
@@ -53,7 +55,6 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.logistic import LogisticProbe, fit_residual
 from obygaze_models.estimators.trees import TreeArrays
 
-Array = NDArray[Any]
 FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
 """What a bottleneck's `fit` takes only for its bank."""
 
@@ -66,6 +67,7 @@ def _head_has(method: str) -> Callable[[Any], bool]:
     return check
 
 
+@dataclass(eq=False, repr=False)
 class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A bank and a head on it: what both bottlenecks share."""
 
@@ -75,6 +77,81 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "memory": [str, HasMethods(["cache"]), None],
         "random_state": ["random_state"],
     }
+
+    bank: Any = None
+    head: Any = None
+    _: KW_ONLY
+    memory: Any = None
+    random_state: Chance = None
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        concepts: Any = None,
+        concept_names: Sequence[str] | None = None,
+        labelled: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        concepts_val: Any = None,
+        labelled_val: Any = None,
+        groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
+        **params: Any,
+    ) -> Self:
+        """Fit the bank, then the head; and then a `HybridBottleneck` its residual.
+
+        Parameters
+        ----------
+        X, y
+            Features [N, D] and one label a row.
+        concepts, concept_names
+            For the bank; see `ConceptBank.fit`.
+        labelled
+            Whether each clip has a label. Those without teach only the concepts, and their y is
+            ignored. By default all have.
+        X_val, y_val, concepts_val, labelled_val
+            The same of the clips that choose the bank's C. A `ConceptBottleneck` also teaches
+            its head with them; a `HybridBottleneck` measures by them how it does.
+        groups
+            The film of each clip, for the bank's folds.
+        order, order_val
+            A number for each clip, by which the bank's refit orders them.
+        params
+            With metadata routing: what else the bank and the head request, such as the head's
+            ``sample_weight``.
+        """
+        self._validate_params()
+        check_both(X_val, y_val)
+        y, labelled = _check_labels(self, X, y, labelled, reset=True)
+        rows, labels = [_select(X, labelled)], [y[labelled]]
+        for_bank, for_head = _route(
+            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
+            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
+        )  # fmt: skip
+        if X_val is not None:
+            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
+            rows.append(_select(X_val, labelled_val))
+            labels.append(y_val[labelled_val])
+        self._check_head(labels, for_head)
+        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
+        self.facts_ = dict(getattr(self.bank_, "facts_", {}))
+        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
+        head = set_seed(clone(self._make_head()), self.random_state)
+        self._fit_head(head, rows, labels, for_head)
+        return self
+
+    @abstractmethod
+    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
+        """Set the classes, and raise where the head cannot be fitted."""
+
+    @abstractmethod
+    def _fit_head(
+        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
+    ) -> None:
+        """Fit it to training clips, behind which may stand those for validation."""
 
     def concept_scores(self, X: Any) -> Array:
         """The input of the head: one column for each concept, [N, K]."""
@@ -106,9 +183,10 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
 
     def _make_head(self) -> Any:
-        return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
+        return _head_or_tree(self)
 
 
+@dataclass(eq=False, repr=False)
 class ConceptBottleneck(_Bottleneck):
     """A classifier on the concepts that a bank finds in the features.
 
@@ -151,81 +229,19 @@ class ConceptBottleneck(_Bottleneck):
     ((2,), (80, 2))
     """
 
-    def __init__(
-        self,
-        bank: Any = None,
-        head: Any = None,
-        *,
-        memory: Any = None,
-        random_state: Chance = None,
+    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
+        if len(labels) > 1 and for_head:
+            raise ExperimentError(
+                f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
+                "these clips; leave out X_val and y_val"
+            )
+        self.classes_ = find_classes(np.concatenate(labels))
+
+    def _fit_head(
+        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
     ) -> None:
-        self.bank = bank
-        self.head = head
-        self.memory = memory
-        self.random_state = random_state
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        concepts: Any = None,
-        concept_names: Sequence[str] | None = None,
-        labelled: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        concepts_val: Any = None,
-        labelled_val: Any = None,
-        groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
-        **params: Any,
-    ) -> ConceptBottleneck:
-        """Fit the bank, then the head.
-
-        Parameters
-        ----------
-        X, y
-            Features [N, D] and one label a row.
-        concepts, concept_names
-            For the bank; see `ConceptBank.fit`.
-        labelled
-            Whether each clip has a label. Those without teach only the concepts, and their y is
-            ignored. By default all have.
-        X_val, y_val, concepts_val, labelled_val
-            The same of the clips that choose the bank's C.
-        groups
-            The film of each clip, for the bank's folds.
-        order, order_val
-            A number for each clip, by which the bank's refit orders them.
-        params
-            With metadata routing: what else the bank and the head request, such as the head's
-            ``sample_weight``.
-        """
-        self._validate_params()
-        check_both(X_val, y_val)
-        y, labelled = _check_labels(self, X, y, labelled, reset=True)
-        rows, labels = [_select(X, labelled)], y[labelled]
-        for_bank, for_head = _route(
-            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
-        )  # fmt: skip
-        if X_val is not None:
-            if for_head:
-                raise ExperimentError(
-                    f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
-                    "these clips; leave out X_val and y_val"
-                )
-            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
-            rows.append(_select(X_val, labelled_val))
-            labels = np.concatenate([labels, y_val[labelled_val]])
-        self.classes_ = find_classes(labels)
-        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
-        head = set_seed(clone(self._make_head()), self.random_state)
-        self.head_ = head.fit(self.concept_scores(_stack(rows)), labels, **for_head)
-        self.facts_ = dict(getattr(self.bank_, "facts_", {}))
-        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
-        return self
+        scores = self.concept_scores(_stack(rows))
+        self.head_ = head.fit(scores, np.concatenate(labels), **for_head)
 
     @available_if(_head_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -252,10 +268,12 @@ class ConceptBottleneck(_Bottleneck):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class HybridBottleneck(_Bottleneck):
     """A linear bottleneck, then a linear model on the features for what the bottleneck misses.
 
-    The bottleneck is fitted first and does not change. A residual that predicts as well without
+    The bottleneck is fitted first and does not change. The head learns from X alone: validation
+    clips measure how the model does. A residual that predicts as well without
     the concepts is not explained by them; ``accuracy_`` says how well it does alone.
 
     Parameters
@@ -289,86 +307,40 @@ class HybridBottleneck(_Bottleneck):
         "residual_C": [Interval(Real, 0, None, closed="neither")],
     }
 
-    def __init__(
-        self,
-        bank: Any = None,
-        head: Any = None,
-        *,
-        residual_C: float = 1.0,
-        memory: Any = None,
-        random_state: Chance = None,
-    ) -> None:
-        self.bank = bank
-        self.head = head
-        self.residual_C = residual_C
-        self.memory = memory
-        self.random_state = random_state
+    residual_C: float = field(default=1.0, kw_only=True)  # noqa: N815
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        concepts: Any = None,
-        concept_names: Sequence[str] | None = None,
-        labelled: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        concepts_val: Any = None,
-        labelled_val: Any = None,
-        groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
-        **params: Any,
-    ) -> HybridBottleneck:
-        """Fit the bottleneck, then the residual; see `ConceptBottleneck.fit`.
-
-        The head learns from X alone: the validation clips measure how the model does.
-        """
-        self._validate_params()
-        check_both(X_val, y_val)
-        y, labelled = _check_labels(self, X, y, labelled, reset=True)
-        rows, labels = _select(X, labelled), y[labelled]
-        self.classes_ = find_classes(labels)
-        codes = encode(labels, self.classes_)
-        for_bank, for_head = _route(
-            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
-        )  # fmt: skip
-        if X_val is not None:
-            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
+    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
+        self.classes_ = find_classes(labels[0])
         head = self._make_head()
         if not hasattr(head, "decision_function"):
             raise ExperimentError(
                 f"head {head!r} has no decision_function; a HybridBottleneck needs a linear one, "
                 "such as LogisticProbe"
             )
-        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
-        head = set_seed(clone(head), self.random_state)
-        self.head_ = head.fit(self.concept_scores(rows), labels, **for_head)
-        base = self._concept_logits(rows)
+
+    def _fit_head(
+        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
+    ) -> None:
+        X, codes = rows[0], encode(labels[0], self.classes_)
+        self.head_ = head.fit(self.concept_scores(X), labels[0], **for_head)
+        base = self._concept_logits(X)
         self.mean_logits_ = base.mean(axis=0)
         self.residual_coef_, self.residual_intercept_ = fit_residual(
-            check_array(rows, dtype=np.float64), codes, base, self.residual_C
+            check_array(X, dtype=np.float64), codes, base, self.residual_C
         )
-        if X_val is not None:
-            rows, labels = _select(X_val, labelled_val), y_val[labelled_val]
         ablations = {
-            "full": self._logits(rows),
-            "concepts_ablated": self._logits(rows, without="concepts"),
-            "residual_ablated": self._logits(rows, without="residual"),
+            "full": self._logits(rows[-1]),
+            "concepts_ablated": self._logits(rows[-1], without="concepts"),
+            "residual_ablated": self._logits(rows[-1], without="residual"),
         }
         self.accuracy_: dict[str, Any] = {
-            "on": "training" if X_val is None else "validation",
-            "clips": len(labels),
-            **{
-                name: float((self.classes_[logits.argmax(axis=1)] == labels).mean())
-                for name, logits in ablations.items()
-            },
+            "on": "training" if len(rows) == 1 else "validation",
+            "clips": len(labels[-1]),
+        } | {
+            name: float((self.classes_[logits.argmax(axis=1)] == labels[-1]).mean())
+            for name, logits in ablations.items()
         }
-        self.facts_ = {**getattr(self.bank_, "facts_", {}), "accuracy": self.accuracy_}
-        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
-        return self
+        self.facts_["accuracy"] = self.accuracy_
 
     def residual_logits(self, X: Any) -> Array:
         """What the features add to each class's logit, [N, classes]."""
@@ -397,6 +369,7 @@ class HybridBottleneck(_Bottleneck):
         return base if without == "residual" else np.asarray(base + self.residual_logits(X))
 
 
+@dataclass(eq=False, repr=False)
 class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on the annotated concepts: what perfect concepts would score.
 
@@ -418,9 +391,9 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": ["random_state"],
     }
 
-    def __init__(self, head: Any = None, *, random_state: Chance = None) -> None:
-        self.head = head
-        self.random_state = random_state
+    head: Any = None
+    _: KW_ONLY
+    random_state: Chance = None
 
     def fit(
         self,
@@ -445,8 +418,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             concepts = np.concatenate([concepts, self._read(X_val, concepts_val)])
             y = np.concatenate([y, y_val])
         self.classes_ = find_classes(y)
-        head = DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
-        self.head_ = set_seed(clone(head), self.random_state).fit(concepts, y)
+        self.head_ = set_seed(clone(_head_or_tree(self)), self.random_state).fit(concepts, y)
         return self
 
     def predict_proba(self, X: Any, *, concepts: Any = None) -> Array:
@@ -479,6 +451,10 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not concepts.shape[1]:
             raise ExperimentError("the labels mark no concepts, which an oracle bottleneck reads")
         return np.asarray(concepts)
+
+
+def _head_or_tree(model: Any) -> Any:
+    return DecisionTreeClassifier(max_depth=10) if model.head is None else model.head
 
 
 def _check_labels(model: Any, X: Any, y: Any, labelled: Any, *, reset: bool) -> tuple[Array, Array]:

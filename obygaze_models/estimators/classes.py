@@ -1,4 +1,4 @@
-"""Class labels as codes, and scores as probabilities."""
+"""What estimators share: labels as codes, scores as probabilities, hyperplanes, checks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
 
@@ -65,6 +67,35 @@ def as_logits(decisions: Array) -> Array:
         return decisions
     decisions = decisions.reshape(-1, 1)
     return np.hstack([np.zeros_like(decisions), decisions])
+
+
+class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Prediction by hyperplanes: one for two classes, else one for each class."""
+
+    classes_: Array
+    coef_: Array
+    intercept_: Array
+
+    def decision_function(self, X: Any) -> Array:
+        """Decision values: [N] for two classes, else [N, classes]."""
+        logits = self._logits(self._check(X))
+        return np.asarray(logits[:, 1] if len(self.classes_) == 2 else logits)
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        return softmax(self._logits(self._check(X)) / getattr(self, "temperature_", 1.0))
+
+    def predict(self, X: Any) -> Array:
+        """The class on whose side each row is."""
+        best = self._logits(self._check(X)).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def _check(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _logits(self, X: Array) -> Array:
+        return as_logits(X @ self.coef_.T + self.intercept_)
 
 
 def fit_temperature(logits: Array, codes: Array) -> float:

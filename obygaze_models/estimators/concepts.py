@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
     _check_feature_names_in,
     check_array,
@@ -28,12 +27,18 @@ from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.classes import Chance, check_both
-from obygaze_models.estimators.svm import DEFAULT_CS, as_cs, as_cv, choose_svm
-from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM, LinearSVMFit
+from obygaze_models.estimators.classes import Array, Chance, check_both
+from obygaze_models.estimators.svm_solver import (
+    DEFAULT_CS,
+    GRAM_ROWS,
+    LinearSVM,
+    LinearSVMFit,
+    as_cs,
+    as_cv,
+    choose_svm,
+)
 from obygaze_models.scoring.metrics import weighted_scores
 
-Array = NDArray[Any]
 Output = Literal["distance", "decision"]
 #: Directions drawn at random where no concepts say how many.
 RANDOM_DIRECTIONS = 8
@@ -45,7 +50,33 @@ class DegenerateConcept(UserWarning):
     """A concept's direction is unreliable."""
 
 
-class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Hyperplanes, and the positions of clips along their normals."""
+
+    cavs_: Array
+    output: Output = "distance"
+
+    def transform(self, X: Any) -> Array:
+        """The position of each clip along each direction, [N, K]: its signed distance.
+
+        A `ConceptBank` may return decision values; see its ``output``.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return project(self, X, self.output)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The names of the directions, in the order of `transform`: ``random 1`` if random."""
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features, generate_names=False)
+        return np.array(self._names(), dtype=object)
+
+    @abstractmethod
+    def _names(self) -> list[str]: ...
+
+
+@dataclass(eq=False, repr=False)
+class ConceptBank(_Directions):
     """One direction for each concept; a clip may show any number of concepts.
 
     Parameters
@@ -112,24 +143,14 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        kind: Literal["svm", "mean-difference"] = "svm",
-        *,
-        C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS,
-        balance: Literal["weights", "subsample"] = "weights",
-        output: Output = "distance",
-        refit: bool = False,
-        cv: Any = 5,
-        random_state: Chance = None,
-    ) -> None:
-        self.kind = kind
-        self.C = C
-        self.balance = balance
-        self.output = output
-        self.refit = refit
-        self.cv = cv
-        self.random_state = random_state
+    kind: Literal["svm", "mean-difference"] = "svm"
+    _: KW_ONLY
+    C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS
+    balance: Literal["weights", "subsample"] = "weights"
+    output: Output = "distance"
+    refit: bool = False
+    cv: Any = 5
+    random_state: Chance = None
 
     def fit(
         self,
@@ -181,7 +202,7 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.C_: list[float | None] = []
         self.skipped_: dict[str, str] = {}
         self.warnings_: list[RunWarning] = []
-        learners: list[Callable[[], tuple[LinearSVMFit, dict[str, Any], list[str]]]] = []
+        learners = []
         columns = []
         for column, name in enumerate(names):
             rows = np.flatnonzero(targets[:, column] >= 0)
@@ -199,15 +220,16 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 held = np.flatnonzero(concepts_val[:, column] >= 0)
                 validation = X_val[held], concepts_val[held, column]
             labels = targets[rows, column]
-            learners.append(
-                partial(self._fit_concept, name, X, rows, labels, validation, cv, groups, products)
-            )
+            learner = delayed(self._fit_concept)
+            learners.append(learner(name, X, rows, labels, validation, cv, groups, products))
             columns.append(column)
             self.names_.append(name)
+        # Of many clips several at a time, by threads, each of which computes on one core.
+        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
+        with threadpool_limits(1 if workers > 1 else None):
+            found = Parallel(workers, prefer="threads")(learners)
         fits: list[LinearSVMFit] = []
-        for name, (fit, quality, remarks) in zip(
-            self.names_, _call_all(learners, at_once=len(X) > GRAM_ROWS), strict=True
-        ):
+        for name, (fit, quality, remarks) in zip(self.names_, found, strict=True):
             fits.append(fit)
             self.C_.append(fit.C if self.kind == "svm" else None)
             self.quality_.append(quality)
@@ -236,17 +258,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._refit(X, targets[:, columns])
         return self
 
-    def transform(self, X: Any) -> Array:
-        """The position of each clip along each concept, [N, K]; see ``output``."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return project(self, X, self.output)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the concepts, in the order of `transform`."""
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features, generate_names=False)
-        return np.array(self.names_, dtype=object)
+    def _names(self) -> list[str]:
+        return self.names_
 
     def cosines(self) -> Array:
         """The cosine of each direction with each other, [K, K]."""
@@ -304,18 +317,15 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.kind == "mean-difference":
             fit = fit_mean_difference(features, y)
             return fit, _quality(fit, features, y, validation if usable else None, None), []
-        Cs = self._choices(name)
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
+        part = None if products is None else products[np.ix_(rows, rows)]
         choice = choose_svm(
-            features,
-            y == 1,
-            Cs,
-            self._class_weight,
+            LinearSVM(features, y == 1, self._class_weight, products=part),
+            self._choices(name),
             validation=validation,
             cv=cv,
             groups=None if groups is None else groups[rows],
-            products=None if products is None else products[np.ix_(rows, rows)],
         )
         fit, remarks = choice.fit, []
         if choice.by == "default":
@@ -368,7 +378,8 @@ class ConceptBank(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.cavs_, self.intercepts_, self.scales_ = again.cavs_, again.intercepts_, again.scales_
 
 
-class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class RandomDirections(_Directions):
     """Random directions: how a bottleneck scores by its width alone.
 
     Parameters
@@ -389,9 +400,9 @@ class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": ["random_state"],
     }
 
-    def __init__(self, n_directions: int | None = None, *, random_state: Chance = None) -> None:
-        self.n_directions = n_directions
-        self.random_state = random_state
+    n_directions: int | None = None
+    _: KW_ONLY
+    random_state: Chance = None
 
     def fit(self, X: Any, y: Any = None, *, concepts: Any = None) -> RandomDirections:
         """Draw the directions; of X only the width and the mean matter, of concepts the number."""
@@ -408,17 +419,8 @@ class RandomDirections(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scales_ = np.ones(count)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Signed distances [N, K]."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return project(self, X, "distance")
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """``random 1``, ``random 2`` ..."""
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features, generate_names=False)
-        return np.array([f"random {number + 1}" for number in range(len(self.cavs_))], dtype=object)
+    def _names(self) -> list[str]:
+        return [f"random {number + 1}" for number in range(len(self.cavs_))]
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
@@ -448,15 +450,6 @@ def fit_direction(
     if C is None:
         return fit_mean_difference(X, y)
     return LinearSVM(X, y == 1, bank._class_weight, products=products).fit(C)
-
-
-def _call_all(functions: Sequence[Callable[[], Any]], *, at_once: bool) -> list[Any]:
-    """What functions return; `at_once` by several threads, each of which computes on one core."""
-    workers = min(CONCEPTS_AT_ONCE, usable_cores()) if at_once else 1
-    if workers == 1:
-        return [function() for function in functions]
-    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda function: function(), functions))
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:

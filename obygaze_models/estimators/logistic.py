@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from obygaze_models.estimators.classes import Chance, as_logits, find_classes, softmax
+from obygaze_models.estimators.classes import (
+    Array,
+    Chance,
+    LinearClassifier,
+    find_classes,
+    softmax,
+)
 
-Array = NDArray[Any]
 MAX_ITER = 5_000
 
 
@@ -25,7 +29,8 @@ class NotConverged(ConvergenceWarning):  # type: ignore[misc]
     """A logistic regression stopped at its last step."""
 
 
-class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class LogisticProbe(LinearClassifier):
     """scikit-learn's logistic regression, by the solver that the released code uses.
 
     For two classes and a penalty that is all l2 or all l1 the solver is liblinear, which also
@@ -57,18 +62,11 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        l1_ratio: float = 0.0,
-        class_weight: Mapping[Any, float] | str | None = None,
-        random_state: Chance = None,
-    ) -> None:
-        self.C = C
-        self.l1_ratio = l1_ratio
-        self.class_weight = class_weight
-        self.random_state = random_state
+    C: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.0
+    class_weight: Mapping[Any, float] | str | None = None
+    random_state: Chance = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticProbe:
         """Fit on features [N, D], one label a row, and a weight for each row (default: 1)."""
@@ -100,22 +98,6 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_ = model.coef_.astype(np.float64)
         self.intercept_ = model.intercept_.astype(np.float64)
         return self
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores: [N] for two classes, else [N, classes]."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        scores = X @ self.coef_.T + self.intercept_
-        return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        return softmax(as_logits(self.decision_function(X)))
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each row."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 def fit_residual(X: Array, codes: Array, base: Array, C: float) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""One linear support vector machine, exactly, at every number of clips.
+"""One linear support vector machine, exactly, at every number of clips; and the choice of its C.
 
 Up to `GRAM_ROWS` clips, libsvm solves the dual on the clips' inner products: the same numbers as
 ``SVC(kernel="linear")``. Beyond that, and where libsvm does not end, Newton's method solves the
@@ -11,22 +11,27 @@ stays in reach of Newton's method. Every fit has a certificate: its duality gap.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.svm import SVC
 from sklearn.utils.class_weight import compute_class_weight
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import Array
+from obygaze_models.scoring.metrics import auroc
 
-Array = NDArray[Any]
-
+#: The costs among which a C is chosen.
+DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 #: Clips up to which libsvm solves the dual: their inner products take 128 MB.
 GRAM_ROWS = 4_000
 #: Steps of libsvm for each clip. Features with any signal take 1 to 10.
@@ -102,6 +107,7 @@ class LinearSVM:
         self, X: Array, y: Array, class_weight: Any = "balanced", *, products: Array | None = None
     ) -> None:
         self.X, self.y = X, np.asarray(y).astype(np.int64)
+        self._weight = class_weight
         if isinstance(class_weight, np.ndarray):
             self._costs, self._libsvm = class_weight, {"sample_weight": class_weight}
             self._class_weight = None
@@ -110,8 +116,20 @@ class LinearSVM:
             self._costs, self._libsvm = weights[self.y], {}
             self._class_weight = dict(enumerate(weights.tolist()))
         self._signs = 2.0 * self.y - 1
-        self._products = products
+        if products is not None:
+            self.products = products
         self._newton: _Newton | None = None
+
+    @cached_property
+    def products(self) -> Array:
+        """``X @ X.T``."""
+        return self.X @ self.X.T
+
+    def part(self, rows: Array) -> LinearSVM:
+        """The problem of some of the clips."""
+        weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
+        products = self.products[np.ix_(rows, rows)] if len(self.X) <= GRAM_ROWS else None
+        return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
         """Fit at one C."""
@@ -126,8 +144,6 @@ class LinearSVM:
 
         Larger C take even longer, and are left to Newton's method.
         """
-        if self._products is None:
-            self._products = self.X @ self.X.T
         # A few clips cost next to nothing, so they may take as long as a thousand.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
         weight = self._class_weight
@@ -138,7 +154,7 @@ class LinearSVM:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(self._products, self.y, **self._libsvm)
+            model.fit(self.products, self.y, **self._libsvm)
         if model.fit_status_ != 0:
             return None
         support, duals = model.support_, model.dual_coef_[0]
@@ -166,6 +182,130 @@ class LinearSVM:
         bounded = float((shares >= 1 - 1e-9).mean())
         gap = max(0.0, (primal - dual) / primal) if primal > 0 else 0.0
         return LinearSVMFit(coef, intercept, float(C), bounded, solver, gap)
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenSVM:
+    """The SVM at the chosen C.
+
+    Parameters
+    ----------
+    fit
+        The hyperplane.
+    aucs
+        The AUC of each C on the clips that chose; empty where there was no choice.
+    held_out
+        The decision values by which cross-validation chose, [N] for the training clips; None
+        where validation clips chose, or nothing.
+    by
+        ``validation``, ``cross-validation``, ``given`` or ``default``: too few clips to choose.
+    """
+
+    fit: LinearSVMFit
+    aucs: dict[float, float]
+    held_out: Array | None
+    by: str
+
+
+def choose_svm(
+    problem: LinearSVM,
+    Cs: Sequence[float],
+    *,
+    validation: tuple[Array, Array] | None = None,
+    cv: Any = 5,
+    groups: Array | None = None,
+) -> ChosenSVM:
+    """Fit at the C that ranks clips best that were not trained on.
+
+    Of equals a fit that is not degenerate is taken, and then the smallest C. Signs do not count:
+    where C is too small they are all the same, and right as often as one class is common.
+
+    Parameters
+    ----------
+    problem
+        The clips.
+    Cs
+        One C, or several to choose from.
+    validation
+        Features and labels of clips that choose. Without them folds of X choose.
+    cv, groups
+        The number of these folds, a splitter, or rows (`as_cv`); and the group of each clip,
+        which stays in one fold.
+    """
+    X, y = problem.X, problem.y
+    if len(Cs) == 1:
+        return ChosenSVM(problem.fit(Cs[0]), {}, None, "given")
+    ascending = sorted(Cs)
+    if validation is not None:
+        if not 0 < validation[1].sum() < len(validation[1]):
+            return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
+        fits = [problem.fit(C) for C in ascending]
+        aucs = [_auc(validation[1], fit.decide(validation[0])) for fit in fits]
+        best = _best(aucs, [fit.degenerate for fit in fits])
+        return ChosenSVM(fits[best], dict(zip(ascending, aucs, strict=True)), None, "validation")
+    folds = split_folds(y, cv, groups)
+    if folds is None:
+        return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
+    values = np.full((len(ascending), len(X)), np.nan)
+    scores, degenerate = np.zeros((len(folds), len(ascending))), np.zeros(len(ascending), bool)
+    for fold, (train, test) in enumerate(folds):
+        inner = problem.part(train)
+        for index, C in enumerate(ascending):
+            fit = inner.fit(C)
+            values[index, test] = fit.decide(X[test])
+            scores[fold, index] = _auc(y[test], values[index, test])
+            degenerate[index] |= fit.degenerate
+    means = scores.mean(axis=0).tolist()
+    best = _best(means, degenerate.tolist())
+    aucs_by_c = dict(zip(ascending, means, strict=True))
+    return ChosenSVM(problem.fit(ascending[best]), aucs_by_c, values[best], "cross-validation")
+
+
+def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]] | None:
+    """Training and test rows of each fold; None where there are too few clips for two folds."""
+    if not isinstance(cv, Integral):
+        folds = list(check_cv(cv).split(np.zeros((len(y), 1)), y, groups))
+    else:
+        count = min(int(cv), int(np.bincount(y.astype(np.int64), minlength=2).min()))
+        if groups is not None:
+            count = min(count, len(np.unique(groups)))
+        if count < 2:
+            return None
+        splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+        folds = list(splitter(count).split(np.zeros((len(y), 1)), y, groups))
+    usable = [fold for fold in folds if all(0 < y[part].sum() < len(part) for part in fold)]
+    return usable or None
+
+
+def as_cv(cv: Any) -> Any:
+    """A parameter `cv` as a number of folds, a splitter, or a list of each fold's rows."""
+    if cv is None:
+        return 5
+    return cv if isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
+
+
+def as_cs(C: float | Sequence[float]) -> list[float]:
+    """The values of C that a parameter gives, one or several."""
+    Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
+    if not Cs or not all(np.isfinite(value) and value > 0 for value in Cs):
+        raise ExperimentError(f"C is {C!r}; give a number above 0, or several to choose from")
+    return Cs
+
+
+def _auc(y: Array, values: Array) -> float:
+    # scikit-learn's checks take as long as an SVM of a few hundred clips.
+    return auroc(y, values) or 0.0
+
+
+def _middle(Cs: Sequence[float]) -> float:
+    return Cs[(len(Cs) - 1) // 2]
+
+
+def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
+    # Rounded, so that equal rankings are equal numbers.
+    return max(
+        range(len(aucs)), key=lambda index: (round(aucs[index], 12), not degenerate[index], -index)
+    )
 
 
 class _Newton:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-
-Array = NDArray[Any]
+from obygaze_models.estimators.classes import Array
 
 
 @dataclass(frozen=True, eq=False)

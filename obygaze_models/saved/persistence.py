@@ -215,7 +215,7 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
         path = _path_of(type(value))
     if path is None:
         return {"skops": _encode_foreign(value, name, parts)}
-    if is_dataclass(value):
+    if is_dataclass(value) and not hasattr(value, "get_params"):
         groups = {"fields": {item.name: getattr(value, item.name) for item in fields(value)}}
     else:
         parameters = value.get_params(deep=False)

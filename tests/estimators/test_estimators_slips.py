@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
-from obygaze_models.estimators.baselines import random_guess
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.fit import EstimatorSpec
 from tests.kit.clips import small_clips
@@ -153,8 +153,8 @@ SLIPS = [
     (lambda: predict_frames(clip_filled(7, np.nan)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)), "frame 0 of clip 0"),
     (lambda: predict_frames(clip_filled(2, np.inf)), "frame 0 of clip 2"),
-    (lambda: random_guess(0), "between 0 and 1"),
-    (lambda: random_guess(1), "between 0 and 1"),
+    (lambda: baselines(0), "between 0 and 1"),
+    (lambda: baselines(1), "between 0 and 1"),
     (lambda: tree(left=[3, -1, -1]), "child is out of the range of its 3 nodes"),
     (lambda: tree(right=[-5, -1, -1]), "child is out of the range"),
     (lambda: tree(left=[0, -1, -1]), "child is out of the range"),  # for ever
