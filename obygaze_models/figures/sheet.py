@@ -105,6 +105,8 @@ class Dot:
 class Sheet:
     """A figure of `height` points below its title and legend, above what its axis measures.
 
+    Without an `axis`, not even an empty one, it has no room for the numbers of ticks.
+
     `text` and `axes` count points from the upper left corner of this body.
     """
 
@@ -115,21 +117,21 @@ class Sheet:
         height: float,
         *,
         keys: Sequence[Artist] = (),
-        axis: str = "",
+        axis: str | None = None,
         ends: tuple[str, str] | None = None,
         footnote: str = "",
         left: float = 0.0,
         right: float = WIDTH,
     ) -> None:
         heading = wrap(title, WIDTH, 1.1 * TITLE, 3)  # bold
-        below = wrap(axis, WIDTH, SMALL, 2)
+        below = wrap(axis or "", WIDTH, SMALL, 2)
         notes = wrap(footnote, WIDTH, SMALL, 4)
         widest = max((text_width(str(each.get_label()), TEXT) for each in keys), default=0.0) + 28
         columns = max(1, min(len(keys), int(WIDTH / widest)))
         legend = 13.0 * math.ceil(len(keys) / columns) + 6 if keys else 0.0
         over = 14.5 * len(heading) + 5
         self._top = over + legend + (15 if ends else 0)
-        ticks = 16 if axis or ends else 4
+        ticks = 4 if axis is None else 16
         self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes))
         with figure_style():
             from matplotlib.figure import Figure
