@@ -153,7 +153,7 @@ class FinishedFits:
                 self._kept[place] = self._write(folder, result, about)
         return self._kept[place]
 
-    def move_models(self, places: Iterable[str], folder: Path) -> None:
+    def link_models(self, places: Iterable[str], folder: Path) -> None:
         """Put saved models into the run folder: as links where the disk can, else as copies."""
         for place in places:
             target = folder / "models" / place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -102,8 +101,3 @@ def model_line(planned: PlannedFit, about: dict[str, Any], not_saved: str) -> di
     brief = {key: value for key, value in about.items() if key not in _LONG}
     line = {"folder": f"models/{planned.place}", **brief, "fit": planned.fold.index}
     return line | {"seed": planned.fold.seed} | ({"not_saved": not_saved} if not_saved else {})
-
-
-def skipped_all(skipped: Sequence[Skipped]) -> str:
-    """Why nothing could be learnt."""
-    return f"nothing could be learnt: {skipped[-1].what}: {skipped[-1].why}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -116,13 +117,13 @@ class Plan:
 
     def estimate(self) -> float:
         """About how many seconds all fits take, by making one of each estimator."""
-        first = {planned.model: planned for planned in reversed(self.fits())}
+        fits = self.fits()
+        counts = Counter(planned.model for planned in fits)
         seconds = 0.0
-        for planned in progress(list(first.values()), "try", unit="fit"):
+        for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
             planned.compute(self.data)
-            count = sum(other.model == planned.model for other in self.fits())
-            seconds += (time.monotonic() - begin) * count
+            seconds += (time.monotonic() - begin) * counts[planned.model]
         return seconds
 
     @property

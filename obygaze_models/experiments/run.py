@@ -21,7 +21,7 @@ from obygaze_models.experiments.explanations import explain_models, parse_explan
 from obygaze_models.experiments.finished_fits import FinishedFits
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.make_record import make_record
-from obygaze_models.experiments.outcome import Outcome, about_model, model_line, skipped_all
+from obygaze_models.experiments.outcome import Outcome, about_model, model_line
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
@@ -86,7 +86,7 @@ def run_experiment(
         }
         for name, text in texts.items():
             write_text(folder / name, text)
-        finished.move_models([result.planned.place for result in outcome.saved], folder)
+        finished.link_models([result.planned.place for result in outcome.saved], folder)
         record = make_record(
             plan,
             outcome,
@@ -121,7 +121,8 @@ def _compute(
             outcome.add(plan, planned, result.fit, result.table, line)
         outcome.add_outside(plan)
         if not outcome.predictions:
-            raise ExperimentError(skipped_all(outcome.skipped))
+            last = outcome.skipped[-1]
+            raise ExperimentError(f"nothing could be learnt: {last.what}: {last.why}")
     except ExperimentError:  # it would fail again
         finished.discard()
         raise

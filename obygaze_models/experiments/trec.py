@@ -310,10 +310,11 @@ def _score_classes(
     try:
         table = read_table(path, required=["id"])
         # Version 0.2 wrote "said".
-        column = "said" if "said" in table.columns else "prediction"
-        predicted_of = read_table(path, required=["id", column])[column]
+        predictions = table.columns.get("prediction") or table.columns.get("said")
+        if predictions is None:
+            raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
         levels: dict[str, str] = {}
-        for row, (name, text) in enumerate(zip(table["id"], predicted_of, strict=True)):
+        for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
             try:

@@ -164,3 +164,30 @@ def test_at_most_five_warnings_unless_all_are_asked_for(capsys):
     assert group_warnings(same) == ["mlp and svm: stopped early."]
     echo_warnings(warnings)
     assert len(capsys.readouterr().err.splitlines()) == len(warnings)
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(world, tmp_path):
+    toml = write_experiment(tmp_path / "sure.toml", world, estimators=["logistic", "knn"])
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "runs/sure", "--dry-run")
+    assert result.exit_code == 0, result.output
+    run = om.run_experiment(toml, tmp_path / "made")
+    fits, films = 2 * run.record.fit_count, run.record.films
+    assert f"{fits} fits: logistic, knn in {run.record.fit_count} folds" in result.stdout
+    assert f"of {films.tested} films" in result.stdout
+    sizes = {fit.train.clips for fit in run.record.fits}
+    assert f"each trained on {min(sizes)}" in result.stdout
+    assert f"{run.record.join.used} of {run.record.join.labelled} labelled clips" in result.stdout
+    assert " s on this machine" in result.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_concept_is_trained_by_its_alias(marked, tmp_path):
+    toml = write_experiment(
+        tmp_path / "concepts.toml", marked, concepts=["Look", "Body"], positives=None,
+        train_negatives=None, estimators=["logistic"],
+    )  # fmt: skip
+    trained = run_obygaze("models", "train", toml, "--concept", "body", "-o", tmp_path / "body")
+    assert trained.exit_code == 0, trained.output
+    assert trained.stdout.count("Body vs") == 1
+    unknown = run_obygaze("models", "train", toml, "--concept", "Posture", "-o", tmp_path / "no")
+    assert (unknown.exit_code, "Posture" in unknown.stderr) == (1, True)

@@ -6,7 +6,6 @@
 import json
 import os
 import re
-import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import replace
@@ -582,17 +581,11 @@ def test_texts_of_tables_are_safe_and_rounded():
 
 
 @pytest.mark.night
-def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
+def test_other_processes_write_the_same_runs(dataset, tmp_path, monkeypatch):
     def counted(experiment, folder, **options):
         folders.append(folder)
-        if cores == 2 and len(folders) == 1:  # until the second process has begun a run
-            claim, runs = folder.with_name(f".{folder.name}.claim"), folder.parents[1]
-            while {claim} == {*runs.rglob(".*.claim"), *runs.rglob("run.json")}:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
         return original(experiment, folder, **options)
 
-    deadline = time.monotonic() + 300
     original, numbers, files = context.run_experiment, [], []
     monkeypatch.setattr(context, "run_experiment", counted)
     for cores in (1, 2):
@@ -611,5 +604,5 @@ def test_a_second_process_writes_the_same_runs(dataset, tmp_path, monkeypatch):
                 if path.is_file()
             }
         )
-    assert 0 < numbers[1] < numbers[0]
+    assert numbers[0] > 0 == numbers[1]  # of two, others make them all
     assert files[0] == files[1]
