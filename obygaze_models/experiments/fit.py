@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
-from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
@@ -143,17 +142,18 @@ class PlannedFit:
         return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
-        """Fit, and ask about the test clips; one that fails does not take the others with it."""
+        """Fit, and ask about the test clips; one that fails does not take the others with it.
+
+        Who computes many limits threads to one: steps this small are slower on several.
+        """
         fold = self.fold
         try:
             labels = self.task.labels(data)
-            # Steps this small are faster on one thread than on several.
-            with threadpool_limits(1):
-                fit = fit_estimator(
-                    self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
-                    balance=self.balance,
-                )  # fmt: skip
-                return FitResult(self, fit, fit.probabilities(data, fold.test_rows))
+            fit = fit_estimator(
+                self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
+                balance=self.balance,
+            )  # fmt: skip
+            return FitResult(self, fit, fit.probabilities(data, fold.test_rows))
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
             return FitResult(self, None, None, one_line(reason))
 

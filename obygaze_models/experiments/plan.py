@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, redact_url
@@ -107,8 +108,8 @@ class Plan:
             f"{counted(len(folds), 'fold')}, each trained on {span} clips",
             f"protocol: {PROTOCOLS[self.division.protocol].title}",
             *self.notes,
-            f"tested: {counted(len(tested), 'clip')} of {counted(self.films.tested, 'film')}"
-            + (f" ({films})" if films else ""),
+            f"tested: {counted(len(tested), 'clip')}"
+            + (f" of {counted(self.films.tested, 'film')} ({films})" if films else ""),
             f"{self.join.used} of {self.join.labelled} labelled clips have a fold and features",
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
@@ -122,7 +123,8 @@ class Plan:
         seconds = 0.0
         for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
-            planned.compute(self.data)
+            with threadpool_limits(1):  # as a run does
+                planned.compute(self.data)
             seconds += (time.monotonic() - begin) * counts[planned.model]
         return seconds
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from obygaze_features.common.files import new_folder, sha256_of, write_text
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted
@@ -72,7 +74,8 @@ def run_experiment(
         for note in plan.notes:
             log(f"{plan.experiment.name}: {note}")
         finished = FinishedFits(output, plan.identity, log, anew=overwrite)
-        outcome = _compute(plan, finished, log, memo or FitMemo())
+        with threadpool_limits(1):  # steps this small are slower on several threads
+            outcome = _compute(plan, finished, log, memo or FitMemo())
         labels = plan.manifest.labels(plan.experiment.labels)
         clips = clips_of_run(plan.manifest, labels, plan.division.fold_of, plan.join, plan.levels)
         explanations = explain_models(plan.data, outcome.saved)
