@@ -24,7 +24,7 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.protocols import Fold
 from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
 from obygaze_models.estimators.registry import find_entry, make_estimator
@@ -70,7 +70,7 @@ class EstimatorSpec:
         with suppress(PluginError):
             model = make_estimator(self.name, self.options)
             with plugin_errors(_modules(model)):
-                return reads_frames(model)
+                return reads_of(model) == "frames"
         return False
 
     @property
@@ -298,33 +298,31 @@ def fit_estimator(
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
     with plugin_errors(_modules(model)):
-        accepted, reads = keywords(model.fit), keywords(model.predict_proba)
-        X = _features(data, frames=(is_sequential := reads_frames(model)))
+        accepted, reads = keywords(model.fit), reads_of(model)
+        X = _features(data, frames=reads == "frames")
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
-    parts: dict[str, Any] = {"concepts": None, "groups": data.groups.astype(str)}
-    if "concepts" in reads:
-        parts["concepts"] = _annotations(data, "concepts")
-    elif "concepts" in accepted:
-        parts["concepts"] = concept_targets(data.levels, data.concepts, spec.negatives)
-    arguments = {name: part[learn] for name, part in parts.items() if name in accepted}
-    arguments |= {
-        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in accepted
-    }
-    arguments |= {
+    concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
+    if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
+        concepts = concept_targets(data.levels, data.concepts, spec.negatives)
+    offered = {
+        "concepts": concepts[learn],
+        "concepts_val": concepts[choose],
+        "concept_names": data.concept_names,
+        "groups": films[learn],
+        "groups_val": films[choose],
         "labelled": np.isin(learn, train),
         "labelled_val": np.isin(choose, validation),
-        "concept_names": data.concept_names,
         "X_val": X[choose],
         "y_val": labels[choose],
         "order": learn,
         "order_val": choose,
     }
-    arguments = {name: value for name, value in arguments.items() if name in accepted}
+    arguments = {name: value for name, value in offered.items() if name in accepted}
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
         plugin_errors(_modules(model)),
@@ -353,10 +351,7 @@ def fit_estimator(
         model,
         int(labels.max()) + 1,
         np.unique(seen),
-        next(
-            (name for name in ("concepts", "groups") if name in reads),
-            "frames" if is_sequential else "features",
-        ),
+        reads,
         facts,
         history,
         unique_warnings(noted),
