@@ -1,19 +1,20 @@
-"""Finished fits, kept in ``OUTPUT.partial`` until the run is complete, so that it can resume.
+"""``OUTPUT.partial``: the run folder while it is written, and the fits that are finished there.
 
-The folder, and in it each fit, appears by one rename and survives a loss of power: what was killed
-before that is fitted again. ``partial.json`` says of which experiment, clips, folds and versions
-the fits are; where one of them differs, the run starts anew. Nothing else is resumed or removed.
+A fit's model is where the run will have it, in ``models``; all else of it is a file in ``fits``,
+which appears by one rename after the model, survives a loss of power, and has their digests: what
+was killed before that is fitted again. ``partial.json`` says of which experiment, clips, folds and
+versions the fits are; where one of them differs, the run starts anew. Nothing else is resumed or
+removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +28,7 @@ from obygaze_features.common.files import (
     parse_json,
     remove_resumable,
     sha256_of,
+    write_bytes,
     write_text,
 )
 from obygaze_features.common.text import counted
@@ -35,28 +37,29 @@ from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, check_probabilities
-from obygaze_models.experiments.run_folder import Facts
-from obygaze_models.saved.model_header import digest_of
+from obygaze_models.experiments.run_folder import RUN_FILES, Facts
 
-FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
-HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"
-MAX_HEADERS_BYTES = 2**12
-"""Of two arrays in a file."""
-_FIT_FILES = r"arrays\.npz|model/model[^/\\]*"
-_FILES = rf"partial\.json|[^/]+/[^/]+/(?:fit\.json|{_FIT_FILES})"
-_OWN = re.compile(rf"{_FILES}|(?:[^/]+/)*\.[\w.]+\.[0-9a-f]{{8}}_\d+_\w+\.partial")
+FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
+HEADER, FITS, MODELS = "partial.json", "fits", "models"
+_OWN = re.compile(
+    rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
+    rf"|{'|'.join(map(re.escape, RUN_FILES))}"
+    r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
+)
 """The files that a run writes, and their temporary names."""
 
 
-class _FitRecord(msgspec.Struct):
-    """``fit.json``."""
+class _FitFile(msgspec.Struct):
+    """A finished fit; `files` has the digests of its model's files, none if it was not saved."""
 
     reads: Literal["features", "frames", "concepts", "groups"]
     facts: dict[str, Any]
     history: list[dict[str, Any]]
     warnings: list[RunWarning]
     not_saved: str
-    files: dict[Annotated[str, msgspec.Meta(pattern=rf"^({_FIT_FILES})\Z")], str]
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\]*\Z")], str]
+    seen: list[Annotated[int, msgspec.Meta(ge=0)]]
+    table: list[list[float]]
 
     def __post_init__(self) -> None:
         msgspec.convert(self.facts, Facts)
@@ -68,7 +71,7 @@ class FinishedFits:
     Parameters
     ----------
     output
-        The run folder; the fits are in a folder beside it.
+        The run folder; the fits are in a folder beside it until it is complete.
     identity
         What the fits depend on, as JSON values.
     log
@@ -98,7 +101,7 @@ class FinishedFits:
         if changed or anew:
             self.discard()
             return
-        found = len(list(self.folder.glob(f"*/[!.]*/{FIT}")))
+        found = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
         finished = counted(found, "finished fit is", "finished fits are")
         log(f"Resuming: {finished} in {self.folder}.")
 
@@ -113,25 +116,39 @@ class FinishedFits:
 
         `StoreUnreadable` where the system cannot read them now: the fit may be whole.
         """
-        place = planned.place
-        files = Folder(self.folder / place)
-        if not files.exists(FIT):
+        files, name = Folder(self.folder), f"{FITS}/{planned.place}.json"
+        if not files.exists(name):
             return None
         try:
-            content = msgspec.json.decode(files.read(FIT))
-            if content.pop("sha256") != digest_of(content):
-                raise ValueError(f"the digest of {FIT} differs")
-            record = msgspec.convert(content, _FitRecord)
-            for name, digest in record.files.items():
-                if sha256_at(files, name) != digest:
-                    raise ValueError(f"the digest of {name} differs")
-            fit, table = _read(files.path, record, planned, data)
+            content, _, digest = files.read(name).rpartition(b"\n")
+            if _digest(content) != digest:
+                raise ValueError(f"the digest of {name} differs")
+            record = msgspec.json.decode(content, type=_FitFile)
+            for part, digest_of_part in record.files.items():
+                if sha256_at(files, f"{MODELS}/{planned.place}/{part}") != digest_of_part:
+                    raise ValueError(f"the digest of {part} differs")
+            result = self._result(record, planned, data)
         except StoreUnreadable:
             raise
         except Exception:  # whatever damage causes
-            self._log(f"{files.where} is damaged; it is fitted again.")
+            self._log(f"{self.folder / name} is damaged; it is fitted again.")
             return None
-        self._kept[place] = record.not_saved
+        self._kept[planned.place] = record.not_saved
+        return result
+
+    def _result(self, record: _FitFile, planned: PlannedFit, data: ClipDataset) -> FitResult:
+        from obygaze_models.saved.persistence import load_model
+
+        rows, classes = planned.fold.test_rows, len(planned.task.classes)
+        seen, table = np.array(record.seen, dtype=np.intp), np.array(record.table, dtype=float)
+        if seen.max() >= len(data):
+            raise ValueError("it has seen clips that are not there")
+        check_probabilities(table, (len(rows), classes))
+        path = self.folder / MODELS / planned.place
+        model = None if record.not_saved else load_model(path)[0]
+        fit = Fit(model, classes, seen, record.reads, record.facts, record.history, record.warnings)
+        if model is not None:
+            fit.probabilities(data, rows[:1])  # raises where the model fits other features
         return FitResult(planned, fit, table)
 
     def keep(self, result: FitResult, about: Mapping[str, Any]) -> str:
@@ -139,25 +156,57 @@ class FinishedFits:
 
         One that failed is not kept: what was in its way may be gone when the run resumes.
         """
-        place = result.planned.place
-        if place not in self._kept:
-            if not self.folder.exists():
-                text = json.dumps(self._identity, indent=1) + "\n"
-                # Another process may make it at the same time.
-                with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
-                    write_text(folder / HEADER, text)
-            if self._read_identity() != self._identity:
-                raise OutputExists(f"another run writes {self.folder}; choose another output")
-            # One that is there is damaged, or of another process that does the same.
-            with new_folder(self.folder / place, overwrite=True, allow_missing=True) as folder:
-                self._kept[place] = self._write(folder, result, about)
-        return self._kept[place]
+        from obygaze_models.saved.persistence import save_model
 
-    def link_models(self, places: Iterable[str], folder: Path) -> None:
-        """Put saved models into the run folder: as links where the disk can, else as copies."""
-        for place in places:
-            target = folder / "models" / place
-            shutil.copytree(self.folder / place / MODEL, target, copy_function=_link)
+        place, fit = result.planned.place, result.fit
+        assert fit is not None
+        assert result.table is not None
+        if place in self._kept:
+            return self._kept[place]
+        self.begin()
+        model, not_saved = self.folder / MODELS / place, ""
+        shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
+        try:
+            save_model(fit.model, model, about)
+        except ExperimentError as problem:  # its scores stay
+            not_saved = str(problem)
+        record = _FitFile(
+            reads=fit.reads,
+            facts=fit.facts,
+            history=fit.history,
+            warnings=fit.warnings,
+            not_saved=not_saved,
+            files={path.name: sha256_of(path) for path in sorted(model.glob("*"))},
+            seen=fit.seen.tolist(),
+            table=result.table.tolist(),
+        )
+        content = msgspec.json.encode(record)
+        write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
+        self._kept[place] = not_saved
+        return not_saved
+
+    def begin(self) -> None:
+        """Make the folder, unless it is there; `OutputExists` where another run writes it."""
+        if not self.folder.exists():
+            # Another process may make it at the same time.
+            with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
+                write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
+        if self._read_identity() != self._identity:
+            raise OutputExists(f"another run writes {self.folder}; choose another output")
+
+    def become(self, folder: Path, models: Collection[str]) -> None:
+        """Make the folder, whose tables are written, `folder`, which is empty; with these models.
+
+        What killed processes left is of no fit.
+        """
+        folder.rmdir()
+        self.folder.rename(folder)
+        kept = {folder / MODELS / place for place in models}
+        for path in (*folder.glob("*"), *folder.glob(f"{MODELS}/*/*")):
+            if path.is_dir() and path not in kept and path.name != MODELS:
+                shutil.rmtree(path)
+            elif path.is_file() and path.name not in RUN_FILES:
+                path.unlink()
 
     def discard(self) -> None:
         """Remove all that a run wrote."""
@@ -173,75 +222,19 @@ class FinishedFits:
                 f"{problem}; move {self.folder} elsewhere, or choose another output"
             ) from None
 
-    def _write(self, folder: Path, result: FitResult, about: Mapping[str, Any]) -> str:
-        from obygaze_models.saved.persistence import save_model
-
-        fit, not_saved = result.fit, ""
-        assert fit is not None
-        assert result.table is not None
-        try:
-            save_model(fit.model, folder / MODEL, about, durable=False)
-        except ExperimentError as problem:  # its scores stay
-            not_saved = str(problem)
-            shutil.rmtree(folder / MODEL, ignore_errors=True)
-        np.savez(folder / ARRAYS, seen=fit.seen, table=result.table)
-        record = {
-            "reads": fit.reads,
-            "facts": fit.facts,
-            "history": fit.history,
-            "warnings": [asdict(warning) for warning in fit.warnings],
-            "not_saved": not_saved,
-            "files": {
-                path.relative_to(folder).as_posix(): sha256_of(path)
-                for path in sorted(folder.rglob("*"))
-                if path.is_file()
-            },
-        }
-        record = json.loads(json.dumps(record))  # as it will be read, for its digest
-        write_text(folder / FIT, json.dumps(record | {"sha256": digest_of(record)}))
-        return not_saved
-
-
-def _read(
-    folder: Path, record: _FitRecord, planned: PlannedFit, data: ClipDataset
-) -> tuple[Fit, Any]:
-    from obygaze_models.saved.persistence import load_model
-
-    rows, classes, clips = planned.fold.test_rows, len(planned.task.classes), len(data.ids)
-    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-        # A few compressed bytes can become any number.
-        size = sum(info.file_size for info in arrays.zip.infolist())
-        if size > 8 * (clips + len(rows) * classes) + MAX_HEADERS_BYTES:
-            raise ValueError(f"{ARRAYS} is larger than the clips' arrays")
-        seen, table = arrays["seen"], arrays["table"]
-    if (seen.dtype, table.dtype) != (np.intp, float) or not set(seen.tolist()) <= {*range(clips)}:
-        raise ValueError(f"{ARRAYS} has other clips or types")
-    check_probabilities(table, (len(rows), classes))
-    estimator = None if record.not_saved else load_model(folder / MODEL)[0]
-    fit = Fit(estimator, classes, seen, record.reads, record.facts, record.history, record.warnings)
-    if estimator is not None:
-        fit.probabilities(data, rows[:1])  # raises where the model fits other features
-    return fit, table
-
 
 def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The names of what differs; of the experiment its keys."""
     changed = []
     for key in sorted({*earlier, *now}):
         before, after = earlier.get(key), now.get(key)
-        if before == after:
-            continue
         if isinstance(before, dict) and isinstance(after, dict):
-            changed += [
-                name for name in sorted({*before, *after}) if before.get(name) != after.get(name)
-            ]
-        else:
+            names = sorted({*before, *after})
+            changed += [name for name in names if before.get(name) != after.get(name)]
+        elif before != after:
             changed.append(key)
     return changed
 
 
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,19 +23,19 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import explain_models, parse_explanations
 from obygaze_models.experiments.finished_fits import FinishedFits
 from obygaze_models.experiments.fit import FitMemo
-from obygaze_models.experiments.make_record import make_record
-from obygaze_models.experiments.outcome import Outcome, about_model, model_line
+from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan, make_plan
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
     FILES,
+    RUN_FILES,
     Run,
     Tables,
-    clips_of_run,
     format_clips,
     format_lines,
 )
+from obygaze_models.experiments.run_warnings import warnings_of_run
 
 LINE_EVERY_S = 30.0
 """Where there is no bar, as in a batch job's log, progress is a line now and then."""
@@ -69,60 +70,56 @@ def run_experiment(
     output = Path(output)
     started, clock = datetime.now(UTC), time.monotonic()
     _refuse_to_lose(output)
-    with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
-        plan = make_plan(experiment)
-        for note in plan.notes:
-            log(f"{plan.experiment.name}: {note}")
-        finished = FinishedFits(output, plan.identity, log, anew=overwrite)
-        with threadpool_limits(1):  # steps this small are slower on several threads
-            outcome = _compute(plan, finished, log, memo or FitMemo())
-        labels = plan.manifest.labels(plan.experiment.labels)
-        clips = clips_of_run(plan.manifest, labels, plan.division.fold_of, plan.join, plan.levels)
-        explanations = explain_models(plan.data, outcome.saved)
-        classes = plan.problems[0].tests[0].classes
-        texts = {
-            "predictions.csv": format_predictions(classes, outcome.predictions),
-            "history.jsonl": format_lines(outcome.history),
-            "models.jsonl": format_lines(outcome.models),
-            "clips.csv": format_clips(clips.values()),
-            "explanations.jsonl": explanations,
-        }
-        for name, text in texts.items():
-            write_text(folder / name, text)
-        finished.link_models([result.planned.place for result in outcome.saved], folder)
-        record = make_record(
-            plan,
-            outcome,
-            files={name: sha256_of(folder / name) for name in FILES},
-            started=started.isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - clock, 1),
-        )
-        record = write_record(folder, record)
-    finished.discard()
-    return Run(output, record, Tables(outcome.predictions, clips, parse_explanations(explanations)))
+    absent = [folder for folder in output.absolute().parents if not folder.exists()]
+    try:
+        with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
+            plan = make_plan(experiment)
+            for note in plan.notes:
+                log(f"{plan.experiment.name}: {note}")
+            finished = FinishedFits(output, plan.identity, log, anew=overwrite)
+            with threadpool_limits(1):  # steps this small are slower on several threads
+                outcome = _compute(plan, finished, log, memo or FitMemo())
+            clips, classes = plan.clips(), plan.problems[0].tests[0].classes
+            explained = explain_models(plan.data, outcome.saved)
+            finished.begin()
+            for name, text in {
+                "predictions.csv": format_predictions(classes, outcome.predictions),
+                "history.jsonl": format_lines(outcome.history),
+                "models.jsonl": format_lines(outcome.models),
+                "clips.csv": format_clips(clips.values()),
+                "explanations.jsonl": explained,
+            }.items():
+                write_text(finished.folder / name, text)
+            official = plan.measure is not None
+            record = outcome.record(
+                warnings_of_run(plan, outcome, outcome.leaks, official=official),
+                files={name: sha256_of(finished.folder / name) for name in FILES},
+                started=started.isoformat(timespec="seconds"),
+                seconds=round(time.monotonic() - clock, 1),
+            )
+            record = write_record(finished.folder, record)
+            finished.become(folder, {result.planned.place for result in outcome.saved})
+    except BaseException:
+        for parent in absent:
+            with suppress(OSError):  # it holds the finished fits
+                parent.rmdir()
+        raise
+    return Run(output, record, Tables(outcome.predictions, clips, parse_explanations(explained)))
 
 
 def _compute(
     plan: Plan, finished: FinishedFits, log: Callable[[str], None], memo: FitMemo
 ) -> Outcome:
     """Every fit of a plan, or what an interrupted run had of it."""
-    todo, outcome = plan.fits(), Outcome([*plan.skipped])
+    todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     meter = _Progress(log, len(todo))
     try:
         for planned in progress(todo, "train", unit="fit"):
             earlier = finished.load(planned, plan.data)
             result = earlier or planned.compute(plan.data, memo)
             meter.advance(resumed=earlier is not None)
-            if result.fit is None or result.table is None:
-                outcome.add_failure(result)
-                continue
-            about = about_model(plan, planned, result.fit)
-            not_saved = finished.keep(result, {**about, "fit": planned.fold.index})
-            if not not_saved:
-                outcome.saved.append(result)
-            line = model_line(planned, about, not_saved)
-            outcome.add(plan, planned, result.fit, result.table, line)
-        outcome.add_outside(plan)
+            outcome.add(result, finished)
+        outcome.add_outside()
         if not outcome.predictions:
             last = outcome.skipped[-1]
             raise ExperimentError(f"nothing could be learnt: {last.what}: {last.why}")
@@ -167,10 +164,7 @@ def _minutes(seconds: float) -> str:
 
 def _refuse_to_lose(output: Path) -> None:
     """Models replace those of an earlier run; foreign files in the folder are never lost."""
-    own = {
-        RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "clips.csv",
-        "explanations.jsonl", "models", "report.html",
-    }  # fmt: skip
+    own = {*RUN_FILES, "models", "report.html"}
     if (output / RECORD).is_file() and (
         foreign := sorted({path.name for path in output.iterdir()} - own)
     ):

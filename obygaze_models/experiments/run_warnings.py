@@ -16,8 +16,8 @@ from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outcome import Outcome
-from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.predictions import OutsideModel
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.saved.model_card import unreliable_concepts
 
