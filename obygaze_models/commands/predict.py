@@ -59,7 +59,7 @@ def train(
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
     from obygaze_models.experiments.experiment import load_experiment
-    from obygaze_models.experiments.train import train_model
+    from obygaze_models.experiments.run import train_model
 
     model = train_model(
         load_experiment(experiment, only=estimator or 0),

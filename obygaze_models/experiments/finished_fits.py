@@ -95,7 +95,9 @@ class FinishedFits:
         self._kept: dict[str, str] = {}
         if not is_resumable(self.folder, HEADER, _OWN.fullmatch):
             return
-        changed = _differences(self._read_identity(), self._identity)
+        earlier, now = self._read_identity(), self._identity
+        keys = dict.fromkeys([*now, *earlier])
+        changed = [key for key in keys if earlier.get(key) != now.get(key)]
         if changed and not anew:
             log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
         if changed or anew:
@@ -221,19 +223,6 @@ class FinishedFits:
             raise OutputExists(
                 f"{problem}; move {self.folder} elsewhere, or choose another output"
             ) from None
-
-
-def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names of what differs; of the experiment its keys."""
-    changed = []
-    for key in sorted({*earlier, *now}):
-        before, after = earlier.get(key), now.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            names = sorted({*before, *after})
-            changed += [name for name in names if before.get(name) != after.get(name)]
-        elif before != after:
-            changed.append(key)
-    return changed
 
 
 def _digest(content: bytes) -> bytes:

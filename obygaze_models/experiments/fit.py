@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import warnings
@@ -12,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context
-from sklearn.base import BaseEstimator
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
@@ -141,19 +140,22 @@ class PlannedFit:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
         return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
 
+    def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
+        """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
+        fold, labels = self.fold, self.task.labels(data)
+        return fit_estimator(
+            self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
+            balance=self.balance,
+        )  # fmt: skip
+
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
         """Fit, and ask about the test clips; one that fails does not take the others with it.
 
         Who computes many limits threads to one: steps this small are slower on several.
         """
-        fold = self.fold
         try:
-            labels = self.task.labels(data)
-            fit = fit_estimator(
-                self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
-                balance=self.balance,
-            )  # fmt: skip
-            return FitResult(self, fit, fit.probabilities(data, fold.test_rows))
+            fit = self.fit(data, memo)
+            return FitResult(self, fit, fit.probabilities(data, self.fold.test_rows))
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
             return FitResult(self, None, None, one_line(reason))
 
@@ -206,29 +208,6 @@ def check_probabilities(given: Array, shape: tuple[int, int]) -> None:
         )
 
 
-def _digest(value: Any) -> str:
-    """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
-    digest = hashlib.sha256()
-
-    def add(part: Any) -> None:
-        digest.update(type(part).__qualname__.encode())
-        if isinstance(part, np.ndarray) and part.dtype != object:
-            digest.update(f"{part.dtype} {part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        elif isinstance(part, BaseEstimator):
-            add(part.get_params(deep=False))
-        elif isinstance(part, Mapping):
-            add(list(part.items()))
-        elif isinstance(part, list | tuple):
-            for element in part:
-                add(element)
-        else:
-            digest.update(repr(part).encode())
-
-    add(value)
-    return digest.hexdigest()
-
-
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """The options by which an estimator, or its head, weighs classes by the inverse of their size.
 
@@ -251,7 +230,7 @@ class FitMemo:
         """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
-            key = function.__qualname__, _digest(arguments)
+            key = function.__qualname__, joblib.hash(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -152,13 +153,8 @@ class Outcome:
                 citation=manifest.citation,
             ),
             official=official,
-            store=StoreRecord(
-                name=attributes["name"],
-                items_digest=attributes["items_digest"],
-                backbone=attributes["backbone"],
-                preprocessing=attributes["preprocessing"],
-                precision=attributes["precision"],
-                fingerprint=store_fingerprint(plan.store),
+            store=msgspec.convert(
+                attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord
             ),
             features=Features(
                 **about_features(experiment, plan.store), frames=experiment.frame_array
@@ -182,13 +178,11 @@ class Outcome:
             leaked=sorted({clip for leaks in leaked for leak in leaks for clip in leak.ids}),
             leaks=[
                 LeakCount(
-                    task=task,
-                    fit=leak.fold,
-                    test=leak.test,
-                    clips=leak.clips,
-                    train=len(leak.train),
-                    validation=len(leak.validation),
-                    otherwise=len(leak.otherwise),
+                    task,
+                    leak.fold,
+                    leak.test,
+                    leak.clips,
+                    *map(len, (leak.train, leak.validation, leak.otherwise)),
                 )
                 for task, leaks in self.leaks.items()
                 for leak in leaks
@@ -202,7 +196,7 @@ class Outcome:
                 trec=plan.measure == TREC,
             ),
             intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
-            versions=plan.identity["versions"],
+            versions=plan.versions,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,
             started=started,

@@ -7,7 +7,6 @@ import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import counted, redact_url
+from obygaze_features.common.text import counted, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -30,7 +29,7 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, Fold
 from obygaze_models.data.stores import open_stores
-from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
+from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.plugins import PluginError, plugin_versions
 from obygaze_models.estimators.registry import make_estimator
@@ -106,22 +105,37 @@ class Plan:
         ]
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Settings, digests and versions: what the numbers depend on."""
+    def versions(self) -> dict[str, str]:
+        """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
         names = ("obygaze", "numpy", "scikit-learn", "torch")
-        versions = {
-            "python": platform.python_version(),
-            **{name: version(name) for name in names},
-        }
+        versions = {name: version(name) for name in names}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
                 versions |= plugin_versions(make_estimator(spec.name, spec.options))
+        return {"python": platform.python_version(), **versions}
+
+    def identity(self) -> dict[str, Any]:
+        """Settings, digests and versions: what the numbers depend on."""
+        data, rows = self.data, hashlib.sha256()
+        for fold in (fold for folds in self.folds.values() for fold in folds):
+            rows.update(json.dumps([fold.index, fold.name, fold.seed, list(fold.tests)]).encode())
+            for part in (fold.train, fold.validation, *fold.tests.values()):
+                rows.update(part.tobytes())
+        names = [data.ids, data.levels, list(data.concept_names), data.groups.tolist()]
+        labels = hashlib.sha256(json.dumps(names).encode())
+        for array in (data.concepts, data.folds):
+            labels.update(np.ascontiguousarray(array).tobytes())
+        features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
+        if data.frames is not None:
+            features.update(data.frames.data)
         return {
-            "experiment": describe_experiment(replace(self.experiment, predictions=())),
+            **describe_experiment(replace(self.experiment, predictions=())),
+            **{f"version of {name}": number for name, number in self.versions.items()},
+            **about_features(self.experiment, self.store),
             "manifest": self.manifest.digest,
-            "backbone": about_features(self.experiment, self.store),
-            "versions": versions,
-            **_digests(self.data, [fold for folds in self.folds.values() for fold in folds]),
+            "labels": labels.hexdigest(),
+            "features": features.hexdigest(),
+            "folds": rows.hexdigest(),
         }
 
     @cached_property
@@ -239,8 +253,12 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     return plan
 
 
-def plan_clips(experiment: Experiment | str | Path) -> Plan:
-    """A plan of the clips and their division, without its folds."""
+def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) -> Plan:
+    """A plan of the clips and their division, without its folds.
+
+    With `only` it has one problem, whose tests are as its training: that of a concept, or the
+    first if it is "".
+    """
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
@@ -248,6 +266,15 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     experiment = experiment.in_codes(scheme)
     store = open_stores(experiment.store)
     problems = experiment.problems(scheme)
+    if only is not None:
+        concepts = {p.train.concept: p for p in problems if isinstance(p.train, ConceptTask)}
+        name = (
+            scheme.concept(only) if scheme.has_concept(only) else only or next(iter(concepts), "")
+        )
+        if name and name not in concepts:
+            raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', only, concepts)}")
+        experiment = replace(experiment, concepts=(name,) * bool(name), test_negatives=())
+        problems = experiment.problems(scheme)
     outside = [model for path in experiment.predictions for model in read_outside(path)]
     names = [*experiment.learners, *(model.name for model in outside)]
     if not names:
@@ -340,25 +367,4 @@ def about_features(experiment: Experiment, store: Store, *, frames: bool = False
         "array": array,
         "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
         "pooling": None if frames else experiment.pooling,
-    }
-
-
-def _digests(data: ClipDataset, folds: Iterable[Fold]) -> dict[str, str]:
-    """Digests of the clips with their labels and features, and of the folds."""
-    labels = [data.ids, data.levels, list(data.concept_names), data.groups.tolist()]
-    clips = hashlib.sha256(json.dumps(labels).encode())
-    for array in (data.concepts, data.folds):
-        clips.update(np.ascontiguousarray(array).tobytes())
-    rows = hashlib.sha256()
-    for fold in folds:
-        rows.update(json.dumps([fold.index, fold.name, fold.seed, list(fold.tests)]).encode())
-        for part in (fold.train, fold.validation, *fold.tests.values()):
-            rows.update(part.tobytes())
-    features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
-    if data.frames is not None:
-        features.update(data.frames.data)
-    return {
-        "labels": clips.hexdigest(),
-        "features": features.hexdigest(),
-        "folds": rows.hexdigest(),
     }
