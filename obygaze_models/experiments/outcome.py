@@ -1,29 +1,66 @@
-"""What came of a plan's fits: predictions, models, what went wrong; and the record of all of it."""
+"""What came of a plan's fits: kept as they come, so that a run can resume, and then recorded.
+
+``OUTPUT.partial`` is the run folder while it is written. A fit's model is where the run will have
+it, in ``models``; all else of it is a file in ``fits``, which appears by one rename after the
+model, survives a loss of power, and has their digests: what was killed before that is fitted again.
+``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of them
+differs, the run starts anew. Nothing else is resumed or removed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import (
+    check_format,
+    is_resumable,
+    new_folder,
+    parse_json,
+    remove_resumable,
+    sha256_of,
+    write_bytes,
+    write_text,
+)
+from obygaze_features.common.text import counted
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
+from obygaze_features.store.location import Folder, sha256_at
+from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.leaks import Leak, find_leaks, footage_of
 from obygaze_models.data.protocols import PROTOCOLS, Fold
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import Task, uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.finished_fits import FinishedFits
-from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
+from obygaze_models.experiments.fit import (
+    Fit,
+    FitResult,
+    PlannedFit,
+    check_probabilities,
+    test_predictions,
+)
 from obygaze_models.experiments.plan import Plan, about_features, describe_experiment
-from obygaze_models.experiments.predictions import FitPredictions
+from obygaze_models.experiments.predictions import (
+    FitPredictions,
+    class_counts,
+    score_models,
+    score_test_sets,
+)
 from obygaze_models.experiments.record import (
     Features,
     FitRecord,
@@ -36,9 +73,185 @@ from obygaze_models.experiments.record import (
     Skipped,
     StoreRecord,
 )
-from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
+from obygaze_models.experiments.run_folder import RUN_FILES, Facts
 from obygaze_models.scoring.intervals import LEVEL, REPLICATES
 from obygaze_models.scoring.metrics import TREC
+
+Array = NDArray[Any]
+FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
+HEADER, FITS, MODELS = "partial.json", "fits", "models"
+_OWN = re.compile(
+    rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
+    rf"|{'|'.join(map(re.escape, RUN_FILES))}"
+    r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
+)
+"""The files that a run writes, and their temporary names."""
+
+
+class _FitFile(msgspec.Struct):
+    """A finished fit without its model, and the digests of the files of that, if it was saved."""
+
+    fit: Fit
+    table: Array
+    not_saved: str
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\]*\Z")], str]
+
+
+class FinishedFits:
+    """The fits of an interrupted run, and those of this one.
+
+    Parameters
+    ----------
+    output
+        The run folder; the fits are in a folder beside it until it is complete.
+    identity
+        What the fits depend on, as JSON values.
+    log
+        Called with a line for people.
+    anew
+        Drop the fits of an interrupted run.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        identity: Mapping[str, Any],
+        log: Callable[[str], None],
+        *,
+        anew: bool = False,
+    ) -> None:
+        self.folder = output.with_name(f"{output.name}.partial")
+        header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        self._identity: dict[str, Any] = json.loads(json.dumps(header | dict(identity)))
+        self._log = log
+        self._kept: dict[str, str] = {}
+        if not is_resumable(self.folder, HEADER, _OWN.fullmatch):
+            return
+        earlier, now = self._read_identity(), self._identity
+        keys = dict.fromkeys([*now, *earlier])
+        changed = [key for key in keys if earlier.get(key) != now.get(key)]
+        if changed and not anew:
+            log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
+        if changed or anew:
+            self.discard()
+            return
+        found = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
+        finished = counted(found, "finished fit is", "finished fits are")
+        log(f"Resuming: {finished} in {self.folder}.")
+
+    @property
+    def count(self) -> int:
+        """How many fits are kept."""
+        return len(self._kept)
+
+    def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
+        """The result of a fit that is finished; None where it is not, or its files are damaged or
+        do not fit the clips.
+
+        `StoreUnreadable` where the system cannot read them now: the fit may be whole.
+        """
+        from obygaze_models.saved.persistence import load_model
+
+        place, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
+        files, name = Folder(self.folder), f"{FITS}/{place}.json"
+        if not files.exists(name):
+            return None
+        try:
+            content, _, digest = files.read(name).rpartition(b"\n")
+            found = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
+            model = f"{MODELS}/{place}"
+            sums = {part: sha256_at(files, f"{model}/{part}") for part in found.files}
+            if _digest(content) != digest or sums != found.files:
+                raise ValueError("a digest differs")
+            fit, table = found.fit, found.table
+            if (fit.seen.dtype, table.dtype, fit.classes) != (np.intp, np.float64, classes):
+                raise ValueError("it has other types or classes")
+            if fit.reads not in ("features", "frames", "concepts", "groups"):
+                raise ValueError("it reads what there is not")
+            if not {*fit.seen.tolist()} <= {*range(len(data))}:
+                raise ValueError("it has seen clips that are not there")
+            check_probabilities(table, (len(rows), classes))
+            msgspec.convert(fit.facts, Facts)
+            if not found.not_saved:
+                fit = replace(fit, model=load_model(self.folder / model)[0])
+                fit.probabilities(data, rows[:1])  # raises where the model fits other features
+        except StoreUnreadable:
+            raise
+        except Exception:  # whatever damage causes
+            self._log(f"{self.folder / name} is damaged; it is fitted again.")
+            return None
+        self._kept[place] = found.not_saved
+        return FitResult(planned, fit, table)
+
+    def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
+        """Keep a fit and its model, unless they are; gives why the model cannot be saved.
+
+        One that failed is not kept: what was in its way may be gone when the run resumes.
+        """
+        from obygaze_models.saved.persistence import save_model
+
+        place, not_saved = planned.place, ""
+        if place in self._kept:
+            return self._kept[place]
+        self.begin()
+        model = self.folder / MODELS / place
+        shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
+        try:
+            save_model(fit.model, model, about)
+        except ExperimentError as problem:  # its scores stay
+            not_saved = str(problem)
+        files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
+        record = _FitFile(replace(fit, model=None), table, not_saved, files)
+        content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
+        write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
+        self._kept[place] = not_saved
+        return not_saved
+
+    def begin(self) -> None:
+        """Make the folder, unless it is there; `OutputExists` where another run writes it."""
+        if not self.folder.exists():
+            # Another process may make it at the same time.
+            with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
+                write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
+        if self._read_identity() != self._identity:
+            raise OutputExists(f"another run writes {self.folder}; choose another output")
+
+    def become(self, folder: Path, models: Collection[str]) -> None:
+        """Make the folder, whose tables are written, `folder`, which is empty; with these models.
+
+        What killed processes left is of no fit.
+        """
+        folder.rmdir()
+        self.folder.rename(folder)
+        kept = {folder / MODELS / place for place in models}
+        for path in (*folder.glob("*"), *folder.glob(f"{MODELS}/*/*")):
+            if path.is_dir() and path not in kept and path.name != MODELS:
+                shutil.rmtree(path)
+            elif path.is_file() and path.name not in RUN_FILES:
+                path.unlink()
+
+    def discard(self) -> None:
+        """Remove all that a run wrote."""
+        remove_resumable(self.folder, _OWN.fullmatch)
+
+    def _read_identity(self) -> dict[str, Any]:
+        path, data = self.folder / HEADER, Folder(self.folder).read(HEADER)
+        try:
+            identity = parse_json(data, path, OutputExists)
+            return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
+        except OutputExists as problem:
+            raise OutputExists(
+                f"{problem}; move {self.folder} elsewhere, or choose another output"
+            ) from None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _as_array(kind: type, value: Any) -> Array:
+    return np.array(value)
+
 
 #: Of a saved model these are in its folder, not in ``models.jsonl``.
 _LONG = ("features", "seen", "footage", "warnings")
@@ -70,7 +283,7 @@ class Outcome:
             self._skip(name, task, fold, result.reason)
             return
         about = about_model(self.plan, planned, fit) | {"fit": fold.index}
-        not_saved = finished.keep(result, about)
+        not_saved = finished.keep(planned, fit, result.table, about)
         if not not_saved:
             self.saved.append(result)
         brief = {key: value for key, value in about.items() if key not in _LONG}

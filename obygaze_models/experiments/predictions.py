@@ -1,9 +1,11 @@
-"""What models predict: of each fit on each test set, their means, and of models from outside."""
+"""What models predict, in a run and from outside: written and read, averaged and scored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,19 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.record import MAKE, RunRecord
+from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.experiments.record import (
+    MAKE,
+    ClassCounts,
+    GroupScores,
+    ModelScores,
+    RunRecord,
+    Scores,
+    Simulated,
+    TestSet,
+)
+from obygaze_models.scoring.intervals import ScoredClips, film_intervals
+from obygaze_models.scoring.metrics import TREC, average_precision, score, trec_ranks
 
 ANY_FIT = -1
 Array = NDArray[Any]
@@ -152,6 +166,161 @@ def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
         high=high,
         fits=counts,
     )
+
+
+TOLERANCE = 1e-6
+"""Between scores that another release of a library computes."""
+
+
+def score_models(
+    predictions: Sequence[FitPredictions],
+    film_of: Mapping[str, str],
+    *,
+    seed: int,
+    trec: bool = False,
+) -> list[ModelScores]:
+    """For each model and test set the scores of each fit, their mean, deviation and interval.
+
+    Parameters
+    ----------
+    predictions
+        Of all fits.
+    film_of
+        The film of each clip.
+    seed
+        Of the draws of films.
+    trec
+        trec_eval's average precision is among the scores.
+    """
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
+    for prediction in predictions:
+        fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
+    return [_score_model(fits, film_of, seed, trec) for fits in fits_of.values()]
+
+
+def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
+    """The scores of one fit on one test set."""
+    scores = score(fit.labels, fit.probabilities)
+    if trec:
+        # Every clip here is ranked, so that the ranks are enough; clips without features are in a
+        # warning of the run.
+        scores[TREC] = average_precision(fit.labels, trec_ranks(fit.ids, fit.probabilities))
+    return scores
+
+
+def _score_model(
+    fits: Sequence[FitPredictions], film_of: Mapping[str, str], seed: int, trec: bool
+) -> ModelScores:
+    by_fit = [score_fit(fit, trec=trec) for fit in fits]
+    scored = [
+        ScoredClips(
+            fit.labels,
+            fit.probabilities,
+            [film_of[clip] for clip in fit.ids],
+            trec_ranks(fit.ids, fit.probabilities) if trec else None,
+        )
+        for fit in fits
+    ]
+    by_group: dict[str, list[Scores]] = {}
+    for fit, scores in zip(fits, by_fit, strict=True):
+        if fit.group:
+            by_group.setdefault(fit.group, []).append(scores)
+    return ModelScores(
+        model=fits[0].model,
+        test=fits[0].test,
+        mean=over_fits(np.mean, by_fit),
+        std=over_fits(np.std, by_fit),
+        interval=film_intervals(scored, seed=seed),
+        films=len({film for fit in scored for film in fit.films}),
+        groups={
+            name: GroupScores(
+                fits=len(group), mean=over_fits(np.mean, group), std=over_fits(np.std, group)
+            )
+            for name, group in by_group.items()
+        },
+        fits=[fit.fit for fit in fits],
+        by_fit=by_fit,
+    )
+
+
+def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> None:
+    """Raise where a record's scores are not those of its predictions: who edits a run's files can
+    write new digests.
+    """
+    fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
+    by_fit = [score_fit(fit, trec=TREC in scores.mean) for fit in fits]
+    what = f"{scores.model} on {scores.test}"
+    if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
+        raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
+    recorded = [*scores.by_fit, scores.mean, scores.std]
+    expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
+    for written, computed in zip(recorded, expected, strict=True):
+        for metric, value in computed.items():
+            pair = np.array([written.get(metric), value], dtype=np.float64)  # None is nan
+            if not np.isclose(*pair, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                raise ExperimentError(
+                    f"the {metric} of {what} is not that of its predictions; a file was edited or "
+                    f"is damaged; run it again with: {MAKE}"
+                )
+
+
+def score_test_sets(
+    predictions: Sequence[FitPredictions], classes_of: Mapping[str, Sequence[str]], *, seed: int
+) -> dict[str, TestSet]:
+    """Each test set's size and what guessing scores there: the mean over the fits' test clips.
+
+    Where all fits share their test clips that is the closed form at these clips' share of
+    positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
+    are averaged over the fits.
+    """
+    fits_of: dict[str, dict[int, FitPredictions]] = {}
+    for prediction in predictions:
+        fits_of.setdefault(prediction.test, {})[prediction.fit] = prediction
+    sets = {}
+    for name, fits in fits_of.items():
+        labels = [fit.labels for fit in fits.values()]
+        clips = {clip: row for row, clip in enumerate(c for fit in fits.values() for c in fit.ids)}
+        counts = class_counts(np.concatenate(labels)[[*clips.values()]], classes_of[name])
+        guesses: dict[str, Scores] = {}
+        coin = None
+        if counts.positives is not None:
+            forms = [baselines(float(own.mean())) for own in labels]
+            guesses = {key: over_fits(np.mean, [form[key] for form in forms]) for key in forms[0]}
+            throws = [_throw_coins(len(own), int(own.sum()), seed=seed) for own in labels]
+            parts = {key: [throw[key] for throw in throws] for key in ("mean", "std")}
+            coin = Simulated(**{key: over_fits(np.mean, part) for key, part in parts.items()})
+        sets[name] = TestSet(
+            clips=counts.clips,
+            positives=counts.positives,
+            classes=counts.classes,
+            share=None if counts.positives is None else counts.positives / counts.clips,
+            baselines=guesses,
+            simulated=coin,
+        )
+    return sets
+
+
+#: Many fits have test sets of the same size.
+_throw_coins = cache(simulated)
+
+
+def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
+    """How many clips there are, and of each class; and the positives of two classes."""
+    count = Counter(labels.tolist())
+    return ClassCounts(
+        clips=len(labels),
+        positives=count[1] if len(classes) == 2 else None,
+        classes={name: count[code] for code, name in enumerate(classes)},
+    )
+
+
+def over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
+    """A statistic of each metric over the fits in which it is defined; None if in none."""
+    result: Scores = {}
+    for key in fits[0]:
+        values = [value for scores in fits if (value := scores[key]) is not None]
+        result[key] = float(statistic(values)) if values else None
+    return result
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import explain_models, parse_explanations
-from obygaze_models.experiments.finished_fits import FinishedFits
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
-from obygaze_models.experiments.outcome import Outcome, about_model
+from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record

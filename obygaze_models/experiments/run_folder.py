@@ -41,10 +41,10 @@ from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.predictions import (
     FitPredictions,
+    check_scores,
     read_predictions,
 )
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
-from obygaze_models.experiments.scores import check_scores
 from obygaze_models.saved.decoding import convert, read_lines
 
 if TYPE_CHECKING:

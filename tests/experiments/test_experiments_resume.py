@@ -164,34 +164,37 @@ def name_another_file(name):
 
 
 def forge(**changed):
-    """Other values of what a fit has seen and predicted."""
-    return lambda folder, record: record.update(
-        {name: make(record[name]) for name, make in changed.items()}
-    )
+    """Other values of what a fit is, has seen and predicted."""
+    return lambda folder, record: [
+        part.update({name: make for name, make in changed.items() if name in part})
+        for part in (record, record["fit"])
+    ]
 
 
 FORGERIES = {
     "a file elsewhere": name_another_file(os.devnull),
     "a file above": name_another_file("../../../empty"),
-    "facts": lambda folder, record: record.update(facts=[1]),
-    "skipped concepts": lambda folder, record: record.update(facts={"skipped": 1}),
-    "a lone surrogate": lambda folder, record: record.update(facts={"a": "\ud800"}),
-    "history": lambda folder, record: record.update(history="x"),
-    "warnings": lambda folder, record: record.update(warnings=[{"code": 1}]),
-    "what it reads": lambda folder, record: record.update(reads="groups"),
+    "facts": forge(facts=[1]),
+    "skipped concepts": forge(facts={"skipped": 1}),
+    "a lone surrogate": forge(facts={"a": "\ud800"}),
+    "history": forge(history="x"),
+    "warnings": forge(warnings=[{"code": 1}]),
+    "what it reads": forge(reads="groups"),
     "another model": forge_model,
-    "a table without numbers": forge(table=lambda table: [[None] * 2] * len(table)),
-    "a table that is no probabilities": forge(table=lambda table: [[3.0, -2.0]] * len(table)),
-    "a table of a row": forge(table=lambda table: table[:1]),
-    "a table of texts": forge(table=lambda table: [["0", "1"]] * len(table)),
-    "a table of many rows": forge(table=lambda table: [[0.5, 0.5]] * 10**5),
-    "rows of different length": forge(table=lambda table: [[1.0], *table[1:]]),
-    "clips that are not there": forge(seen=lambda seen: [10**9]),
-    "clips beyond all numbers": forge(seen=lambda seen: [10**30]),
-    "clips before the first": forge(seen=lambda seen: [-1]),
-    "half a clip": forge(seen=lambda seen: [0.5]),
-    "no clip": forge(seen=lambda seen: []),
-    "a table of clips": forge(seen=lambda seen: [[0]]),
+    "what nothing reads": forge(reads="what"),
+    "other classes": forge(classes=3),
+    "a table without numbers": forge(table=[[None] * 2] * 15),
+    "a table that is no probabilities": forge(table=[[3.0, -2.0]] * 15),
+    "a table of a row": forge(table=[[0.5, 0.5]]),
+    "a table of texts": forge(table=[["0", "1"]] * 15),
+    "a table of many rows": forge(table=[[0.5, 0.5]] * 10**5),
+    "rows of different length": forge(table=[[1.0], *([[0.5, 0.5]] * 14)]),
+    "clips that are not there": forge(seen=[10**9]),
+    "clips beyond all numbers": forge(seen=[10**30]),
+    "clips before the first": forge(seen=[-1]),
+    "half a clip": forge(seen=[0.5]),
+    "no clip": forge(seen=[]),
+    "a table of clips": forge(seen=[[0]]),
 }
 
 

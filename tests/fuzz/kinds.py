@@ -25,7 +25,7 @@ from obygaze_features import open_store
 from obygaze_models import save_model
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.finished_fits import FinishedFits
+from obygaze_models.experiments.outcome import FinishedFits
 from obygaze_models.experiments.record import seal
 from obygaze_models.saved.model_header import digest_of
 from tests.conftest import run_obygaze
