@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,12 +20,9 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.experiments.fit import FitResult
-
-if TYPE_CHECKING:
-    from obygaze_models.explain.attributions import Attribution
+from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 Array = NDArray[Any]
-Kind = Literal["sum", "path", "sensitivity"]
 _NUMBERS = ("values", "amounts", "intercept", "residual")
 
 
@@ -71,10 +68,6 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
 
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
-    if not any(hasattr(result.fit and result.fit.model, "bank_") for result in results):
-        return ""  # without loading what explains
-    from obygaze_models.explain.attributions import attribute, bank_of
-
     lines, banks = [], dict[tuple[str, int], Any]()
     read = [
         (result.planned, result.planned.task.name, result.planned.fold, result.fit.model)
@@ -137,17 +130,14 @@ def _explained(line: str) -> Explained:
     sizes = {len(entry.labels), len(entry.ids if steps is None else steps)}
     if sizes != {size[0]} or any(part.shape != size[: part.ndim] for part in parts.values()):
         raise ValueError("a list of another length than there are clips or concepts")
-    if steps:
-        from obygaze_models.explain.attributions import Step
-
-        steps = [
-            [
-                Step(entry.concepts[place], float(parts["values"][row, place]), threshold, above)
-                for place, threshold, above in msgspec.convert(path, list[tuple[int, float, bool]])
-            ]
-            for row, path in enumerate(steps)
+    answered = steps and [
+        [
+            Step(entry.concepts[place], float(parts["values"][row, place]), threshold, above)
+            for place, threshold, above in msgspec.convert(path, list[tuple[int, float, bool]])
         ]
-    return replace(entry, **parts, steps=steps)
+        for row, path in enumerate(steps)
+    ]
+    return replace(entry, **parts, steps=answered)
 
 
 def _as_array(kind: type, value: Any) -> Array:

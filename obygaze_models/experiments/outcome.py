@@ -164,7 +164,7 @@ class FinishedFits:
             if _digest(content) != digest or sums != found.files:
                 raise ValueError("a digest differs")
             fit, table = found.fit, found.table
-            if (fit.seen.dtype, table.dtype, fit.classes) != (np.intp, np.float64, classes):
+            if (fit.seen.dtype.kind, table.dtype.kind, fit.classes) != ("i", "f", classes):
                 raise ValueError("it has other types or classes")
             if fit.reads not in ("features", "frames", "concepts", "groups"):
                 raise ValueError("it reads what there is not")

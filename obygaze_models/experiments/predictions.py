@@ -104,7 +104,8 @@ def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -
         )
         for fit in fits
     ]
-    return format_table(pd.concat(tables).astype(str).to_dict("list"))
+    cells = pd.concat(tables).astype(str)
+    return format_table({str(name): cells[name].tolist() for name in cells})
 
 
 def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
@@ -112,9 +113,10 @@ def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
     fits = []
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        for (model, fit, test), rows in table.groupby(["model", "fit", "test"], sort=False):
+        for key, rows in table.groupby(["model", "fit", "test"], sort=False):
+            model, fit, test = map(str, key)
             classes = [*record.tests[test].classes]
-            codes = pd.Index(_labels(classes)).get_indexer(rows["label"])
+            codes = pd.Index(_labels(classes)).get_indexer(pd.Index(rows["label"]))
             given = rows[probability_columns(classes)].to_numpy(dtype=np.float64)
             if codes.min() < 0 or not ((given >= -1e-6) & (given <= 1 + 1e-6)).all():
                 raise ValueError(f"fit {fit} of {model} has other labels or probabilities")
@@ -256,8 +258,8 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
     expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
     for written, computed in zip(recorded, expected, strict=True):
         for metric, value in computed.items():
-            pair = np.array([written.get(metric), value], dtype=np.float64)  # None is nan
-            if not np.isclose(*pair, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            one, other = np.array([written.get(metric), value], dtype=np.float64)  # None is nan
+            if not np.isclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
                 raise ExperimentError(
                     f"the {metric} of {what} is not that of its predictions; a file was edited or "
                     f"is damaged; run it again with: {MAKE}"

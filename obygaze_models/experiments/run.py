@@ -28,7 +28,6 @@ from obygaze_models.data.protocols import Fold, balanced
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.explanations import explain_models, parse_explanations
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
@@ -93,7 +92,15 @@ def run_experiment(
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes
-            explained = explain_models(plan.data, outcome.saved)
+            explained, explanations = "", []
+            if any(hasattr(result.fit and result.fit.model, "bank_") for result in outcome.saved):
+                from obygaze_models.experiments.explanations import (
+                    explain_models,
+                    parse_explanations,
+                )
+
+                explained = explain_models(plan.data, outcome.saved)
+                explanations = parse_explanations(explained)
             finished.begin()
             for name, text in {
                 "predictions.csv": format_predictions(classes, outcome.predictions),
@@ -117,7 +124,7 @@ def run_experiment(
             with suppress(OSError):  # it holds the finished fits
                 parent.rmdir()
         raise
-    return Run(output, record, Tables(outcome.predictions, clips, parse_explanations(explained)))
+    return Run(output, record, Tables(outcome.predictions, clips, explanations))
 
 
 def _compute(

@@ -38,7 +38,6 @@ from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.predictions import (
     FitPredictions,
     check_scores,
@@ -48,6 +47,7 @@ from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_reco
 from obygaze_models.saved.decoding import convert, read_lines
 
 if TYPE_CHECKING:
+    from obygaze_models.experiments.explanations import Explained
     from obygaze_models.explain.moments import Moments
     from obygaze_models.saved.inference import FramePredictions
 
@@ -306,7 +306,11 @@ def _read_tables(run: Run) -> Tables:
         _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
-    explained = read_explanations(run.folder / "explanations.jsonl")
+    explained, path = [], run.folder / "explanations.jsonl"
+    if path.stat().st_size:  # few runs need what explains
+        from obygaze_models.experiments.explanations import read_explanations
+
+        explained = read_explanations(path)
     named = [(part.model, part.ids) for part in predictions]
     for model, ids in [*named, *((part.model, part.ids) for part in explained)]:
         if model not in run.record.models or not clips.keys() >= {*ids}:
@@ -411,9 +415,8 @@ def _read_clips(path: Path) -> dict[str, Clip]:
     """The clips by id, in the table's order."""
     rows = read_table(path, required=[field.name for field in fields(Clip)]).rows()
     content = [
-        row
+        {key: None if key in ("start", "end", "fold") and not row[key] else row[key] for key in row}
         | {"concepts": [*filter(None, row["concepts"].split("|"))]}
-        | {key: row[key] or None for key in ("start", "end", "fold")}
         for row in rows
     ]
     try:
