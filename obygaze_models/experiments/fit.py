@@ -56,20 +56,23 @@ class EstimatorSpec:
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
             )
         with suppress(PluginError):  # of which each fit tells; others need not suffer
-            model = make_estimator(self.name, self.options)
-            if self.negatives != "a" and "concepts" not in keywords(model.fit):
+            accepted = keywords(self.model.fit)
+            if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
                     f"{self.negatives!r} means nothing to it; leave it out"
                 )
 
     @cached_property
+    def model(self) -> Any:
+        """Unfitted; `PluginError` where another package's code fails."""
+        return make_estimator(self.name, self.options)
+
+    @cached_property
     def reads_frames(self) -> bool:
         """Whether it reads sequences of frames; of a plug-in that fails, each fit tells."""
-        with suppress(PluginError):
-            model = make_estimator(self.name, self.options)
-            with plugin_errors(_modules(model)):
-                return reads_of(model) == "frames"
+        with suppress(PluginError), plugin_errors(_modules(self.model)):
+            return reads_of(self.model) == "frames"
         return False
 
     @property
@@ -215,7 +218,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """
     if find_entry(spec.name).before_balancing:
         return {}
-    parameters = make_estimator(spec.name, spec.options).get_params(deep=True)
+    parameters = spec.model.get_params(deep=True)
     keys = [key for key in ("class_weight", "head__class_weight") if key in parameters]
     return {key: "balanced" for key in keys if key not in spec.options} if keys else None
 

@@ -129,7 +129,9 @@ class FinishedFits:
             return
         earlier, now = self._read_identity(), self._identity
         keys = dict.fromkeys([*now, *earlier])
-        changed = [key for key in keys if earlier.get(key) != now.get(key)]
+        changed = [
+            key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
+        ]
         if changed and not anew:
             log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
         if changed or anew:

@@ -32,7 +32,6 @@ from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.plugins import PluginError, plugin_versions
-from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
 from obygaze_models.experiments.fit import PlannedFit
@@ -111,7 +110,7 @@ class Plan:
         versions = {name: version(name) for name in names}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
-                versions |= plugin_versions(make_estimator(spec.name, spec.options))
+                versions |= plugin_versions(spec.model)
         return {"python": platform.python_version(), **versions}
 
     def identity(self) -> dict[str, Any]:

@@ -197,7 +197,41 @@ def score_models(
     fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
     for prediction in predictions:
         fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
-    return [_score_model(fits, film_of, seed, trec) for fits in fits_of.values()]
+    models = []
+    for (model, test), fits in fits_of.items():
+        by_fit = [score_fit(fit, trec=trec) for fit in fits]
+        scored = [
+            ScoredClips(
+                fit.labels,
+                fit.probabilities,
+                [film_of[clip] for clip in fit.ids],
+                trec_ranks(fit.ids, fit.probabilities) if trec else None,
+            )
+            for fit in fits
+        ]
+        groups: dict[str, list[Scores]] = {}
+        for fit, scores in zip(fits, by_fit, strict=True):
+            groups.setdefault(fit.group, []).append(scores)
+        models.append(
+            ModelScores(
+                model=model,
+                test=test,
+                mean=over_fits(np.mean, by_fit),
+                std=over_fits(np.std, by_fit),
+                interval=film_intervals(scored, seed=seed),
+                films=len({film for fit in scored for film in fit.films}),
+                groups={
+                    name: GroupScores(
+                        fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own)
+                    )
+                    for name, own in groups.items()
+                    if name
+                },
+                fits=[fit.fit for fit in fits],
+                by_fit=by_fit,
+            )
+        )
+    return models
 
 
 def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
@@ -208,41 +242,6 @@ def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
         # warning of the run.
         scores[TREC] = average_precision(fit.labels, trec_ranks(fit.ids, fit.probabilities))
     return scores
-
-
-def _score_model(
-    fits: Sequence[FitPredictions], film_of: Mapping[str, str], seed: int, trec: bool
-) -> ModelScores:
-    by_fit = [score_fit(fit, trec=trec) for fit in fits]
-    scored = [
-        ScoredClips(
-            fit.labels,
-            fit.probabilities,
-            [film_of[clip] for clip in fit.ids],
-            trec_ranks(fit.ids, fit.probabilities) if trec else None,
-        )
-        for fit in fits
-    ]
-    by_group: dict[str, list[Scores]] = {}
-    for fit, scores in zip(fits, by_fit, strict=True):
-        if fit.group:
-            by_group.setdefault(fit.group, []).append(scores)
-    return ModelScores(
-        model=fits[0].model,
-        test=fits[0].test,
-        mean=over_fits(np.mean, by_fit),
-        std=over_fits(np.std, by_fit),
-        interval=film_intervals(scored, seed=seed),
-        films=len({film for fit in scored for film in fit.films}),
-        groups={
-            name: GroupScores(
-                fits=len(group), mean=over_fits(np.mean, group), std=over_fits(np.std, group)
-            )
-            for name, group in by_group.items()
-        },
-        fits=[fit.fit for fit in fits],
-        by_fit=by_fit,
-    )
 
 
 def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> None:

@@ -26,7 +26,6 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.protocols import Fold, balanced
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.registry import make_estimator
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
@@ -247,7 +246,7 @@ def train_model(
                 "whose last fold has clips of each"
             )
     try:
-        check_savable(make_estimator(spec.name, spec.options))
+        check_savable(spec.model)
         with threadpool_limits(1):
             fit = planned.fit(plan.data)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter

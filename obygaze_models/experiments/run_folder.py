@@ -22,10 +22,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
@@ -247,34 +249,30 @@ class Run:
         return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        metrics = list(self.record.scores[0].mean) if self.record.scores else []
-        cells = [f"<th>{escape(name)}</th>" for name in ("model", "test", *metrics)]
-        lines = ["".join(cells)]
-        for scores in self.record.scores:
-            values = [scores.model, scores.test]
-            values += [
-                "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
+        rows = [
+            {"model": scores.model, "test": scores.test}
+            | {
+                metric: "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
                 for metric, mean in scores.mean.items()
-            ]
-            lines.append("".join(f"<td>{escape(value)}</td>" for value in values))
+            }
+            for scores in self.record.scores
+        ]
+        table = pd.DataFrame(rows).to_html(index=False)
         notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
-        table = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{escape(self.record.goal)}</p><table>{table}</table><ul>{notes}</ul>"
+        return f"<p>{escape(self.record.goal)}</p>{table}<ul>{notes}</ul>"
 
 
 def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
     """Which share of each film's clips was tested, where it is not all."""
     films = dict(zip(items.ids, items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
+    if tests == counts:
+        return []
     shares = [
         f"{film or 'without a film'}: {tests[film]:,} of {clips:,}"
         for film, clips in counts.items()
         if tests[film] < clips
     ]
-    if not shares:
-        return []
     text = (
         f"the run tested {len(tested):,} of the store's {len(items):,} clips "
         f"({join_some(shares)}); the others have no frame probabilities and no moments."
