@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 import time
 from collections import Counter
@@ -15,6 +13,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -115,26 +114,17 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Settings, digests and versions: what the numbers depend on."""
-        data, rows = self.data, hashlib.sha256()
-        for fold in (fold for folds in self.folds.values() for fold in folds):
-            rows.update(json.dumps([fold.index, fold.name, fold.seed, list(fold.tests)]).encode())
-            for part in (fold.train, fold.validation, *fold.tests.values()):
-                rows.update(part.tobytes())
-        names = [data.ids, data.levels, list(data.concept_names), data.groups.tolist()]
-        labels = hashlib.sha256(json.dumps(names).encode())
-        for array in (data.concepts, data.folds):
-            labels.update(np.ascontiguousarray(array).tobytes())
-        features = hashlib.sha256(np.ascontiguousarray(data.X).tobytes())
-        if data.frames is not None:
-            features.update(data.frames.data)
+        data = self.data
+        annotated = (data.ids, data.levels, data.groups, data.concept_names, data.concepts)
+        folds = [vars(fold) for folds in self.folds.values() for fold in folds]
         return {
             **describe_experiment(replace(self.experiment, predictions=())),
             **{f"version of {name}": number for name, number in self.versions.items()},
             **about_features(self.experiment, self.store),
             "manifest": self.manifest.digest,
-            "labels": labels.hexdigest(),
-            "features": features.hexdigest(),
-            "folds": rows.hexdigest(),
+            "labels": joblib.hash((annotated, data.folds)),
+            "features": joblib.hash((data.X, data.frames)),
+            "folds": joblib.hash(folds),
         }
 
     @cached_property
