@@ -36,7 +36,7 @@ from obygaze_features.common.files import (
     write_bytes,
     write_text,
 )
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
@@ -80,12 +80,14 @@ from obygaze_models.scoring.metrics import TREC
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
 HEADER, FITS, MODELS = "partial.json", "fits", "models"
+_READS = ("features", "frames", "concepts", "groups")
 _OWN = re.compile(
     rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
     rf"|{'|'.join(map(re.escape, RUN_FILES))}"
     r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
+    r"|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/\\]*)"
 )
-"""The files that a run writes, and their temporary names."""
+"""The files that a run writes, and their temporary names; and those that version 1 wrote."""
 
 
 class _FitFile(msgspec.Struct):
@@ -133,7 +135,7 @@ class FinishedFits:
             key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
         ]
         if changed and not anew:
-            log(f"{self.folder} is not resumed: {', '.join(changed)} changed. Starting anew.")
+            log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting anew.")
         if changed or anew:
             self.discard()
             return
@@ -166,12 +168,10 @@ class FinishedFits:
             if _digest(content) != digest or sums != found.files:
                 raise ValueError("a digest differs")
             fit, table = found.fit, found.table
-            if (fit.seen.dtype.kind, table.dtype.kind, fit.classes) != ("i", "f", classes):
-                raise ValueError("it has other types or classes")
-            if fit.reads not in ("features", "frames", "concepts", "groups"):
-                raise ValueError("it reads what there is not")
-            if not {*fit.seen.tolist()} <= {*range(len(data))}:
-                raise ValueError("it has seen clips that are not there")
+            kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
+            clips = {*fit.seen.tolist()} <= {*range(len(data))}
+            if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
+                raise ValueError("it is of other clips, classes or types")
             check_probabilities(table, (len(rows), classes))
             msgspec.convert(fit.facts, Facts)
             if not found.not_saved:

@@ -149,6 +149,19 @@ def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, 
     assert lines[1].startswith("2 of 9")
 
 
+def test_what_an_earlier_obygaze_left_is_dropped(small, run, tmp_path):
+    left = tmp_path / "run.partial/mlp/HN-vs-S-0"
+    (left / "model").mkdir(parents=True)
+    for name in ("fit.json", "arrays.npz", "model/model.json", "model/model.safetensors"):
+        (left / name).write_text("{}")
+    header = {"format": "obygaze-partial-run", "format_version": 1, "manifest": "0" * 64}
+    (tmp_path / "run.partial/partial.json").write_text(json.dumps(header))
+    calls, lines = run(small, tmp_path / "run")
+    assert (calls, "format_version" in lines[0]) == (9, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    assert not (tmp_path / "run/mlp").exists()
+
+
 def forge_model(folder, record):
     """A sound model of other features."""
     X = np.random.default_rng(0).normal(size=(20, 3))
