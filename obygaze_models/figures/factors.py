@@ -91,8 +91,7 @@ def error_factors(
                 write_in(axes, 0, middle, "every clip" if factor.clips else "no clip", SOFT)
                 continue
             dot = Dot(factor.coefficient, factor.low, factor.high)
-            ends = is_defined(dot.low) and is_defined(dot.high) and dot.low * dot.high > 0
-            style = (_SURE if ends else _UNSURE).dot
+            style = (_SURE if dot.is_clear else _UNSURE).dot
             draw_dot(axes, dot, middle, style, f"{labels[number]}, {factor.name}")
     sheet.text(names + 8, height - 4, "← more often right", size=SMALL, color=SOFT)
     sheet.text(WIDTH, height - 4, "more often wrong →", size=SMALL, color=SOFT, ha="right")

@@ -101,6 +101,11 @@ class Dot:
     high: float | None = None
     guess: float | None = None
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether its interval is on one side of 0."""
+        return is_defined(self.low) and is_defined(self.high) and self.low * self.high > 0
+
 
 class Sheet:
     """A figure of `height` points below its title and legend, above what its axis measures.

@@ -33,10 +33,10 @@ class Annotators:
 
     def f1(self, test: TestSet) -> float | None:
         """The mean F1 of one annotator scored against another on a test set's task."""
-        negatives, positives = task_of(test)
+        negatives, positives = (name.split("+") for name in test.classes)
         scores = [pair.f1(positives, negatives) for pair in self.pairs]
         defined = [score for score in scores if score == score]
-        return sum(defined) / len(defined) if defined else None
+        return fmean(defined) if defined else None
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
         """The share of clips to which two annotators gave the same level."""
@@ -46,19 +46,13 @@ class Annotators:
             for clip in clips
             if clip in first and clip in second
         ]
-        return sum(equal) / len(equal) if equal else None
+        return fmean(equal) if equal else None
 
     def in_all(self, levels: Collection[str], clips: Collection[str]) -> int:
         """To how many of the clips all annotators gave one of these levels."""
         return sum(
             all(labels.get(clip) in levels for labels in self.levels.values()) for clip in clips
         )
-
-
-def task_of(test: TestSet) -> tuple[list[str], list[str]]:
-    """The levels of the negative and of the positive class of two."""
-    negatives, positives = (name.split("+") for name in test.classes)
-    return negatives, positives
 
 
 def load_annotators(run: ReportRun) -> Annotators | None:
@@ -138,27 +132,25 @@ def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
     largest = max(pair.confusion.values())
     rows = []
     for first in codes:
-        cells = []
-        for second in codes:
-            clips = pair.confusion.get((first, second), 0)
-            shown = number(clips, form=",")
-            cells.append((clips / largest, shown, first == second))
-        rows.append((levels[first], tuple(cells)))
-    top = codes[-1]
-    totals = dict(zip((pair.first, pair.second), pair.counts(top)[:2], strict=True))
-    more, less = sorted(totals, key=totals.__getitem__, reverse=True)
-    sentence = html(
-        "{} gave {} to {} clips, {} to {}.",
-        more,
-        levels[top],
-        number(totals[more], form=","),
-        less,
-        number(totals[less], form=","),
-    )
+        counts = {second: pair.confusion.get((first, second), 0) for second in codes}
+        cells = tuple(
+            (clips / largest, number(clips, form=","), first == second)
+            for second, clips in counts.items()
+        )
+        rows.append((levels[first], cells))
+    counts = zip(pair.counts(codes[-1]), (pair.first, pair.second), strict=False)
+    (more, first), (less, second) = sorted(counts, key=lambda count: -count[0])
+    given = (first, levels[codes[-1]], number(more, form=","), second, number(less, form=","))
     equal = html(
         "The annotators gave the same level to {} of the {} clips that both annotated.",
         number(pair.equal_levels, form="%"),
         number(pair.clips, form=","),
     )
-    names = tuple(levels[code] for code in codes)
-    return Confusion(pair.first, pair.second, equal, sentence, names, tuple(rows))
+    return Confusion(
+        pair.first,
+        pair.second,
+        equal,
+        html("{} gave {} to {} clips, {} to {}.", *given),
+        tuple(levels[code] for code in codes),
+        tuple(rows),
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from obygaze_features.common.figures import level_colour_names
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.film_timelines import film_of
+from obygaze_models.report.film_timelines import by_film
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ModelResults
@@ -59,10 +59,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     """
     row, run = head.best, head.best.run
     experiment = run.record.experiment
-    films: dict[str, list[Clip]] = {}
-    for clip in ordered:
-        if clip.id in run.clips and clip.film:
-            films.setdefault(film_of(clip), []).append(run.clips[clip.id])
+    films = by_film(run.clips[clip.id] for clip in ordered if clip.id in run.clips and clip.film)
     if not films or experiment["concepts"]:
         return None
     results = run.mean_predictions(row.model, row.entry.test)

@@ -29,7 +29,7 @@ from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary
 from obygaze_models.report.html import Html, number
-from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
+from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
 SCRIPTS = (
@@ -85,6 +85,10 @@ def report(
     if not several:
         raise ExperimentError("a report needs one run or more; name a run folder")
     prepared = prepare_runs([as_run(run) for run in several])
+    names = dict.fromkeys(run.record.manifest.name for run in prepared)
+    title = title or (
+        prepared[0].name if len(prepared) == 1 else f"{len(prepared)} runs on {', '.join(names)}"
+    )
     tables, main = score_tables(prepared), default_run(prepared)
     annotators = load_annotators(main)
     head = headline(tables, prepared, annotators)
@@ -99,14 +103,14 @@ def report(
     )
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
-    lanes = film_timelines(ordered, *map(_path, (frames, moments, timelines)))
-    script = _script()
+    lanes = film_timelines(ordered, frames, moments, timelines)
+    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
     notes = cautions(prepared, head)
     levels = main.record.manifest.levels
     films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
-        title=title or _title(prepared),
+        title=title,
         runs=prepared,
         head=head,
         tables=tables,
@@ -139,22 +143,6 @@ def report(
     )
     write_text(Path(output), page)
     return Path(output)
-
-
-def _title(runs: Sequence[ReportRun]) -> str:
-    if len(runs) == 1:
-        return runs[0].name
-    names = dict.fromkeys(str(run.record.manifest.name) for run in runs)
-    return f"{len(runs)} runs on {', '.join(names)}"
-
-
-def _script() -> str:
-    """The script of the page; the page's policy allows only this digest."""
-    return '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def _template(name: str) -> str:

@@ -221,7 +221,7 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
                 fit, ids=ids, labels=fit.labels[chosen], probabilities=fit.probabilities[chosen]
             )
         )
-    untested = {film: "too few clips" for film in ("tt0", "tt2", "tt3")}
+    untested = dict.fromkeys(("tt0", "tt2", "tt3"), "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = replace(with_record(run, films=films), tables=Tables(only, run.clips(), []))
     assert "This tests 1 of 4 films: tt1." in said("alarms", single)
