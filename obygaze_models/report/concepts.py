@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from obygaze_features.common.figures import INK, SERIES, inline_svg
 from obygaze_models.explain.concept_quality import ConceptQuality, concept_quality
 from obygaze_models.explain.error_factors import factors_of_clips
-from obygaze_models.figures.dots import Panel, level_series, panel_plot, round_up
+from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
@@ -127,8 +127,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     series = [Series("log-odds", SERIES[0])]
     if has_intervals:  # one on one side of 0 fills the dot
         rows = [[Dot(None), dot] if dot.is_clear else [dot, Dot(None)] for [dot] in rows]
-        series = [Series("interval includes 0", SERIES[0], hatched=True),
-                  Series("interval excludes 0", SERIES[0])]  # fmt: skip
+        series = [*CLEARNESS]
     ends = [abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end]
     reach = max(ends, default=1.0)
     panel = Panel(

@@ -7,7 +7,7 @@ from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
-from obygaze_models.figures.factors import error_factors
+from obygaze_models.figures.dots import error_factors
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable, target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out

@@ -21,12 +21,12 @@ from obygaze_models.figures.dots import (
     Panel,
     Point,
     dot_plot,
+    error_factors,
     grouped_dots,
     level_series,
     numbered_series,
     panel_plot,
 )
-from obygaze_models.figures.factors import error_factors
 from obygaze_models.figures.sheet import Dot, Series
 from tests.kit.files import texts, tips, title
 
