@@ -32,12 +32,7 @@ from obygaze_models.report.html import Html, number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
-SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-axis.js", "explorer-strips.js", "explorer-pointer.js",
-    "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
-    "explorer-concepts.js", "explorer-link.js", "explorer.js",
-)  # fmt: skip
-
+SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 MAX_CAUTIONS = 6
 
 
