@@ -77,7 +77,8 @@ def _about(runs: Sequence[ReportRun], labels: str = "") -> Html:
         annotated = html("Annotators gave each clip a level: {}.", ", ".join(levels.values()))
     targets = list(_positives(runs, levels))
     if not targets:
-        targets = ["each of them"] if any(_is_multiclass(run) for run in runs) else ["each concept"]
+        several = any(run.kind == "classes" for run in runs)
+        targets = ["each of them" if several else "each concept"]
     if labels:
         return html(
             "Label set {}: annotators gave each clip a level, {}, and a model says how probable it "
@@ -147,11 +148,6 @@ def citation(runs: Sequence[ReportRun]) -> str:
 
 def _levels(runs: Sequence[ReportRun]) -> dict[str, str]:
     return {code: name for run in runs for code, name in run.record.manifest.levels.items()}
-
-
-def _is_multiclass(run: ReportRun) -> bool:
-    """Whether the run has classes of levels, and no positive one."""
-    return bool(run.record.experiment["levels"])
 
 
 def _positives(runs: Sequence[ReportRun], levels: Mapping[str, str]) -> Iterator[str]:

@@ -205,7 +205,7 @@ def test_a_trees_first_levels_are_scikit_learns(grown, depth) -> None:
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
     counts = count_visits(head, Z[:50])
     figure = tree_outline(
-        head, names, CLASSES, title="t", description="d", depth=depth, counts=counts
+        head, names, CLASSES, title="t", description="d", depth=depth, counts=counts, count="clips"
     )
     assert [text for text in words(figure) if "≤" in text or ">" in text] == expected
     assert "50" in words(figure)
