@@ -14,20 +14,17 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.report.html import Html, html, number
+from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ReportRun
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
-    """Each annotator's levels and concepts of clips, and each two compared.
-
-    `levels` and `concepts` have a mapping from clip to level or concepts for each annotator;
-    `gammas` has the paper's gamma of each film, the mean over each two annotators.
+    """Each annotator's levels (clip -> level), each two compared, and the paper's gamma of each
+    film, the mean over each two.
     """
 
     levels: Mapping[str, Mapping[str, str]]
-    concepts: Mapping[str, Mapping[str, tuple[str, ...]]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
 
@@ -67,7 +64,6 @@ def load_annotators(run: ReportRun) -> Annotators | None:
     pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]
     return Annotators(
         {labels.name: labels.level_of for labels in own},
-        {labels.name: labels.concepts_of for labels in own},
         tuple(pairs),
         _gammas(manifest, [labels.name for labels in own]),
     )
@@ -105,52 +101,3 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
         limits=(min(0.0, low), 1.0),
     )
     return Html(inline_svg(figure))
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """How often two annotators gave which levels, as a table; and who gives the highest more.
-
-    A row has a level's name, then cells of a share of all clips and its printed number.
-    """
-
-    first: str
-    second: str
-    equal: Html
-    more: Html
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[float, Html, bool], ...]], ...]
-
-
-def confusions(annotators: Annotators, levels: Mapping[str, str]) -> list[Confusion]:
-    """A table of counts for each two annotators."""
-    return [_confusion(pair, levels) for pair in annotators.pairs]
-
-
-def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
-    codes = [code for code in levels if any(code in both for both in pair.confusion)]
-    largest = max(pair.confusion.values())
-    rows = []
-    for first in codes:
-        counts = {second: pair.confusion.get((first, second), 0) for second in codes}
-        cells = tuple(
-            (clips / largest, number(clips, form=","), first == second)
-            for second, clips in counts.items()
-        )
-        rows.append((levels[first], cells))
-    counts = zip(pair.counts(codes[-1]), (pair.first, pair.second), strict=False)
-    (more, first), (less, second) = sorted(counts, key=lambda count: -count[0])
-    given = (first, levels[codes[-1]], number(more, form=","), second, number(less, form=","))
-    equal = html(
-        "The annotators gave the same level to {} of the {} clips that both annotated.",
-        number(pair.equal_levels, form="%"),
-        number(pair.clips, form=","),
-    )
-    return Confusion(
-        pair.first,
-        pair.second,
-        equal,
-        html("{} gave {} to {} clips, {} to {}.", *given),
-        tuple(levels[code] for code in codes),
-        tuple(rows),
-    )

@@ -95,7 +95,6 @@ def explorer_data(
                 "labels": run.record.manifest.labels,
                 "cite": citation([run]),
                 "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
-                "fits": len({fit.fit for fit in run.run.predictions()}),
                 "unused": unused,
                 "view": len(views) + run.models.index(opened),
             }

@@ -14,9 +14,10 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.explain.analysis_tables import read_analysis
-from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
+from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
@@ -30,10 +31,9 @@ from obygaze_models.report.findings import alarms, findings, headline, limits, s
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary
 from obygaze_models.report.html import Html, number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
-from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
+from obygaze_models.report.warnings import cautions, concept_notes
 
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
-MAX_CAUTIONS = 6
 
 
 def report(
@@ -100,8 +100,6 @@ def report(
     ordered = in_scene_order(clips)
     lanes = film_timelines(ordered, frames, moments, timelines)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    notes = cautions(prepared, head)
-    levels = main.record.manifest.levels
     films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
@@ -117,14 +115,14 @@ def report(
         about=about(prepared),
         glossary=glossary(prepared),
         films=films,
-        confusions=[] if annotators is None else confusions(annotators, levels),
+        annotators=annotators,
+        levels=main.record.manifest.levels,
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
         concept_figures=concept_figures(head),
         concepts=concept_tables(prepared),
         analyses=[read_analysis(Path(path)) for path in analyses],
-        cautions=notes[:MAX_CAUTIONS],
-        more_cautions=notes[MAX_CAUTIONS:],
-        leaks=leak_rows(prepared),
+        cautions=cautions(prepared, head),
+        leaks_by_test=leaks_by_test,
         concept_notes=concept_notes(prepared),
         citation=citation(prepared),
         protocols=PROTOCOLS,
