@@ -89,7 +89,7 @@ def about(runs: Sequence[ReportRun]) -> str:
 
 def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """The terms that occur on the page, and what they mean."""
-    return list(dict(_terms(runs)).items())
+    return list(dict(_terms(runs)).items())  # each once
 
 
 def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:

@@ -27,11 +27,18 @@ from obygaze_models.report.explorer import (
 )
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
+from obygaze_models.report.findings import (
+    alarms,
+    cautions,
+    concept_notes,
+    findings,
+    headline,
+    limits,
+    score_figure,
+)
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary
 from obygaze_models.report.html import Html, number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
-from obygaze_models.report.warnings import cautions, concept_notes
 
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 

@@ -200,13 +200,13 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
         warnings += released_leaks(context.manifest)
     all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *unique_warnings(warnings)]
     tables = [Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))]
-    if leakage := _leakage_table(name, comparable, list(COLUMNS)):
+    if leakage := _leakage_table(name, comparable):
         tables.append(leakage)
     return Artifacts(tables)
 
 
 def _leakage_table(
-    name: str, lines_by_score: Mapping[str, Mapping[str, Sequence[Line]]], columns: Sequence[str]
+    name: str, lines_by_score: Mapping[str, Mapping[str, Sequence[Line]]]
 ) -> Table | None:
     """The released numbers beside the leak-free ones of the same label set.
 
@@ -224,7 +224,7 @@ def _leakage_table(
             if counterpart is None:
                 continue
             differences: dict[str, Value | None] = {}
-            for column in columns:
+            for column in COLUMNS:
                 here, there = released.values.get(column), counterpart.values.get(column)
                 differences[column] = Value(here.mean - there.mean) if here and there else None
             lines += [
@@ -239,7 +239,7 @@ def _leakage_table(
     return Table(
         f"{name}-leakage",
         "Released beside leak-free: the same labels, other folds",
-        columns,
+        list(COLUMNS),
         blocks,
         notes(
             "Both use the network of the text. They differ in which clips train and which test, "
