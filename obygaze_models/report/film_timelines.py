@@ -127,10 +127,8 @@ def _film(
     clips: Sequence[Clip], scores: FrameScores, rows: Sequence[int], moments: Sequence[Moment]
 ) -> dict[str, Any]:
     by_clip: dict[str, list[int]] = {clip.id: [] for clip in clips}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(scores.starts[row])):
         by_clip.setdefault(scores.ids[row], []).append(row)
-    for of_clip in by_clip.values():
-        of_clip.sort(key=lambda row: int(scores.starts[row]))
     starts, ends = (_hundredths(times / 1e6) for times in (scores.starts, scores.ends))
     timed = {clip.id: clip for clip in clips if clip.start is not None}
     pasted = all(scores.axes[row].clip and scores.ids[row] not in timed for row in rows)

@@ -107,7 +107,7 @@ def report(
     ordered = in_scene_order(clips)
     lanes = film_timelines(ordered, frames, moments, timelines)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    films = film_strips(head, ordered)
+    films, opens = film_strips(head, ordered), (head.best.run, head.best.results)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
         title=title,
@@ -133,7 +133,7 @@ def report(
         concept_notes=concept_notes(prepared),
         citation=citation(prepared),
         protocols=PROTOCOLS,
-        explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(opens, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         number=number,

@@ -220,18 +220,16 @@ def _leakage_table(
         leak_free = {line.name: line for line in by_setting.get("leak-free-released-labels", ())}
         lines = []
         for released in by_setting.get("released", ()):
-            counterpart = leak_free.get(released.name)
-            if counterpart is None:
-                continue
-            differences: dict[str, Value | None] = {}
-            for column in COLUMNS:
-                here, there = released.values.get(column), counterpart.values.get(column)
-                differences[column] = Value(here.mean - there.mean) if here and there else None
-            lines += [
-                Line(f"{released.name}, released", "ours", released.values),
-                Line(f"{released.name}, leak-free", "ours", counterpart.values),
-                Line("released minus leak-free", "difference", differences),
-            ]
+            if counterpart := leak_free.get(released.name):
+                differences: dict[str, Value | None] = {}
+                for column in COLUMNS:
+                    here, there = released.values.get(column), counterpart.values.get(column)
+                    differences[column] = Value(here.mean - there.mean) if here and there else None
+                lines += [
+                    Line(f"{released.name}, released", "ours", released.values),
+                    Line(f"{released.name}, leak-free", "ours", counterpart.values),
+                    Line("released minus leak-free", "difference", differences),
+                ]
         if lines:
             blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))
     if not blocks:
