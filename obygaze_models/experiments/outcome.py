@@ -322,17 +322,32 @@ class Outcome:
         self.skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
 
     @cached_property
-    def leaks(self) -> dict[str, list[Leak]]:
-        """By training task the leaks of its fits."""
-        return {
-            task: find_leaks(
+    def leaks(self) -> list[tuple[str, Leak]]:
+        """Of each fit, and its training task."""
+        return [
+            (task, leak)
+            for task, folds in self.plan.folds.items()
+            for leak in find_leaks(
                 folds,
                 self.plan.data.ids,
                 seen={fit: rows for (of, fit), rows in self.seen.items() if of == task},
                 meet=partial(overlapping, self.plan.manifest.items),
             )
-            for task, folds in self.plan.folds.items()
-        }
+        ]
+
+    @property
+    def leak_counts(self) -> list[LeakCount]:
+        """The same in numbers."""
+        return [
+            LeakCount(
+                task,
+                leak.fold,
+                leak.test,
+                leak.clips,
+                *map(len, (leak.train, leak.validation, leak.otherwise)),
+            )
+            for task, leak in self.leaks
+        ]
 
     def record(
         self,
@@ -346,7 +361,7 @@ class Outcome:
         plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
         manifest, attributes = plan.manifest, plan.store.attributes
         tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
-        leaked, official = self.leaks.values(), None
+        official = None
         if plan.measure:
             external = uses_external_data(attributes["backbone"])
             official = Official(measure=plan.measure, external_data=external)
@@ -390,18 +405,8 @@ class Outcome:
                 for fold in plan.folds[problem.train.name]
             ],
             skipped=self.skipped,
-            leaked=sorted({clip for leaks in leaked for leak in leaks for clip in leak.ids}),
-            leaks=[
-                LeakCount(
-                    task,
-                    leak.fold,
-                    leak.test,
-                    leak.clips,
-                    *map(len, (leak.train, leak.validation, leak.otherwise)),
-                )
-                for task, leaks in self.leaks.items()
-                for leak in leaks
-            ],
+            leaked=sorted({clip for _, leak in self.leaks for clip in leak.ids}),
+            leaks=self.leak_counts,
             films=plan.films,
             tests=score_test_sets(self.predictions, tests, seed=experiment.seed),
             scores=score_models(

@@ -28,6 +28,7 @@ from obygaze_models.data.protocols import Fold, balanced
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
+from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
@@ -40,7 +41,6 @@ from obygaze_models.experiments.run_folder import (
     format_clips,
     format_lines,
 )
-from obygaze_models.experiments.run_warnings import warnings_of_run
 
 LINE_EVERY_S = 30.0
 """Where there is no bar, as in a batch job's log, progress is a line now and then."""
@@ -111,7 +111,7 @@ def run_experiment(
                 write_text(finished.folder / name, text)
             official = plan.measure is not None
             record = outcome.record(
-                warnings_of_run(plan, outcome, outcome.leaks, official=official),
+                run_warnings(plan, outcome, outcome.leak_counts, official=official),
                 files={name: sha256_of(finished.folder / name) for name in FILES},
                 started=started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - clock, 1),
