@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -207,7 +207,7 @@ def _write_held_out(
     folder: Path,
     ids: list[str] | None,
     estimator: str | None,
-    outputs: dict[str, Path | None],
+    outputs: dict[str, Any],
     *,
     overwrite: bool,
     as_json: bool,
