@@ -156,7 +156,7 @@ def predict(
     from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.saved.inference import SEEN_RENAMED
+    from obygaze_models.saved.about import SEEN_RENAMED
     from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
