@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -192,9 +193,8 @@ def task_from(fields: Mapping[str, Any]) -> Task:
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
     }
-    kinds: list[type[Task]] = [LevelTask, LevelsTask, ConceptTask]
-    for kind in kinds:
-        if kind.__dataclass_fields__.keys() == values.keys():  # type: ignore[attr-defined]
+    for kind in (LevelTask, LevelsTask, ConceptTask):
+        if {field.name for field in dataclasses.fields(kind)} == values.keys():
             return kind(**values)
     raise ExperimentError(f"no task has the fields {', '.join(fields)}")
 
@@ -243,8 +243,7 @@ def concept_targets(
     has_concept = np.asarray(concepts, dtype=bool)
     if not PAPER_LEVELS.issuperset(levels if all_levels is None else all_levels):
         return has_concept.astype(np.int8)
-    easy = (np.array(levels) == "EN")[:, None]
-    annotated = np.isin(levels, ("HN", "S"))[:, None]
+    easy, annotated = (np.isin(levels, group)[:, None] for group in ((EASY,), CARRIERS))
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
     targets = np.full(has_concept.shape, -1, dtype=np.int8)
     targets[among & ~has_concept] = 0
@@ -268,20 +267,17 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
     Average precision is of the highest level against all others, accuracy is over all levels.
     """
-    measure = measure_of(labels)
-    highest, others = scheme.codes[-1:], set(scheme.codes[:-1])
-    for task in tasks:
-        match task:
-            case LevelTask():
-                fits = measure == TREC and task.positives == highest
-                fits = fits and set(task.negatives) == others
-            case LevelsTask():
-                fits = measure == ACCURACY and set(task.classes) == set(scheme.codes)
-            case _:
-                fits = False
-        if not fits:
-            return None
-    return measure
+    measure, highest = measure_of(labels), scheme.codes[-1:]
+
+    def fits(task: Task) -> bool:
+        if isinstance(task, LevelTask):
+            others = task.positives == highest and set(task.negatives) == set(scheme.codes[:-1])
+            return measure == TREC and others
+        return (
+            measure == ACCURACY and isinstance(task, LevelsTask) and task.levels == {*scheme.codes}
+        )
+
+    return measure if all(map(fits, tasks)) else None
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
