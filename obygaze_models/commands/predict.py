@@ -370,7 +370,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
     Example:
       obygaze models export models/sure -o sure.onnx
     """
-    from obygaze_models.saved.onnx_export import export_onnx
+    from obygaze_models.experiments.exports import export_onnx
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.files import describe_other_kind, require_readable
+from obygaze_features.common.files import describe_other_kind, read_bytes
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
@@ -157,7 +157,8 @@ class Experiment:
 
     def _slips(self) -> Iterator[str]:
         """What does not go together, a sentence each."""
-        if not isinstance(self.negatives, str):
+        negatives: Any = self.negatives
+        if not isinstance(negatives, str):
             yield 'negatives is "a", "b" or "c", of concepts; levels go into train_negatives'
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
         if self.balance is not None and self.protocol not in (None, *balanced):
@@ -268,11 +269,8 @@ class Experiment:
             return tuple(map(scheme.level, levels))
 
         try:
-            return replace(
-                self,
-                test_negatives=tuple(map(coded, self.test_negatives)),
-                **{key: coded(getattr(self, key)) for key in _LEVEL_KEYS},
-            )
+            codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
+            return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
         except ManifestError as problem:
             raise ExperimentError(f"{self.name!r}: {problem}") from None
 
@@ -314,13 +312,10 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     With `only`, it has one estimator: that which is listed under this name, or of this number.
     """
     path = Path(path)
-    require_readable(path, ExperimentError)
     if other := describe_other_kind(path, "the TOML file of an experiment"):
         raise ExperimentError(other)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+        table = tomllib.loads(read_bytes(path, ExperimentError).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
     for key in table:

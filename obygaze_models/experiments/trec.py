@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import read_bytes
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest_id, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
@@ -184,9 +185,7 @@ def read_run_file(path: Path) -> RunFile:
     As in trec_eval, scores order the clips; ranks are ignored.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+        lines = read_bytes(path, ExperimentError).decode().splitlines()
     except UnicodeDecodeError:
         raise ExperimentError(f"{path} is not UTF-8; give a run file") from None
     scores: dict[str, float] = {}

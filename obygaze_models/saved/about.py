@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from obygaze_features.common.files import read_format, require_readable
+from obygaze_features.common.files import read_bytes, read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
@@ -125,13 +125,8 @@ def digest_of(header: Mapping[str, Any]) -> str:
 
 def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
     """A file of JSON lines, each of a type."""
-    require_readable(path, ExperimentError)
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
     decoder, rows = msgspec.json.Decoder(kind), []
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(read_bytes(path, ExperimentError).splitlines(), start=1):
         try:
             rows.append(decoder.decode(line))
         except _PROBLEMS as problem:
