@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,33 +27,6 @@ EASY, CARRIERS = "EN", ("HN", "S")
 PAPER_LEVELS = frozenset({EASY, *CARRIERS, "NS"})
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
-
-
-class Task(Protocol):
-    """What experiments ask of a task."""
-
-    @property
-    def name(self) -> str:
-        """As tables and files name it."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The name of each label, from 0 on; of two the second is the positive one."""
-
-    @property
-    def levels(self) -> set[str]:
-        """The levels whose clips take part."""
-
-    def labels(self, data: ClipDataset) -> Array:
-        """A class for each clip, or `UNUSED`."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is learned, and on which tests what was learnt is judged."""
-
-    train: Task
-    tests: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
@@ -147,6 +120,19 @@ class ConceptTask:
         column = data.concept_names.index(self.concept)
         has_concept = data.concepts[:, column : column + 1]
         return concept_targets(data.levels, has_concept, self.negatives)[:, 0].astype(np.int64)
+
+
+Task = LevelTask | LevelsTask | ConceptTask
+"""Which class each clip is of: its name, in tables and files; the names of its classes, of two of
+which the second is the positive one; the levels that take part; and the labels of clips."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is learned, and on which tests what was learnt is judged."""
+
+    train: Task
+    tests: tuple[Task, ...]
 
 
 def make_task(

@@ -29,8 +29,6 @@ from obygaze_models.scoring.metrics import METRICS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from obygaze_models.experiments.record import RunRecord
-
 Array = NDArray[Any]
 WIDTH = 100
 
@@ -240,11 +238,14 @@ def compare(
         raise ExperimentError(
             f"{opened[0].folder} has one model, {names[0]}; give a second run to compare it with"
         )
-    pairs = [
-        (first, second)
-        for first, second in combinations(candidates, 2)
-        if _comparable(first, second, models, several=len(runs) > 1)
-    ]
+
+    def are_comparable(first: _Candidate, second: _Candidate) -> bool:
+        if models:
+            return first.ref.model in models and second.ref.model in models
+        other_run = first.ref.model == second.ref.model and first.run is not second.run
+        return len(runs) == 1 or other_run
+
+    pairs = [pair for pair in combinations(candidates, 2) if are_comparable(*pair)]
     paired = {candidate.ref.name for pair in pairs for candidate in pair}
     left_out = []
     if alone := [c.ref for c in candidates if not models and c.ref.name not in paired]:
@@ -298,15 +299,6 @@ def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
             counts = {test: len(predictions) for test, predictions in by_test.items()}
             candidates.append(_Candidate(ref, run, means, counts))
     return candidates
-
-
-def _comparable(
-    first: _Candidate, second: _Candidate, models: Sequence[str], *, several: bool
-) -> bool:
-    if models:
-        return first.ref.model in models and second.ref.model in models
-    same_model = first.ref.model == second.ref.model
-    return not several or (same_model and first.run is not second.run)
 
 
 def _compare(
@@ -367,12 +359,24 @@ def _notes(
     first: _Candidate, second: _Candidate, test: str, common: int, scored: set[str]
 ) -> Iterator[str]:
     """How two models' data and protocols differ, and which clips had to be left out."""
-    a, b = first.run.record, second.run.record
+    a, b = records = first.run.record, second.run.record
+    balances = [
+        record.balance
+        or record.experiment.get("balance")
+        or PROTOCOLS[record.protocol].default_balance
+        for record in records
+    ]
+    if not all(balances):  # where a protocol fixes it, the protocols have a note already
+        balances = ["", ""]
+    splits = [  # films left out need no fold column
+        record.split or ("each film" if record.protocol == "leave-film-out" else "")
+        for record in records
+    ]
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
-        ("splits", _split(a), _split(b)),
-        ("balance", *_balances(a, b)),
+        ("splits", *splits),
+        ("balance", *balances),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
     ):
         if first_value != second_value:
@@ -398,22 +402,6 @@ def _notes(
                 f"LEAKAGE: {leaked} of these {counted(len(scored), 'clip')} of {test} are in a "
                 f"training or validation set of {side.ref.run}"
             )
-
-
-def _split(record: RunRecord) -> str:
-    """The fold column; films left out need none."""
-    return record.split or ("each film" if record.protocol == "leave-film-out" else "")
-
-
-def _balances(*records: RunRecord) -> list[str]:
-    """How training clips are balanced; all "" if a protocol fixes it, which has a note already."""
-    balances = [
-        record.balance
-        or record.experiment.get("balance")
-        or PROTOCOLS[record.protocol].default_balance
-        for record in records
-    ]
-    return balances if all(balances) else [""] * len(balances)
 
 
 def _is_clear(comparison: Comparison, key: str) -> bool:

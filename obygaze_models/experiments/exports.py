@@ -427,7 +427,9 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
 
 def _graph(onnx: Any, layers: list[Layer]) -> Any:
     helper, make_node = onnx.helper, onnx.helper.make_node
-    nodes, constants, last = [], [], "features"
+    nodes: list[Any] = []
+    constants: list[Any] = []
+    last = "features"
     for place, layer in enumerate(layers):
         names = [f"weight{place}", f"offset{place}"]
         constants += map(onnx.numpy_helper.from_array, layer, names)

@@ -69,8 +69,7 @@ class _About(msgspec.Struct):
 class _Header(msgspec.Struct):
     about: dict[str, Any]
     model: dict[str, Any]
-    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str] = {}
-    arrays_sha256: str = ""
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str]
     requires: dict[str, str] = {}
 
 

@@ -130,8 +130,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
             "does not load; see: obygaze models list"
         )
-    digests = header.get("files") or {ARRAYS: header.get("arrays_sha256")}
-    files = {name: _read_file(path / name, digest) for name, digest in digests.items()}
+    files = {name: _read_file(path / name, digest) for name, digest in header["files"].items()}
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
@@ -154,7 +153,7 @@ def check_savable(model: Any) -> None:
     _encode(model, "model", _Parts())
 
 
-def _read_file(path: Path, digest: str | None) -> bytes:
+def _read_file(path: Path, digest: str) -> bytes:
     if not path.exists():
         raise damaged(path.parent, f"it has no file {path.name!r}")
     data = read_bytes(path, ExperimentError)
