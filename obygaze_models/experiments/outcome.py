@@ -41,8 +41,8 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.leaks import Leak, find_leaks, footage_of
-from obygaze_models.data.protocols import PROTOCOLS, Fold
+from obygaze_models.data.folds import Fold, Leak, find_leaks
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import Task, uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
@@ -74,6 +74,7 @@ from obygaze_models.experiments.record import (
     StoreRecord,
 )
 from obygaze_models.experiments.run_folder import RUN_FILES, Facts
+from obygaze_models.saved.about import footage_of
 from obygaze_models.scoring.intervals import LEVEL, REPLICATES
 from obygaze_models.scoring.metrics import TREC
 

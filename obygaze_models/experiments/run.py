@@ -24,7 +24,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.protocols import Fold, balanced
+from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
@@ -226,7 +226,7 @@ def train_model(
     log
         Called with a line about the split that was taken.
     """
-    from obygaze_models.saved.model_card import CARD, model_card
+    from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
 
     name = estimator or next(iter(experiment.learners))
