@@ -25,7 +25,7 @@ from obygaze_models.estimators.classes import (
     check_layer,
     softmax,
 )
-from obygaze_models.estimators.torch_training import POSITIVE, Steps, TorchClassifier, Training
+from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -117,7 +117,7 @@ class _FrameProbe(TorchClassifier):
             targets = torch.from_numpy(training.val_codes)
             return float(cross_entropy(logits, targets, weight=class_weights.double()))
 
-        return Steps(weights, run, validate)
+        return weights, run, validate
 
     def _keep(self, weights: Mapping[str, Any]) -> None:
         self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}

@@ -32,8 +32,7 @@ from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, Fold
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
-from obygaze_models.estimators.plugins import PluginError, plugin_versions
-from obygaze_models.estimators.registry import make_estimator
+from obygaze_models.estimators.registry import PluginError, make_estimator, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
 from obygaze_models.experiments.fit import PlannedFit

@@ -10,8 +10,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_models.data.leaks import Leak
 from obygaze_models.data.protocols import Fold
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
-from obygaze_models.estimators.plugins import PluginError
-from obygaze_models.estimators.registry import ignored_plugins
+from obygaze_models.estimators.registry import PluginError, plugins
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
@@ -125,7 +124,7 @@ def _unsaved_warnings(models: Sequence[Mapping[str, Any]]) -> list[RunWarning]:
 
 def _ignored_warnings(experiment: Experiment) -> list[RunWarning]:
     """The entry points that have the name of an estimator of the experiment, and are not it."""
-    names = {spec.name for spec in experiment.learners.values()}
+    names, (_, ignored) = {spec.name for spec in experiment.learners.values()}, plugins()
     return [
         RunWarning(
             "plug-in",
@@ -133,7 +132,7 @@ def _ignored_warnings(experiment: Experiment) -> list[RunWarning]:
             f"the {plugin.name} of {plugin.package} is ignored: its entry point has the name of "
             f"another; name it {plugin.path}.",
         )
-        for plugin in ignored_plugins()
+        for plugin in ignored
         if plugin.name in names
     ]
 

@@ -25,7 +25,11 @@ import numpy as np
 from obygaze_features.common.files import new_folder, require_readable
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
-from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
+from obygaze_models.estimators.registry import (
+    ENTRY_POINT_GROUP,
+    plugin_errors,
+    trusted_classes,
+)
 from obygaze_models.estimators.safe_classes import (
     MAX_CLIP_NUMBERS,
     SAFE,
