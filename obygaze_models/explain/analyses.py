@@ -1,13 +1,20 @@
-"""Analyses of a saved model's concepts on annotated clips: TCAV, significance, interventions."""
+"""Analyses of a saved model's concepts on annotated clips: TCAV, significance, interventions.
+
+They are JSON, and tables for the command and for the report.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import read_json
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset, load_dataset
@@ -15,14 +22,50 @@ from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.analysis_tables import Analysis
-from obygaze_models.explain.interventions import intervene
-from obygaze_models.explain.significance import concept_significance, random_label_cavs
-from obygaze_models.explain.tcav import tcav
+from obygaze_models.explain.interventions import Interventions, intervene
+from obygaze_models.explain.significance import (
+    TCAV,
+    Significance,
+    concept_significance,
+    random_label_cavs,
+    tcav,
+)
 from obygaze_models.saved.inference import check_features
 from obygaze_models.saved.persistence import load_model
 
 Array = NDArray[Any]
+
+
+class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One analysis of one model, as ``obygaze models explain --json`` prints it."""
+
+    model: str
+    features: str
+    tcav: tuple[TCAV, ...] = ()
+    significance: tuple[Significance, ...] = ()
+    intervene: Interventions | None = None
+
+
+@dataclass(frozen=True)
+class AnalysisTable:
+    """An analysis in words: its title, a table, and a note on how to read it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
+    """Read the JSON of an analysis; it comes from anywhere, so all of it is checked."""
+    try:
+        analysis = msgspec.convert(read_json(path, ExperimentError), Analysis)
+        return analysis, describe_analysis(analysis)
+    except (msgspec.ValidationError, ValueError, IndexError) as problem:
+        raise ExperimentError(
+            f"{path} is not an analysis ({problem}); write one with: obygaze models explain MODEL "
+            "STORE --significance --manifest FOLDER --json > FILE"
+        ) from None
 
 
 def analyse(
@@ -107,12 +150,8 @@ def analyse(
                 bank, seen.X, known, test.X, held, runs=draws or 200, random_state=seed
             )
         )
-    features = about["features"]
-    return Analysis(
-        model="/".join(model.resolve().parts[-2:]),
-        features=f"{features['backbone']['name']}, {features['array']}",
-        **{kind: result},
-    )
+    features = f"{about['features']['backbone']['name']}, {about['features']['array']}"
+    return Analysis("/".join(model.resolve().parts[-2:]), features, **{kind: result})
 
 
 def _read_clips(
@@ -147,3 +186,66 @@ def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Ar
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
     targets[:, bank.columns_] = shown
     return targets
+
+
+def describe_analysis(analysis: Analysis) -> AnalysisTable:
+    """An analysis as a table."""
+    if scores := analysis.tcav:
+        return AnalysisTable(
+            "Does the network use the concepts? (TCAV)",
+            ("concept", "score", "random", "p", "p (Holm)", "slope", "p", "p (Holm)"),
+            tuple(
+                (
+                    *(row.name, f"{row.score:.2f}"),
+                    f"{row.random_score:.2f} ± {row.random_spread:.2f}",
+                    *_three_digits(row.p, row.p_holm),
+                    f"{row.slope:+.2f}",
+                    *_three_digits(row.slope_p, row.slope_p_holm),
+                )
+                for row in scores
+            ),
+            f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
+            f"concept, against {counted(scores[0].runs, 'direction')} of shuffled labels.",
+        )
+    if analysis.intervene:
+        return _intervention_table(analysis.intervene)
+    ranks = analysis.significance
+    return AnalysisTable(
+        "Do the concepts rank clips better than chance?",
+        ("concept", "AUC", "shuffled", "95th percentile", "p", "p (Holm)"),
+        tuple(
+            (r.name, *_three_digits(r.auc, r.random_auc, r.random_auc_95, r.p, r.p_holm))
+            for r in ranks
+        ),
+        "AUC: how well a concept ranks clips that the model has not seen; p: against "
+        f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
+        "alike, so p is rather too small.",
+    )
+
+
+def _intervention_table(result: Interventions) -> AnalysisTable:
+    random, nearest = result.curves
+    columns = (
+        map(_cell, random.accuracy, random.accuracy_std),
+        map(_cell, random.f1, random.f1_std),
+        map(_cell, nearest.accuracy, nearest.accuracy_std),
+        map(_cell, nearest.f1, nearest.f1_std),
+    )
+    rows = zip(map(str, range(len(result.concepts) + 1)), *columns, strict=True)
+    return AnalysisTable(
+        "How much better would it be with correct concepts?",
+        ("corrected", "accuracy", "F1", "accuracy, nearest first", "F1"),
+        tuple(rows),
+        f"Scores of {counted(result.clips, 'clip')} with 0 to "
+        f"{counted(len(result.concepts), 'concept')} corrected: mean ± standard deviation over "
+        f"{counted(random.draws, 'random order')}; then those with the nearest hyperplane first.",
+    )
+
+
+def _cell(mean: float | None, std: float | None) -> str:
+    spread = f" ± {std:.3f}" if std and std >= 0.0005 else ""
+    return "-" if mean is None else f"{mean:.3f}{spread}"
+
+
+def _three_digits(*values: float) -> list[str]:
+    return [f"{value:.3f}" for value in values]

@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
-from obygaze_models.explain.analysis_tables import read_analysis
+from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
 from obygaze_models.report.citations import citation
 from obygaze_models.report.concepts import concept_figures, concept_tables
