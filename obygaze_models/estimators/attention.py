@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Real
@@ -135,15 +135,14 @@ class _FrameProbe(TorchClassifier):
         check_is_fitted(self)
         import torch
 
-        X = self._check(X)
-        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        parts = []
-        with torch.inference_mode(), threadpool_limits(1):
-            for frames in self._steps(X):
-                logits = self._frame_evidence(frames, weights).double() / self.temperature_
-                parts.append(_two_columns(logits).softmax(-1))
-                parts[-1][~frames.present] = torch.nan
-        return np.asarray(torch.cat(parts).numpy())
+        def probabilities(frames: _Frames, weights: Mapping[str, Any]) -> Any:
+            logits = self._frame_evidence(frames, weights).double() / self.temperature_
+            return (
+                _two_columns(logits).softmax(-1).masked_fill_(~frames.present[..., None], torch.nan)
+            )
+
+        with threadpool_limits(1):
+            return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
         """The clips as an array of [N, T, D], of half or single precision, and their labels."""
@@ -152,8 +151,7 @@ class _FrameProbe(TorchClassifier):
                 f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
                 f"{counted(X.ndim, 'axis', 'axes')}; take the array frames of a store"
             )
-        options = {"allow_nd": True, "ensure_all_finite": False, "dtype": [np.float32, np.float16]}
-        X = check_array(X, **options)
+        X = check_array(X, allow_nd=True, ensure_all_finite=False, dtype=[np.float32, np.float16])
         if reset:
             self.n_frames_in_, self.n_features_in_ = X.shape[1:]
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
@@ -169,20 +167,21 @@ class _FrameProbe(TorchClassifier):
         return X, y
 
     def _logits(self, X: Array, weights: Mapping[str, Any] | None = None) -> Array:
+        return as_logits(self._predict(X, self._clip_logits, weights).astype(np.float64))
+
+    def _predict(
+        self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
+    ) -> Array:
+        """What `compute` gives for checked clips, a few at a time, by the weights that were kept."""
         import torch
 
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode():
-            parts = [self._clip_logits(step, weights) for step in self._steps(X)]
-        return as_logits(torch.cat(parts).double().numpy())
-
-    def _steps(self, X: Array) -> Iterator[_Frames]:
-        import torch
-
         mean = torch.from_numpy(self.mean_)
-        for clips in torch.from_numpy(X).split(CLIPS_PER_STEP):
-            yield _Frames(clips, mean, self.scale_)
+        with torch.inference_mode():
+            steps = torch.from_numpy(X).split(CLIPS_PER_STEP)
+            parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
+            return np.asarray(torch.cat(parts).numpy())
 
 
 class _Frames:
@@ -269,13 +268,10 @@ class AttentionProbe(_FrameProbe):
     def predict_attention(self, X: Any) -> Array:
         """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
         check_is_fitted(self)
-        import torch
+        import torch  # noqa: F401  # as in fit
 
-        X = self._check(X)
-        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode(), threadpool_limits(1):
-            parts = [self._attend(step, weights).transpose(1, 2) for step in self._steps(X)]
-            return np.asarray(torch.cat(parts).numpy())
+        with threadpool_limits(1):
+            return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch
