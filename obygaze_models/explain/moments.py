@@ -109,11 +109,12 @@ class Moments:
         lines = [align(["film", "start", "end", "score"], rows)] if rows else []
         if (more := len(self.moments) - MAX_ROWS_SHOWN) > 0:
             lines.append(f"and {counted(more, 'more moment', 'more moments')}")
-        films = {axis for axis in self.frames.axes if not axis.clip}
-        where = [counted(len(films), "film")] if films else []
-        if clips := {axis.clip for axis in self.frames.axes if axis.clip}:
+        axes = self.frames.rows.keys()
+        clips = sum(bool(axis.clip) for axis in axes)
+        where = [counted(len(axes) - clips, "film")] if len(axes) > clips else []
+        if clips:
             where.append(
-                f"{counted(len(clips), 'clip')} whose position in the film is not known: their "
+                f"{counted(clips, 'clip')} whose position in the film is not known: their "
                 "times count from the start of the clip"
             )
         limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
@@ -127,13 +128,13 @@ class Moments:
         """A row a moment, times in seconds."""
         return format_spreadsheet(
             {
-                "film": [moment.axis.film for moment in self.moments],
-                "start": [format_seconds(moment.start) for moment in self.moments],
-                "end": [format_seconds(moment.end) for moment in self.moments],
-                "score": [repr(moment.score) for moment in self.moments],
-                "clips": [SEPARATOR.join(moment.clips) for moment in self.moments],
-                "time_in": ["clip" if moment.axis.clip else "film" for moment in self.moments],
-                "seen_in_training": [moment.seen for moment in self.moments],
+                "film": [m.axis.film for m in self.moments],
+                "start": [format_seconds(m.start) for m in self.moments],
+                "end": [format_seconds(m.end) for m in self.moments],
+                "score": [repr(m.score) for m in self.moments],
+                "clips": [SEPARATOR.join(m.clips) for m in self.moments],
+                "time_in": ["clip" if m.axis.clip else "film" for m in self.moments],
+                "seen_in_training": [m.seen for m in self.moments],
             }
         )
 

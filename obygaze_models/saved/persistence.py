@@ -32,6 +32,7 @@ from obygaze_models.estimators.registry import (
 )
 from obygaze_models.estimators.safe_classes import (
     MAX_CLIP_NUMBERS,
+    OWN,
     SAFE,
     check_fitted,
     class_path,
@@ -289,11 +290,11 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 def _path_of(kind: type) -> str | None:
     """The path of a class that is saved as JSON and arrays; None for all others."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
-    return path if path in SAFE and SAFE[path].is_own else None
+    return path if path in OWN else None
 
 
 def _find_class(path: Any) -> Any:
-    if not (isinstance(path, str) and path in SAFE and SAFE[path].is_own):
+    if not (isinstance(path, str) and path in OWN):
         raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -350,8 +351,7 @@ def _decode_foreign(data: bytes) -> Any:
 def _loadable(types: Iterable[str]) -> set[str]:
     """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
     known = trusted_classes()
-    forms = {name: SAFE.get(class_path(name)) for name in types}
-    return {name for name, form in forms.items() if name in known or (form and not form.is_own)}
+    return {name for name in types if name in known or class_path(name) in SAFE.keys() - OWN.keys()}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
