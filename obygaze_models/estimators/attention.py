@@ -172,7 +172,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """What `compute` gives for checked clips, a few at a time, by the weights that were kept."""
+        """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
         import torch
 
         if weights is None:
