@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Real
@@ -23,7 +24,6 @@ from obygaze_models.estimators.classes import (
     as_logits,
     check_frames,
     check_layer,
-    softmax,
 )
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
 
@@ -122,14 +122,6 @@ class _FrameProbe(TorchClassifier):
     def _keep(self, weights: Mapping[str, Any]) -> None:
         self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
 
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        import torch  # noqa: F401  # as in fit
-
-        with threadpool_limits(1):
-            return softmax(self._logits(self._check(X)) / self.temperature_)
-
     def predict_frames(self, X: Any) -> Array:
         """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
         check_is_fitted(self)
@@ -141,8 +133,7 @@ class _FrameProbe(TorchClassifier):
                 _two_columns(logits).softmax(-1).masked_fill_(~frames.present[..., None], torch.nan)
             )
 
-        with threadpool_limits(1):
-            return self._predict(self._check(X), probabilities)
+        return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
         """The clips as an array of [N, T, D], of half or single precision, and their labels."""
@@ -175,10 +166,12 @@ class _FrameProbe(TorchClassifier):
         """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
         import torch
 
+        # Training has limited the threads; and to look for them takes a while.
+        limits = threadpool_limits(1) if weights is None else nullcontext()
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         mean = torch.from_numpy(self.mean_)
-        with torch.inference_mode():
+        with torch.inference_mode(), limits:
             steps = torch.from_numpy(X).split(CLIPS_PER_STEP)
             parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
             return np.asarray(torch.cat(parts).numpy())
@@ -268,10 +261,7 @@ class AttentionProbe(_FrameProbe):
     def predict_attention(self, X: Any) -> Array:
         """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
         check_is_fitted(self)
-        import torch  # noqa: F401  # as in fit
-
-        with threadpool_limits(1):
-            return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
+        return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
@@ -69,10 +68,8 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The names of the directions, in the order of `transform`: ``random 1`` if random."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
-        return np.array(self._names(), dtype=object)
-
-    @abstractmethod
-    def _names(self) -> list[str]: ...
+        numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
+        return np.array(getattr(self, "names_", numbered), dtype=object)
 
 
 @dataclass(eq=False, repr=False)
@@ -253,9 +250,6 @@ class ConceptBank(_Directions):
             self._refit(X, targets[:, columns])
         return self
 
-    def _names(self) -> list[str]:
-        return self.names_
-
     def cosines(self) -> Array:
         """The cosine of each direction with each other, [K, K]."""
         check_is_fitted(self)
@@ -397,9 +391,6 @@ class RandomDirections(_Directions):
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
         self.scales_ = np.ones(count)
         return self
-
-    def _names(self) -> list[str]:
-        return [f"random {number + 1}" for number in range(len(self.cavs_))]
 
 
 def project(bank: Any, X: Array, output: str) -> Array:

@@ -107,10 +107,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Keep the weights of the best epoch."""
 
     @abstractmethod
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-
-    @abstractmethod
     def _logits(self, X: Array) -> Array:
         """The logits of checked clips by the weights that were kept."""
 
@@ -153,11 +149,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
             )
         val_codes = None if y_val is None else encode(y_val, self.classes_)
-        class_weights = np.ones(len(self.classes_))
-        if self.class_weight is not None:
-            class_weights = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y[rows]
-            )
+        class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
         generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
         codes = encode(y, self.classes_)
         training = Training(X, codes, rows, X_val, val_codes, class_weights, generator)
@@ -202,6 +194,11 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"the {name} overflowed in epoch {len(self.history_)}; scale the features, or lower "
             f"learning_rate_init ({self.learning_rate_init:g})"
         )
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        return softmax(self._logits(self._check(X)) / self.temperature_)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each clip."""
@@ -298,10 +295,9 @@ class MLPProbe(TorchClassifier):
         from torch.optim.adam import adam
 
         sizes, weights = self._sizes(), training.class_weights
-        if self.class_weight is not None:
-            # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
-            # there, a batch of one class would count in full, whatever the class's weight.
-            weights = weights / weights[training.codes[training.rows]].mean()
+        # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
+        # there, a batch of one class would count in full, whatever the class's weight.
+        weights = weights / weights[training.codes[training.rows]].mean()
         # A class's row: the weight of its clips, in its column.
         target_rows = torch.diag(torch.tensor(weights, dtype=torch.float32))
         features, targets = torch.tensor(training.X), target_rows[torch.from_numpy(training.codes)]
@@ -343,12 +339,6 @@ class MLPProbe(TorchClassifier):
         layers = _split_layers(weights["row"], self._sizes())
         self.coefs_ = [weight.numpy() for weight, _ in layers]
         self.intercepts_ = [offset.numpy() for _, offset in layers]
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
-        return softmax(self._logits(X) / self.temperature_)
 
     def _logits(self, X: Array) -> Array:
         # In float64, so that a clip's prediction does not depend on the clips beside it.

@@ -187,7 +187,9 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
             "inherit from ClassifierMixin and BaseEstimator"
         )
-    parameters = {key: _make_part(name, key, value) for key, value in parameters.items()}
+    for key, path in parameters.items():
+        if _is_class(path):
+            parameters[key] = _make_part(f"estimator {name!r}: {key} names {path}", path)
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -198,7 +200,12 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
         if key not in names:
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
-    _validate(name, estimator)
+    try:  # now, not only in `fit`
+        for part in parts_of(estimator):
+            if hasattr(part, "_parameter_constraints"):
+                part._validate_params()
+    except ValueError as problem:
+        raise ExperimentError(f"estimator {name!r}: {problem}") from None
     if not is_classifier(estimator):
         raise ExperimentError(
             f"estimator {name!r} ({entry.path}) is not a classifier; take one, such as "
@@ -249,28 +256,14 @@ def _is_class(value: Any) -> bool:
     return isinstance(value, str) and _CLASS.fullmatch(value) is not None
 
 
-def _make_part(name: str, key: str, value: Any) -> Any:
-    """A part that is given as ``module:Class``; other values as they are."""
-    if not _is_class(value):
-        return value
-    kind = load_class(value)
+def _make_part(where: str, path: str) -> Any:
+    kind = load_class(path)
     if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
         raise ExperimentError(
-            f"estimator {name!r}: {key} names {value}, which is not a scikit-learn estimator; "
-            "give a class that inherits from BaseEstimator, or a value"
+            f"{where}, which is not a scikit-learn estimator; give a class that inherits from "
+            "BaseEstimator, or a value"
         )
     return kind()
-
-
-def _validate(name: str, estimator: Any) -> None:
-    """Raise now what `fit` would raise of parameters, of the parts, too."""
-    for part in (estimator, *estimator.get_params(deep=False).values()):
-        if isinstance(part, type) or not hasattr(part, "_parameter_constraints"):
-            continue
-        try:
-            part._validate_params()
-        except ValueError as problem:
-            raise ExperimentError(f"estimator {name!r}: {problem}") from None
 
 
 def trusted_classes() -> dict[str, str]:

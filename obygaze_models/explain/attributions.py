@@ -145,21 +145,23 @@ def attribute(
     bank
         A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
     """
-    names = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    names = _class_names(model, classes)
     if isinstance(model, ConceptBottleneck | HybridBottleneck):
         measured = model.concept_scores(X)
-        tree = tree_of(model)
-        if tree is not None:
+        if (tree := tree_of(model)) is not None:
             concepts, labels = model.concept_names(), names[-1:] * len(X)
             steps = [_trace(tree, scores, concepts) for scores in measured]
             leaves = tree.apply(measured).tolist()
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
-        if not hasattr(model.head_, "coef_"):
-            return None  # another kind of head has no parts to show
-        return _sums(model, measured, X, names)
+        if hasattr(model.head_, "coef_"):  # another kind of head has no parts to show
+            return _sums(model, measured, X, names)
     if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None
+
+
+def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
+    return [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
 
 
 def tree_of(model: Any) -> TreeArrays | None:
@@ -195,22 +197,23 @@ def join_steps(
     row
         The clip's.
     """
-    by_concept: dict[str, list[Step]] = {}
-    for step in steps:
-        by_concept.setdefault(step.concept, []).append(step)
     conditions = []
-    for concept, asked in by_concept.items():
+    for concept in dict.fromkeys(step.concept for step in steps):
         scores = _as_compared(values[:, concepts.index(concept)])
-        less, up_to = ((scores < scores[row]).sum(), (scores <= scores[row]).sum())
-        counts = [(step.above, (scores <= step.threshold).sum()) for step in asked]
-        lows = [min(count, less) for above, count in counts if above]
-        highs = [max(count, up_to) for above, count in counts if not above]
-        percentile, low, high = (
-            None if count is None else 100 * float(count) / len(scores)
-            for count in ((less + up_to) / 2, max(lows, default=None), min(highs, default=None))
+        less, up_to = (scores < scores[row]).sum(), (scores <= scores[row]).sum()
+        lows, highs = [], []
+        for step in steps:
+            if step.concept == concept:
+                count = (scores <= step.threshold).sum()
+                (lows if step.above else highs).append(count)
+        conditions.append(
+            Condition(
+                concept,
+                100 * float((less + up_to) / 2) / len(scores),
+                100 * float(min(max(lows), less)) / len(scores) if lows else None,
+                100 * float(max(min(highs), up_to)) / len(scores) if highs else None,
+            )
         )
-        assert percentile is not None
-        conditions.append(Condition(concept, percentile, low, high))
     return tuple(conditions)
 
 
@@ -350,24 +353,39 @@ def explain_rows(
         ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
         of a `HybridBottleneck`, and the ``logit``, their sum.
     """
-    labels = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    labels = _class_names(model, classes)
     if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
         X, rows = X[list(rows)], range(len(rows))
     probabilities, attribution = model.predict_proba(X), attribute(model, X, classes=classes)
     explanations = []
     for row in rows:
-        why = None
-        if tree is not None and attribution and attribution.steps and attribution.leaves:
-            steps, leaf = attribution.steps[row], attribution.leaves[row]
-            conditions = join_steps(steps, attribution.concepts, attribution.values, row)
-            shares = dict(zip(labels, tree.value[leaf].tolist(), strict=True))
-            why = {"steps": steps, "conditions": conditions, "leaf": leaf, "shares": shares}
-        elif attribution:
-            why = _weighted_sum(attribution, row)
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
+        why = None if attribution is None else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
         explanations.append({"label": label, "probabilities": own, "why": why})
     return explanations
+
+
+def _why(
+    parts: Attribution, row: int, tree: TreeArrays | None, labels: Sequence[str]
+) -> dict[str, Any]:
+    if tree is not None and parts.steps is not None and parts.leaves is not None:
+        steps, leaf = parts.steps[row], parts.leaves[row]
+        conditions = join_steps(steps, parts.concepts, parts.values, row)
+        shares = dict(zip(labels, tree.value[leaf].tolist(), strict=True))
+        return {"steps": steps, "conditions": conditions, "leaf": leaf, "shares": shares}
+    own: dict[str, Any] = {
+        name: None if (column := getattr(parts, name)) is None else column[row].tolist()
+        for name in ("values", "weights", "intercept", "residual", "logit")
+    }
+    contributions = [
+        {"concept": name, "value": value, "weight": weight, "amount": value * weight}
+        for name, value, weight in zip(
+            parts.concepts, own.pop("values"), own.pop("weights"), strict=True
+        )
+    ]
+    contributions.sort(key=lambda part: -abs(part["amount"]))
+    return {"label": parts.labels[row], "contributions": contributions, **own}
 
 
 def nearest_clips(
@@ -389,18 +407,3 @@ def nearest_clips(
     cosines = np.divide(features @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
     order = np.argsort(-cosines, kind="stable")[:count]
     return [{"id": ids[row], "cosine": float(cosines[row])} for row in order.tolist()]
-
-
-def _weighted_sum(parts: Attribution, row: int) -> dict[str, Any]:
-    own: dict[str, Any] = {
-        name: None if (column := getattr(parts, name)) is None else column[row].tolist()
-        for name in ("values", "weights", "intercept", "residual", "logit")
-    }
-    contributions = [
-        {"concept": name, "value": value, "weight": weight, "amount": value * weight}
-        for name, value, weight in zip(
-            parts.concepts, own.pop("values"), own.pop("weights"), strict=True
-        )
-    ]
-    contributions.sort(key=lambda part: -abs(part["amount"]))
-    return {"label": parts.labels[row], "contributions": contributions, **own}

@@ -274,27 +274,18 @@ def _score_annotator(
         measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
     ]
-    scores = {
-        key: MeasureScore(
-            _defined(values[0]),
-            percentile_interval(values[1:]) if len(films) >= MIN_FILMS else None,
-            _defined(constant[key][0]),
-            _defined(np.mean([random[key][0] for random in randoms])),
-        )
-        for key, values in model.items()
-    }
-    by_film = [
-        FilmScores(
-            film.name,
-            float(film.seconds.sum()),
-            float(film.seconds @ film.labels),
-            len(film.segments),
-            film.outside,
-            len(guess.moments),
-            {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()},
-        )
-        for film, guess in pairs
-    ]
+    scores = {}
+    for key, (value, *draws) in model.items():
+        interval = percentile_interval(np.array(draws)) if len(films) >= MIN_FILMS else None
+        chance_value = np.mean([random[key][0] for random in randoms])
+        ignorant = _defined(constant[key][0]), _defined(chance_value)
+        scores[key] = MeasureScore(_defined(value), interval, *ignorant)
+    by_film = []
+    for film, guess in pairs:
+        own = {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()}
+        seconds = float(film.seconds.sum()), float(film.seconds @ film.labels)
+        counts = len(film.segments), film.outside, len(guess.moments)
+        by_film.append(FilmScores(film.name, *seconds, *counts, own))
     return AnnotatorScores(annotator, by_film, scores)
 
 

@@ -41,7 +41,6 @@ CLOSE_GAPS_SHARE = 0.1
 EPSILON = 1e-12
 """By how much the mean of equal thresholds may be off."""
 MAX_ROWS_SHOWN = 20
-MOMENT_COLUMNS = ("film", "start", "end", "score")
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,8 @@ class Moments:
     @classmethod
     def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
         """Read two tables: of moments (film, start, end, score), and of frames."""
-        table = read_table(Path(moments), required=MOMENT_COLUMNS).without_escapes()
+        columns = ("film", "start", "end", "score")
+        table = read_table(Path(moments), required=columns).without_escapes()
         starts, ends = read_spans(table)
         scores = FrameScores.from_csv(frames)
         films = {axis.film for axis in scores.axes}
@@ -215,10 +215,8 @@ def find_moments(
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
     about = predictions.about
-    media = {
-        axis.film: locate_clip(clip, items, manifest)[0].media
-        for axis, clip in dict.fromkeys(zip(frames.axes, frames.ids, strict=True))
-    }
+    of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
+    media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
     title = f"{about['estimator']}: {about['task']}"
     if predictions.probabilities.ndim == 3:
         title += f", probability of {about['classes'][-1]}"

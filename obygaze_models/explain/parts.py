@@ -174,7 +174,7 @@ def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) 
     scores = []
     for fit in fits:
         tested = [clips[clip] for clip in fit.ids]
-        marks = np.array([[concept in clip.concepts] for clip in tested], dtype=bool).reshape(-1, 1)
+        marks = np.array([concept in clip.concepts for clip in tested], dtype=bool)[:, None]
         levels = [clip.level for clip in tested]
         targets = concept_targets(levels, marks, "b", all_levels=all_levels)[:, 0]
         counts = targets >= 0
@@ -184,19 +184,11 @@ def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) 
         if 0 < truth.sum() < len(truth):
             area, precision = auroc(truth, values), average_precision(truth, values)
             scores.append((area, precision, truth.mean()))
-    table = np.array(scores, dtype=np.float64).reshape(-1, 3)
-    means = table.mean(axis=0).tolist() if len(table) else [None] * 3
-    deviations = table.std(axis=0).tolist() if len(table) else [None] * 3
-    return ConceptQuality(
-        fits[0].model,
-        fits[0].task,
-        concept,
-        clips=len(positive),
-        positives=sum(positive.values()),
-        share=means[2],
-        auroc=means[0],
-        auroc_std=deviations[0],
-        average_precision=means[1],
-        average_precision_std=deviations[1],
-        runs=len(table),
-    )
+    table = np.array(scores, dtype=np.float64)
+    means, stds = ([None] * 3,) * 2
+    if scores:
+        means, stds = table.mean(axis=0).tolist(), table.std(axis=0).tolist()
+    areas, precisions, (share, _) = zip(means, stds, strict=True)
+    counts = len(positive), sum(positive.values()), share
+    about = fits[0].model, fits[0].task, concept
+    return ConceptQuality(*about, *counts, *areas, *precisions, len(scores))
