@@ -332,7 +332,8 @@ class HybridBottleneck(_Bottleneck):
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        return softmax(sum(self._parts(validate_data(self, X, reset=False))))
+        concepts, residual = self._parts(validate_data(self, X, reset=False))
+        return softmax(concepts + residual)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
@@ -429,7 +430,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"concepts of shape {concepts.shape} do not fit {len(X)} clips; give [N, K] with "
                 "one concept or more"
             )
-        return concepts
+        return np.asarray(concepts)
 
 
 def _check_clips(

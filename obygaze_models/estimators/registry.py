@@ -189,7 +189,13 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
         )
     for key, path in parameters.items():
         if _is_class(path):
-            parameters[key] = _make_part(f"estimator {name!r}: {key} names {path}", path)
+            part = load_class(path)
+            if not (isinstance(part, type) and issubclass(part, BaseEstimator)):
+                raise ExperimentError(
+                    f"estimator {name!r}: {key} names {path}, which is not a scikit-learn "
+                    "estimator; give a class that inherits from BaseEstimator, or a value"
+                )
+            parameters[key] = part()
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -254,16 +260,6 @@ def _describe(name: str, plugin: Plugin | None = None) -> dict[str, Any]:
 
 def _is_class(value: Any) -> bool:
     return isinstance(value, str) and _CLASS.fullmatch(value) is not None
-
-
-def _make_part(where: str, path: str) -> Any:
-    kind = load_class(path)
-    if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
-        raise ExperimentError(
-            f"{where}, which is not a scikit-learn estimator; give a class that inherits from "
-            "BaseEstimator, or a value"
-        )
-    return kind()
 
 
 def trusted_classes() -> dict[str, str]:

@@ -246,7 +246,7 @@ def choose_svm(
             scores[fold, index] = _auc(y[test], values[index, test])
             degenerate[index] |= fit.degenerate
     means = scores.mean(axis=0).tolist()
-    best = _best(means, degenerate)
+    best = _best(means, degenerate.tolist())
     by_c = dict(zip(ascending, means, strict=True))
     return ChosenSVM(problem.fit(ascending[best]), by_c, values[best], "cross-validation")
 

@@ -283,10 +283,9 @@ def intervene(
                 f"all {len(marked)} training clips are {'' if marked.all() else 'not '}marked with "
                 f"{name!r}, so it cannot be corrected; give training clips of both kinds"
             )
-    present, absent = (
-        np.array([column[rows].mean() for column, rows in zip(measured.T, chosen.T, strict=True)])
-        for chosen in (marks, ~marks)
-    )
+    columns_of = list(zip(measured.T, marks.T, strict=True))
+    present = np.array([column[marked].mean() for column, marked in columns_of])
+    absent = np.array([column[~marked].mean() for column, marked in columns_of])
     truth = np.asarray(test.concepts, dtype=bool)[:, columns]
     before = model.concept_scores(test.X)
     corrected = np.where(truth, present, absent)
@@ -296,10 +295,9 @@ def intervene(
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
         """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
-        return [
-            _score(model, np.where(ranks < count, corrected, before), residual, labels)
-            for count in range(len(concepts) + 1)
-        ]
+        counts = range(len(concepts) + 1)
+        steps = [np.where(ranks < count, corrected, before) for count in counts]
+        return [_score(model, step, residual, labels) for step in steps]
 
     chance = check_random_state(random_state)
     orders = [chance.permutation(len(concepts)) for _ in range(draws)]
@@ -319,11 +317,11 @@ def _score(
     else:
         outputs = model.head_.predict_proba(measured)
     predicted = model.classes_[outputs.argmax(axis=1)]
-    accuracy = float((predicted == labels).mean())
+    options: dict[str, Any] = {"average": "macro"}
     if len(model.classes_) == 2:
-        f1 = f1_score(labels, predicted, pos_label=model.classes_[1], zero_division=np.nan)
-        return accuracy, None if np.isnan(f1) else float(f1)
-    return accuracy, float(f1_score(labels, predicted, average="macro"))
+        options = {"pos_label": model.classes_[1], "zero_division": np.nan}
+    f1 = float(f1_score(labels, predicted, **options))
+    return float((predicted == labels).mean()), None if np.isnan(f1) else f1
 
 
 def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> Curve:

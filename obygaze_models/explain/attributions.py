@@ -201,7 +201,7 @@ def join_steps(
     for concept in dict.fromkeys(step.concept for step in steps):
         scores = _as_compared(values[:, concepts.index(concept)])
         less, up_to = (scores < scores[row]).sum(), (scores <= scores[row]).sum()
-        lows, highs = [], []
+        lows, highs = list[int](), list[int]()
         for step in steps:
             if step.concept == concept:
                 count = (scores <= step.threshold).sum()

@@ -153,9 +153,12 @@ def _film(
     enough = usable.sum() > len(drawn) / 2 and bool((drawn != drawn[0]).any())
     columns = [fitted[0], *np.quantile(fitted[1:], ends, axis=0)] if enough else [fitted[0]]
     values = iter(np.transpose(columns).tolist())  # of the factors that vary
-    nothing = [None] * 3
-    rows = [[*next(values), *nothing][:3] if varying else nothing for varying in varies]
-    found = [Factor(name, *row, int(n)) for name, row, n in zip(names, rows, have, strict=True)]
+    nothing: list[float | None] = [None] * 3
+    rows = [[*next(values), *nothing] if varying else nothing for varying in varies]
+    found = [
+        Factor(name, row[0], row[1], row[2], int(count))
+        for name, row, count in zip(names, rows, have, strict=True)
+    ]
     return FilmFactors(film, clips, errors, tuple(found))
 
 

@@ -140,8 +140,8 @@ class Moments:
     @classmethod
     def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
         """Read two tables: of moments (film, start, end, score), and of frames."""
-        columns = ("film", "start", "end", "score")
-        table = read_table(Path(moments), required=columns).without_escapes()
+        required = ("film", "start", "end", "score")
+        table = read_table(Path(moments), required=required).without_escapes()
         starts, ends = read_spans(table)
         scores = FrameScores.from_csv(frames)
         films = {axis.film for axis in scores.axes}

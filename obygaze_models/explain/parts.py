@@ -184,11 +184,20 @@ def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) 
         if 0 < truth.sum() < len(truth):
             area, precision = auroc(truth, values), average_precision(truth, values)
             scores.append((area, precision, truth.mean()))
-    table = np.array(scores, dtype=np.float64)
-    means, stds = ([None] * 3,) * 2
+    means: list[float | None] = [None] * 3
+    stds = means
     if scores:
-        means, stds = table.mean(axis=0).tolist(), table.std(axis=0).tolist()
-    areas, precisions, (share, _) = zip(means, stds, strict=True)
-    counts = len(positive), sum(positive.values()), share
-    about = fits[0].model, fits[0].task, concept
-    return ConceptQuality(*about, *counts, *areas, *precisions, len(scores))
+        means, stds = np.mean(scores, axis=0).tolist(), np.std(scores, axis=0).tolist()
+    return ConceptQuality(
+        fits[0].model,
+        fits[0].task,
+        concept,
+        clips=len(positive),
+        positives=sum(positive.values()),
+        share=means[2],
+        auroc=means[0],
+        auroc_std=stds[0],
+        average_precision=means[1],
+        average_precision_std=stds[1],
+        runs=len(scores),
+    )
