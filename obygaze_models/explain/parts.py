@@ -187,7 +187,8 @@ def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) 
     means: list[float | None] = [None] * 3
     stds = means
     if scores:
-        means, stds = np.mean(scores, axis=0).tolist(), np.std(scores, axis=0).tolist()
+        table = np.array(scores, dtype=np.float64)
+        means, stds = table.mean(axis=0).tolist(), table.std(axis=0).tolist()
     return ConceptQuality(
         fits[0].model,
         fits[0].task,
