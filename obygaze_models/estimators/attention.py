@@ -129,9 +129,8 @@ class _FrameProbe(TorchClassifier):
 
         def probabilities(frames: _Frames, weights: Mapping[str, Any]) -> Any:
             logits = self._frame_evidence(frames, weights).double() / self.temperature_
-            return (
-                _two_columns(logits).softmax(-1).masked_fill_(~frames.present[..., None], torch.nan)
-            )
+            shares = _two_columns(logits).softmax(-1)
+            return shares.masked_fill_(~frames.present[..., None], torch.nan)
 
         return self._predict(self._check(X), probabilities)
 
@@ -166,12 +165,11 @@ class _FrameProbe(TorchClassifier):
         """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
         import torch
 
-        # Training has limited the threads; and to look for them takes a while.
-        limits = threadpool_limits(1) if weights is None else nullcontext()
+        is_training = weights is not None  # its threads are limited, and to look for them costs
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         mean = torch.from_numpy(self.mean_)
-        with torch.inference_mode(), limits:
+        with torch.inference_mode(), nullcontext() if is_training else threadpool_limits(1):
             steps = torch.from_numpy(X).split(CLIPS_PER_STEP)
             parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
             return np.asarray(torch.cat(parts).numpy())

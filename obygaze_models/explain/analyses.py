@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
@@ -23,7 +22,7 @@ from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset, load_dataset
 from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
-from obygaze_models.estimators.classes import as_logits
+from obygaze_models.estimators.classes import Array, as_logits
 from obygaze_models.estimators.concepts import ConceptBank, project
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.significance import (
@@ -35,8 +34,6 @@ from obygaze_models.explain.significance import (
 )
 from obygaze_models.saved.inference import check_features
 from obygaze_models.saved.persistence import load_model
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

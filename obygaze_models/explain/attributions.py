@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.inference import check_features, features_of
 from obygaze_models.saved.persistence import load_model
 
-Array = NDArray[Any]
 Kind = Literal["sum", "path", "sensitivity"]
 
 

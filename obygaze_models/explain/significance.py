@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 
+from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
 from obygaze_models.explain.attributions import logits_and_gradients
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
