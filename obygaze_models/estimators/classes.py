@@ -159,7 +159,7 @@ def reads_frames(estimator: Any) -> bool:
 
 
 def reads_of(estimator: Any) -> str:
-    """What a classifier predicts from: annotated ``concepts``, ``groups``, ``frames``, ``features``.
+    """What a classifier reads: ``concepts`` (annotated), ``groups``, ``frames`` or ``features``.
 
     A plug-in has no entry of ours that could say so: its own `predict_proba` and tags do.
     """

@@ -130,7 +130,7 @@ def _explained(line: str) -> Explained:
     sizes = {len(entry.labels), len(entry.ids if steps is None else steps)}
     if sizes != {size[0]} or any(part.shape != size[: part.ndim] for part in parts.values()):
         raise ValueError("a list of another length than there are clips or concepts")
-    answered = steps and [
+    answered: list[Any] | None = steps and [
         [
             Step(entry.concepts[place], float(parts["values"][row, place]), threshold, above)
             for place, threshold, above in msgspec.convert(path, list[tuple[int, float, bool]])

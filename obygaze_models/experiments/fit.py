@@ -25,8 +25,13 @@ from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.logistic import NotConverged
-from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
-from obygaze_models.estimators.registry import find_entry, make_estimator
+from obygaze_models.estimators.registry import (
+    PluginError,
+    find_entry,
+    make_estimator,
+    parts_of,
+    plugin_errors,
+)
 from obygaze_models.experiments.predictions import FitPredictions
 
 Array = NDArray[Any]

@@ -31,7 +31,7 @@ from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
-from obygaze_models.estimators.plugins import PluginError, plugin_versions
+from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
 from obygaze_models.experiments.fit import PlannedFit

@@ -14,8 +14,7 @@ import obygaze_models as om
 from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split
 from obygaze_models.experiments.summary import describe_balance
-from obygaze_models.explain.attributions import attribute
-from obygaze_models.explain.clips import explain_rows
+from obygaze_models.explain.attributions import attribute, explain_rows
 from tests.kit.files import contents, csv_rows
 from tests.kit.run import RECIPE, make_world, write_store
 
