@@ -106,10 +106,14 @@ def read_explanations(path: Path) -> list[Explained]:
 def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
     place = {name: at for at, name in enumerate(attribution.concepts)}
     numbers = {key: _short(getattr(attribution, key)) for key in _NUMBERS}
-    steps = attribution.steps and [
-        [[place[step.concept], _digits(step.threshold), step.above] for step in path]
-        for path in attribution.steps
-    ]
+    steps = (
+        None
+        if attribution.steps is None
+        else [
+            [[place[step.concept], _digits(step.threshold), step.above] for step in path]
+            for path in attribution.steps
+        ]
+    )
     record = {
         **about,
         "kind": attribution.kind,
