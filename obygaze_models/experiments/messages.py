@@ -14,7 +14,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
+from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.registry import PluginError, plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
@@ -127,11 +127,8 @@ def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
     """A warning for each test set of which a fit has used clips."""
     for test, counts in leaks_by_test(leaks).items():
         most = max(leak.train + leak.validation + leak.otherwise for leak in counts)
-        text = (
-            f"up to {most:,} of the {counts[0].clips:,} test clips of {test} were used to train or "
-            "to stop the same fit, so that its scores are too high."
-        )
-        yield RunWarning("leak", test, text)
+        clips = f"up to {most:,} of the {counts[0].clips:,} test clips"
+        yield leak_warning(test, clips, "the same fit")
 
 
 def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:

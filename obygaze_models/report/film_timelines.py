@@ -187,7 +187,8 @@ def _frames(
     return data
 
 
-def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str, list[int]]:
+def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """The start, length and score of each, in time."""
     spans = []
     for moment in moments:
         if moment.axis.clip and moment.axis.clip not in offsets:
@@ -195,8 +196,7 @@ def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str,
         offset = offsets[moment.axis.clip] if moment.axis.clip else 0
         low, high = (round(seconds * 100) + offset for seconds in (moment.start, moment.end))
         spans.append((low, high - low, round(moment.score * 1000)))
-    columns = zip(*sorted(spans), strict=True) if spans else ((), (), ())
-    return dict(zip(("start", "length", "score"), map(list, columns), strict=True))
+    return sorted(spans)
 
 
 def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str, Any]:
