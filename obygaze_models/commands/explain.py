@@ -97,7 +97,7 @@ def explain(
     from obygaze_features.common.tables import align
     from obygaze_models.explain.analyses import analyse, describe_analysis
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.model_header import read_about
+    from obygaze_models.saved.about import read_about
 
     result: Any
     if analysis is None:
