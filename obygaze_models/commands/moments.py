@@ -99,8 +99,7 @@ def moments(
     from obygaze_models.experiments.exports import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.experiments.run_folder import load_run
-    from obygaze_models.explain.moment_figure import moment_figure
-    from obygaze_models.explain.moments import find_moments
+    from obygaze_models.explain.moments import find_moments, moment_figure
     from obygaze_models.saved.inference import predict_frames
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]

@@ -67,10 +67,9 @@ class LogisticProbe(LinearClassifier):
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = find_classes(y)
+        solver = "saga" if self.l1_ratio else "lbfgs"
         if len(self.classes_) == 2 and self.l1_ratio in (0, 1):
             solver = "liblinear"
-        else:
-            solver = "saga" if self.l1_ratio else "lbfgs"
         model = LogisticRegression(
             l1_ratio=self.l1_ratio,
             C=self.C,
