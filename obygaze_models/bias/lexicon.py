@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,18 +15,7 @@ from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import read_struct
 
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
-_Lists = Annotated[dict[str, list[str]], msgspec.Meta(min_length=1)]
-
-
-class _LexiconFile(msgspec.Struct):
-    """The keys of the file."""
-
-    format: str
-    format_version: int
-    name: Annotated[str, msgspec.Meta(min_length=1)]
-    words: _Lists
-    groups: dict[str, _Lists]
-    source: dict[str, Any] = {}
+_Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
 def tokens(text: str) -> list[str]:
@@ -42,13 +29,15 @@ def tokens(text: str) -> list[str]:
     return text.lower().replace(".", "").replace(",", "").split(" ")
 
 
-@dataclass(frozen=True)
-class Lexicon:
+class Lexicon(msgspec.Struct, frozen=True, dict=True):
     """Lists of words by name, and for each column of groups their names with aliases."""
 
-    name: str
-    words: Mapping[str, tuple[str, ...]]
-    groups: Mapping[str, Mapping[str, tuple[str, ...]]]
+    format: str
+    format_version: int
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    words: _Lists
+    groups: dict[str, _Lists]
+    source: dict[str, Any] = {}
 
     @cached_property
     def all_words(self) -> frozenset[str]:
@@ -85,17 +74,12 @@ def shipped_lexicon(name: str) -> Lexicon:
 
 def read_lexicon(path: str | Path) -> Lexicon:
     """A lexicon of your own, in the form of manifests/lexicons/emotions.json."""
-    file = read_struct(Path(path), _LexiconFile, FORMAT, FORMAT_VERSION)
-    for name, words in file.words.items():
+    lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
+    for name, words in lexicon.words.items():
         for word in words:
             if tokens(word) != [word]:
                 raise BiasError(
                     f"{path}: words of {name}: {shorten(word)} is not one token; write words in "
                     "lower case, without spaces, . or ,"
                 )
-    groups = {column: _unique(names) for column, names in file.groups.items()}
-    return Lexicon(file.name, _unique(file.words), groups)
-
-
-def _unique(lists: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(dict.fromkeys(words)) for name, words in lists.items()}
+    return lexicon
