@@ -18,6 +18,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.errors import UsageError
+from obygaze_models.commands._shared import PARTLY_DONE, option, seed_option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from obygaze_models.bias.gender_score import ScoredCaptions
     from obygaze_models.bias.ratings import Ratings
 
-PARTLY_DONE = 3
 _FIGURES = (".svg", ".pdf", ".png")
 _SUFFIXES = (".csv", ".json", *_FIGURES)
 
@@ -124,32 +124,24 @@ def _check_outputs(
     metavar="NAME=SET",
     help="Instead of a battery, x=, y=, a= and b= of one test; see above.",
 )
-@click.option("--array", default="native", show_default=True, help="Which array of --store.")
+@option("--array", default="native", help="Which array of --store.")
 @click.option("--pooling", help="For an array with several vectors an item: max, mean or first.")
-@click.option(
+@option(
     "--ddof",
     type=click.IntRange(0, 1),
     default=1,
-    show_default=True,
     help="Standard deviation of a sample (1) or of a population (0).",
 )
-@click.option(
+@option(
     "--p",
     type=click.Choice(["auto", "exact", "sampled", "normal"]),
     default="auto",
-    show_default=True,
     help="Over all partitions, or random ones; auto: all up to 200,000.",
 )
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=100_000,
-    show_default=True,
-    help="How many random partitions.",
+@option(
+    "--samples", type=click.IntRange(min=1), default=100_000, help="How many random partitions."
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
-)
+@seed_option
 @click.option("--published", metavar="MODEL", help="Show the published numbers of this model.")
 @click.option("--skip-missing", is_flag=True, help="Leave out items without an embedding.")
 @_with_outputs
@@ -237,11 +229,10 @@ def _selector(text: str) -> Selector:
 
 @bias.command()
 @folder_argument("captions")
-@click.option(
+@option(
     "--minimum",
     type=click.IntRange(min=0),
     default=100,
-    show_default=True,
     help="Leave out words that occur less often in all captions together.",
 )
 @click.option(

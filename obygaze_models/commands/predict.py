@@ -1,4 +1,4 @@
-"""``obygaze models train | predict | evaluate | export``: models for use, one at a time."""
+"""``obygaze models train | predict | evaluate | export | write-run | score-run``: one model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import click
 
 from obygaze_features.common.cli import (
     ADDRESS,
+    PATH,
     echo_json,
     folder_argument,
     json_option,
+    output_options,
     overwrite_option,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import echo_warnings, stores_argument
+from obygaze_models.commands._shared import echo_warnings, option, stores_argument
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -25,19 +27,24 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS_SHOWN = 20
+_EXTERNAL_DATA = {
+    True: "marked as using external data",
+    False: "marked as using no external data",
+    None: "not marked as using external data or not",
+}
+_labels = click.option("--labels", help="The label set.  [default: the manifest's default one]")
+_split = option(
+    "--split", default="official", help="The fold column whose last fold is the test set."
+)
 
 
 @click.command()
 @folder_argument("experiment")
 @click.option("--estimator", help="Which of the experiment's estimators.  [default: the first]")
 @click.option("--concept", help="Which of its concepts, if it has several.  [default: the first]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The model's folder; by default models/ and the experiment file's name.",
+@output_options(
+    "The model's folder; by default models/ and the experiment file's name.", required=False
 )
-@overwrite_option
 @json_option
 def train(
     experiment: Path,
@@ -95,26 +102,24 @@ def train(
     metavar="LOW HIGH",
     help="Predict 'unsure' where the probability of the second class is from LOW to HIGH.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
-)
+@click.option("-o", "--output", type=PATH, help="A CSV file that gets a row a clip.")
 @click.option(
     "--csv",
     "tables",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A folder that gets a table a film, for spreadsheets.",
 )
 @click.option(
     "--elan",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
     "files. Only clips with a start and an end appear in it.",
 )
 @click.option(
     "--annotations",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
@@ -371,10 +376,7 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 
 @click.command()
 @folder_argument("model")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The ONNX file."
-)
-@overwrite_option
+@output_options("The ONNX file.")
 def export(model: Path, output: Path, overwrite: bool) -> None:
     """Write a MODEL as ONNX, for programs in other languages than Python.
 
@@ -388,3 +390,89 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")
+
+
+@click.command("write-run")
+@folder_argument("model")
+@stores_argument
+@folder_argument("manifest")
+@click.option("-o", "--output", type=PATH, required=True, help="The run file.")
+@_labels
+@_split
+@click.option("--name", help="The run's name.  [default: the model's]")
+@overwrite_option
+def write_run(
+    model: Path,
+    stores: tuple[Path | str, ...],
+    manifest: Path,
+    output: Path,
+    labels: str | None,
+    split: str,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Rank the test clips of a MANIFEST by a MODEL, as a run file of trec_eval's.
+
+    The run's tag ends in -external-data where the features are from a backbone that was trained on
+    other data, that is from any but random weights, and else in -own-data.
+
+    \b
+    Example:
+      obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
+    """
+    from obygaze_features.common.files import refuse_to_overwrite, write_text
+    from obygaze_models.experiments.trec import SPLIT
+    from obygaze_models.experiments.trec import write_run as write_run_file
+
+    refuse_to_overwrite(output, overwrite=overwrite)
+    run = write_run_file(model, stores, manifest, labels=labels, split=split, name=name)
+    write_text(output, run.text)
+    click.echo(f"{counted(run.clips, 'test clip')} ranked, tag {run.tag} -> {output}")
+    if run.missing:
+        missing = counted(len(run.missing), "test clip")
+        click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+    echo_warnings(run.warnings)
+    if run.seen:
+        seen = counted(len(run.seen), "test clip was", "test clips were")
+        echo_warnings([f"{seen} used to train the model: this is no test"])
+    options = f" --labels {labels}" if labels else ""
+    options += f" --split {split}" if split != SPLIT else ""
+    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
+
+
+@click.command("score-run")
+@folder_argument("run")
+@folder_argument("manifest")
+@_labels
+@_split
+@json_option
+def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
+    """Score a RUN on the test clips of a MANIFEST, by the official measure of its labels.
+
+    For violence a run file of trec_eval's, by its average precision; for valence and arousal a
+    table id, prediction, by accuracy. Test clips that a run leaves out count against it.
+
+    \b
+    Examples:
+      obygaze models score-run violence.run manifests/accede --labels violence
+      obygaze models score-run predictions.csv manifests/accede --labels valence --json
+    """
+    from obygaze_models.experiments.trec import score_run as score_run_file
+
+    scored = score_run_file(run, manifest, labels=labels, split=split)
+    if as_json:
+        echo_json(asdict(scored))
+        return
+    clips = counted(scored.clips, "test clip")
+    if scored.positives is not None:
+        clips = f"{scored.positives:,} positive of {clips}"
+    value = "undefined" if scored.value is None else f"{scored.value:.4f}"
+    click.echo(f"{scored.labels}: {scored.title} {value} ({clips})")
+    if scored.missing:
+        missing = join_some(scored.missing, 2)
+        click.echo(f"{len(scored.missing):,} not returned, such as {missing}")
+    if scored.outside:
+        outside = join_some(scored.outside, 2)
+        click.echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+    if scored.tag is not None:
+        click.echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

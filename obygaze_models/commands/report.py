@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from obygaze_features.common.cli import overwrite_option
+from obygaze_features.common.cli import PATH, overwrite_option
 from obygaze_models.commands._shared import run_folders
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The page; of a single run by default report.html in its folder.",
 )
 @click.option("--title", help="The page's; of a single run by default the run's name.")
 @click.option(
     "--thumbnails",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
 @click.option(
     "--analysis",
     "analyses",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
 @click.option(
@@ -38,32 +39,19 @@ from obygaze_models.commands._shared import run_folders
 )
 @click.option(
     "--frames",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
 )
-@click.option(
-    "--moments",
-    type=click.Path(path_type=Path),
-    help="The moments found in these frames, moments.csv.",
-)
+@click.option("--moments", type=PATH, help="The moments found in these frames, moments.csv.")
 @click.option(
     "--timelines",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
 def report(
-    runs: tuple[Path, ...],
-    output: Path | None,
-    title: str | None,
-    thumbnails: Path | None,
-    analyses: tuple[Path, ...],
-    nearest: str | None,
-    frames: Path | None,
-    moments: Path | None,
-    timelines: Path | None,
-    overwrite: bool,
+    runs: tuple[Path, ...], output: Path | None, thumbnails: Path | None, **options: Any
 ) -> None:
     """Write the results of RUNS as an HTML page.
 
@@ -90,18 +78,7 @@ def report(
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    page = write_report(
-        folders,
-        output,
-        title=title,
-        thumbnails=thumbnails,
-        analyses=analyses,
-        nearest=nearest,
-        frames=frames,
-        moments=moments,
-        timelines=timelines,
-        overwrite=overwrite,
-    )
+    page = write_report(folders, output, thumbnails=thumbnails, **options)
     click.echo(f"Wrote {page}")
     if thumbnails is not None:
         click.echo("It holds pictures of films: do not share it.")
