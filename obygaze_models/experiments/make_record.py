@@ -15,6 +15,7 @@ from obygaze_models.data.leaks import find_leaks
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import official_measure, uses_external_data
+from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan, about_features, describe_experiment
 from obygaze_models.experiments.record import (
@@ -28,7 +29,6 @@ from obygaze_models.experiments.record import (
     RunRecord,
     StoreRecord,
 )
-from obygaze_models.experiments.run_warnings import warnings_of_run
 from obygaze_models.experiments.scores import class_counts, score_models, score_test_sets
 from obygaze_models.scoring.intervals import LEVEL, REPLICATES
 from obygaze_models.scoring.metrics import TREC
@@ -51,6 +51,19 @@ def make_record(
         )
         for task, folds in plan.folds.items()
     }
+    leaks = [
+        LeakCount(
+            task=task,
+            fit=leak.fold,
+            test=leak.test,
+            clips=leak.clips,
+            train=len(leak.train),
+            validation=len(leak.validation),
+            otherwise=len(leak.otherwise),
+        )
+        for task, of_task in leaked.items()
+        for leak in of_task
+    ]
     attributes = store.attributes
     return RunRecord(
         experiment=describe_experiment(experiment),
@@ -58,7 +71,7 @@ def make_record(
         models=[*experiment.learners, *(model.name for model in plan.outside)],
         protocol=plan.division.protocol,
         split=plan.division.split,
-        warnings=warnings_of_run(plan, outcome, leaked, official=measure is not None),
+        warnings=run_warnings(plan, outcome, leaks, official=measure is not None),
         ablated=_ablated(outcome.models),
         manifest=ManifestRecord(
             name=manifest.name,
@@ -97,20 +110,10 @@ def make_record(
             for fold in plan.folds[problem.train.name]
         ],
         skipped=outcome.skipped,
-        leaked=sorted({clip for leaks in leaked.values() for leak in leaks for clip in leak.ids}),
-        leaks=[
-            LeakCount(
-                task=task,
-                fit=leak.fold,
-                test=leak.test,
-                clips=leak.clips,
-                train=len(leak.train),
-                validation=len(leak.validation),
-                otherwise=len(leak.otherwise),
-            )
-            for task, leaks in leaked.items()
-            for leak in leaks
-        ],
+        leaked=sorted(
+            {clip for of_task in leaked.values() for leak in of_task for clip in leak.ids}
+        ),
+        leaks=leaks,
         films=plan.films,
         tests=score_test_sets(
             outcome.predictions,

@@ -15,7 +15,6 @@ from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
-from obygaze_models.report.score_tables import kind_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def _figure(
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
     """What goes with the best model's errors over all films; None without any."""
     row = head.best
-    if kind_of(row.run) == "concepts":
+    if row.run.kind == "concepts":
         return None
     predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
     wrong = int(predictions.wrong.sum())

@@ -17,10 +17,9 @@ from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.citations import citation
 from obygaze_models.report.explorer_reasons import explanations, number_column
 from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
-from obygaze_models.report.glossary import concept_meanings
+from obygaze_models.report.glossary import citation, concept_meanings
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 

@@ -14,7 +14,6 @@ from obygaze_models.report.film_timelines import film_of
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ModelResults
-from obygaze_models.report.score_tables import kind_of
 from obygaze_models.scoring.metrics import METRICS, score
 
 WIDTH, LANE, GAP = 1000, 6, 2
@@ -69,7 +68,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     results = run.mean_predictions(row.model, row.entry.test)
     names = run.record.manifest.levels
     counted = list(experiment["positives"]) or [list(names)[-1]]
-    metric = "f1" if kind_of(run) == "levels" else "f1_weighted"
+    metric = "f1" if run.kind == "levels" else "f1_weighted"
     annotators = head.annotators
     label_sets: Mapping[str, Mapping[str, str]] = (
         annotators.levels
@@ -86,7 +85,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         scores = _scores(results, set(ids))
         tested = len(set(ids) & set(results.predictions.ids))
         paper = published_film(
-            run.record, row.model, run.train_of(row.entry.test), row.entry.test, film
+            run.record, row.model, run.record.trained_on(row.entry.test), row.entry.test, film
         )
         equal = None if annotators is None else annotators.equal_levels(ids)
         strip = FilmStrip(

@@ -1,4 +1,4 @@
-"""An introduction for readers who do not know the paper: two sentences, and a list of terms."""
+"""For readers who do not know the paper: two sentences, a list of terms, and what to cite."""
 
 from __future__ import annotations
 
@@ -130,6 +130,19 @@ def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
         if estimator in titles:
             title = titles[estimator]["title"].rstrip(".")
             yield model, title[:1].lower() + title[1:]
+
+
+def citation(runs: Sequence[ReportRun]) -> str:
+    """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""
+    records = [run.record for run in runs]
+    sources = [
+        record.manifest.citation or f"{record.manifest.name}, whose manifest has no citation"
+        for record in records
+    ]
+    if any(record.manifest.levels.keys() == LEVELS.keys() for record in records):
+        sources.append(reference_json("sources.json")["obygaze12"]["citation"])
+    sources += [f"obygaze {record.versions['obygaze']}" for record in records]
+    return "; ".join(dict.fromkeys(source.rstrip(". ") for source in sources))
 
 
 def _levels(runs: Sequence[ReportRun]) -> dict[str, str]:

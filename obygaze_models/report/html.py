@@ -30,11 +30,6 @@ def joined(parts: list[Html] | list[str], between: str = ", ") -> Html:
     return Html(between.join(_escaped(part) for part in parts))
 
 
-def count(value: float) -> Html:
-    """A whole number, with commas."""
-    return Html(f"{value:,.0f}")
-
-
 def number(value: float | None, *, digits: int = 2, form: str = "") -> Html:
     """A number as people read it, with its full value for programs.
 

@@ -17,7 +17,6 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.explain.analysis_tables import read_analysis
 from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
-from obygaze_models.report.citations import citation
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
@@ -28,10 +27,9 @@ from obygaze_models.report.explorer import (
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
-from obygaze_models.report.glossary import about, eyebrow, glossary
-from obygaze_models.report.html import Html, count, number
-from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
+from obygaze_models.report.glossary import about, citation, eyebrow, glossary
+from obygaze_models.report.html import Html, number
+from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
 from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
 
 SCRIPTS = (
@@ -134,7 +132,6 @@ def report(
         explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
-        count=count,
         number=number,
         style=Html(css_colours() + _template("style.css") + _template("explorer.css")),
         script=Html(script),

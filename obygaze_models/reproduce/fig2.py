@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import Counts, Statistics, film_titles, statistics
 from obygaze_models.data.warnings import origin_warnings
+from obygaze_models.experiments.messages import notes
 from obygaze_models.figures.bars import Share, stacked_shares
 from obygaze_models.figures.dots import Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.reproduce.context import ReproductionContext, target
-from obygaze_models.reproduce.notes import notes
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 

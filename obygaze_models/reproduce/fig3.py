@@ -12,6 +12,7 @@ from obygaze_models.data.tasks import NEGATIVES, ConceptTask
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
+from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.figures.dots import grouped_dots
 from obygaze_models.figures.sheet import Dot, Series
@@ -23,7 +24,6 @@ from obygaze_models.reproduce.context import (
     Unavailable,
     target,
 )
-from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def fig3(context: ReproductionContext) -> Artifacts:
             row = f"against {NEGATIVES[negatives]} ({bars.name})"
             lines += _lines(scores[negatives], row)
             for run in runs:
-                warnings += run_warnings(setting, subject, run)
+                warnings += table_warnings(run.record, f"{subject}, {setting.key}")
             warnings += _one_sided(runs, f"{subject}, {setting.key}")
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(block_title, setting.protocol, "f1", lines))

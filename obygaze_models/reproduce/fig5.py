@@ -7,11 +7,11 @@ from typing import Any
 from obygaze_features.common.package import reference_json
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.run_folder import Run, saved_models
 from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.dots import level_series
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable, target
-from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import READINGS, bottlenecks
 from obygaze_models.saved.persistence import load_model
@@ -38,7 +38,7 @@ def fig5(context: ReproductionContext) -> Artifacts:
     warnings: list[RunWarning] = []
     for negatives, pending in runs.items():
         run = pending()
-        warnings += run_warnings(setting, f"PCBM, {negatives[0]}-S", run)
+        warnings += table_warnings(run.record, f"PCBM, {negatives[0]}-S, {setting.key}")
         for reading in READINGS:
             model_name = f"PCBM-DT, {reading}"
             loaded = _first_model(run, model_name)

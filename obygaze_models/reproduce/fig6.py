@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.data.warnings import unique_warnings
+from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.explain.error_factors import FilmFactors, factors_of_clips
 from obygaze_models.figures.factors import error_factors
 from obygaze_models.reproduce.context import ReproductionContext, Unavailable, target
-from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table4 import FILMS_LEFT_OUT, MODEL, TEST, films_left_out
 
@@ -39,7 +39,7 @@ def fig6(context: ReproductionContext) -> Artifacts:
             "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
             "out of training, each clip by its mean probability over the fits that tested it.",
         ),
-        *unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", run)),
+        *unique_warnings(table_warnings(run.record, f"X-CLIP, native, {FILMS_LEFT_OUT.key}")),
         *notes(
             *(
                 f"{titles.get(film.film or '', film.film)}: {film.too_few}"

@@ -10,6 +10,7 @@ import numpy as np
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.estimators.baselines import baselines
+from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce.context import (
@@ -19,7 +20,6 @@ from obygaze_models.reproduce.context import (
     Unavailable,
     target,
 )
-from obygaze_models.reproduce.notes import notes, run_warnings
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
@@ -100,7 +100,7 @@ def table4(context: ReproductionContext) -> Artifacts:
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
             "is over other films, is left out."
         )
-    warnings = unique_warnings(run_warnings(FILMS_LEFT_OUT, "X-CLIP, native", run))
+    warnings = unique_warnings(table_warnings(run.record, f"X-CLIP, native, {FILMS_LEFT_OUT.key}"))
     block = Block(f"{TEST}, trained on HN vs S", "leave-film-out", "f1", lines)
     table = Table(
         name,

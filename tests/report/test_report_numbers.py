@@ -23,8 +23,7 @@ from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import findings, headline, score_figure
 from obygaze_models.report.html import number
-from obygaze_models.report.runs import default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
+from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
 from tests.report.conftest import plain, renamed, with_manifest
 
