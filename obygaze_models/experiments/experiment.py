@@ -18,7 +18,8 @@ from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
-from obygaze_models.data.protocols import BALANCES, PROTOCOLS
+from obygaze_models.data.folds import BALANCES
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name

@@ -24,7 +24,7 @@ from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import describe_official
-from obygaze_models.saved.model_card import unreliable_concepts
+from obygaze_models.saved.about import unreliable_concepts
 
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10

@@ -25,8 +25,8 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.fit import folder_name
+from obygaze_models.saved.about import read_about
 from obygaze_models.saved.inference import predict
-from obygaze_models.saved.model_header import read_about
 from obygaze_models.scoring.metrics import (
     ACCURACY,
     METRICS,

@@ -20,7 +20,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.data.dataset import label_clips
-from obygaze_models.data.leaks import overlapping
 from obygaze_models.data.stores import (
     StoreLike,
     open_stores,
@@ -32,7 +31,7 @@ from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.plugins import plugin_errors
-from obygaze_models.saved.model_header import About, read_about
+from obygaze_models.saved.about import About, overlapping, read_about
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Scores, average_precision, score, trec_ranks
 

@@ -33,7 +33,7 @@ from obygaze_models.estimators.safe_classes import (
     class_path,
     unsafe_classes,
 )
-from obygaze_models.saved.model_header import (
+from obygaze_models.saved.about import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,

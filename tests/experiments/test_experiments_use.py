@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
-from obygaze_models.data.leaks import footage_of, overlapping
+from obygaze_models.saved.about import footage_of, overlapping
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import RECIPE, make_world, write_experiment, write_store
