@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +24,6 @@ from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, option, stores_argument
 
 if TYPE_CHECKING:
-    from obygaze_features.store import Store
     from obygaze_models.saved.inference import PartScore, Predictions
 
 
@@ -158,10 +159,18 @@ def predict(
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
     """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
+    from obygaze_features.common.elan import refuse_edited
+    from obygaze_features.common.files import refuse_to_overwrite, write_files
     from obygaze_models.data.stores import open_stores
+    from obygaze_models.experiments.exports import (
+        HELD_OUT,
+        describe_held_out,
+        export_files,
+        held_out,
+        model_rows,
+    )
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.saved.inference import SEEN_RENAMED
+    from obygaze_models.experiments.run_folder import load_run
     from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
@@ -172,127 +181,90 @@ def predict(
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
-        outputs = {"table": output, "tables": tables, "elan": elan, "annotations": annotations}
-        _write_held_out(model, clips, estimator, outputs, overwrite=overwrite, as_json=as_json)
-        return
-    if annotations or estimator:
-        raise UsageError(f"--annotations and --estimator are for a run; {model} is a single model")
-    if not stores:
-        if not model.exists():
-            raise UsageError(f"{model} does not exist")
-        raise UsageError("a model predicts the clips of a store; name it: STORE")
-    opened = open_stores(stores)
-    predictions = predict_clips(model, opened, ids=clips, band=band)
-    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
-    if seen := predictions.seen.count("yes"):
-        total = counted(len(predictions.ids), "clip")
-        echo_warnings(
-            [f"{seen:,} of {total} were used to train the model: on these this is no test"]
+        run = load_run(model)
+        rows = held_out(run, model=estimator, ids=clips)
+        files, lines = export_files(
+            rows, HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
         )
-    if renamed := predictions.seen.count(SEEN_RENAMED):
-        echo_warnings(
-            [f"{renamed:,} show seconds of files that it was trained on, under other ids"]
-        )
-    if as_json:
-        echo_json(_rows(predictions))
-    elif output is None and not written:
-        _echo_first(predictions)
-    predicted = predictions.predicted
-    counts = ", ".join(f"{predicted.count(name):,} {name}" for name in dict.fromkeys(predicted))
-    click.echo(f"{counted(len(predictions.ids), 'clip')}: {counts}", err=as_json)
-    if output:
-        write_text(output, predictions.to_csv())
-        click.echo(f"a row a clip -> {output}", err=as_json)
-    for line in written:
-        click.echo(line, err=as_json)
-    echo_warnings(predictions.warnings)
-
-
-def _write_held_out(
-    folder: Path,
-    ids: list[str] | None,
-    estimator: str | None,
-    outputs: dict[str, Path | None],
-    *,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Write a run's held-out predictions, or print the first."""
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.exports import HELD_OUT, export_files, held_out
-    from obygaze_models.experiments.exports import describe_held_out as describe
-    from obygaze_models.experiments.run_folder import load_run
-
-    run = load_run(folder)
-    rows = held_out(run, model=estimator, ids=ids)
-    files, lines = export_files(rows, HELD_OUT, **outputs)
+        text = [*describe_held_out(rows, 0 if files or as_json else MAX_ROWS_SHOWN)]
+        content = [row.cells for row in rows]
+        warnings = [
+            warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
+        ]
+    else:
+        if annotations or estimator:
+            raise UsageError(
+                f"--annotations and --estimator are for a run; {model} is a single model"
+            )
+        if not stores:
+            if not model.exists():
+                raise UsageError(f"{model} does not exist")
+            raise UsageError("a model predicts the clips of a store; name it: STORE")
+        opened = open_stores(stores)
+        predictions = predict_clips(model, opened, ids=clips, band=band)
+        warnings = predictions.warnings
+        rows = model_rows(predictions, opened.items) if tables or elan else []
+        files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
+        if output:
+            files[output] = predictions.to_csv()
+            lines.insert(0, f"a row a clip -> {output}")
+        text = _describe(predictions, 0 if files or as_json else MAX_ROWS_SHOWN)
+        content = _rows(predictions)
+        echo_warnings(_seen(predictions))
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if as_json:
-        echo_json([row.cells for row in rows])
-    for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
+        echo_json(content)
+    for line in [*text, *lines]:
         click.echo(line, err=as_json)
-    echo_warnings(
-        [warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"]
-    )
+    echo_warnings(warnings)
 
 
-def _rows(predictions: Predictions) -> list[dict[str, object]]:
-    return [
-        {
-            "id": clip,
-            "prediction": predicted,
-            "probabilities": dict(zip(predictions.classes, probabilities, strict=True)),
-            "seen_in_training": seen,
-        }
-        for clip, predicted, probabilities, seen in zip(
-            predictions.ids,
-            predictions.predicted,
-            predictions.probabilities.tolist(),
-            predictions.seen,
-            strict=True,
-        )
+def _rows(predictions: Predictions) -> list[dict[str, Any]]:
+    keys = ("id", "prediction", "probabilities", "seen_in_training")
+    named = [
+        dict(zip(predictions.classes, row, strict=True))
+        for row in predictions.probabilities.tolist()
     ]
+    columns = predictions.ids, predictions.predicted, named, predictions.seen
+    return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
-def _echo_first(predictions: Predictions) -> None:
+def _describe(predictions: Predictions, limit: int) -> list[str]:
+    """The first rows, and how many clips have which prediction."""
     from obygaze_features.common.tables import align
 
-    probabilities = predictions.probabilities[:MAX_ROWS_SHOWN].tolist()
-    table = [
-        [clip, predicted, *(f"{value:.3f}" for value in values)]
-        for clip, predicted, values in zip(
-            predictions.ids, predictions.predicted, probabilities, strict=False
-        )
-    ]
-    click.echo(align(["clip", "prediction", *predictions.classes], table, left=2))
-    if (more := len(predictions.ids) - MAX_ROWS_SHOWN) > 0:
-        click.echo(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+    lines = []
+    if limit:
+        cells = [
+            [clip, predicted, *(f"{value:.3f}" for value in values)]
+            for clip, predicted, values in zip(
+                predictions.ids[:limit],
+                predictions.predicted,
+                predictions.probabilities,
+                strict=False,
+            )
+        ]
+        lines.append(align(["clip", "prediction", *predictions.classes], cells, left=2))
+        if (more := len(predictions.ids) - limit) > 0:
+            clips = counted(more, "more clip", "more clips")
+            lines.append(f"and {clips}; -o writes all to a file")
+    counts = ", ".join(
+        f"{count:,} {name}" for name, count in Counter(predictions.predicted).items()
+    )
+    return [*lines, f"{counted(len(predictions.ids), 'clip')}: {counts}"]
 
 
-def _write_films(
-    predictions: Predictions,
-    store: Store,
-    tables: Path | None,
-    elan: Path | None,
-    *,
-    overwrite: bool,
-) -> list[str]:
-    """Write the tables and ELAN files that were asked for; a line about each folder."""
-    if tables is None and elan is None:
-        return []
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.exports import export_files, model_rows
+def _seen(predictions: Predictions) -> Iterator[str]:
+    """Which predictions are no test."""
+    from obygaze_models.saved.inference import SEEN_RENAMED
 
-    rows, warnings = model_rows(predictions, store.items), predictions.warnings
-    files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
-    if overwrite:
-        refuse_edited(files)
-    write_files(files, overwrite=overwrite)
-    return lines
+    if seen := predictions.seen.count("yes"):
+        total = counted(len(predictions.ids), "clip")
+        yield f"{seen:,} of {total} were used to train the model: on these this is no test"
+    if renamed := predictions.seen.count(SEEN_RENAMED):
+        yield f"{renamed:,} show seconds of files that it was trained on, under other ids"
 
 
 @click.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,17 +21,22 @@ from obygaze_models.experiments.published import (
     chance_row,
     published_row,
 )
-from obygaze_models.experiments.record import ModelScores
 from obygaze_models.reproduce.context import (
-    LEVELS,
-    Feature,
     Pending,
     ReproductionContext,
     Setting,
     Unavailable,
     target,
 )
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.render import (
+    Artifacts,
+    Block,
+    Line,
+    Table,
+    Value,
+    beside,
+    published_lines,
+)
 from obygaze_models.scoring.metrics import METRICS, f1_titles
 
 Levels = tuple[str, ...]
@@ -92,36 +98,22 @@ class _Row:
     model: str
     runs: Mapping[Levels, Pending]
 
-    def scores(self, column: str) -> ModelScores | None:
-        """The scores of a column; None where the model could not be trained."""
-        train, test = COLUMNS[column]
-        for scores in self.runs[train]().record.scores:
-            if (scores.model, scores.test) == (self.model, TESTS[test]):
-                return scores
-        return None
-
-    def line(self, metric: str) -> Line:
-        """Our numbers."""
-        values: dict[str, Value | None] = {}
-        for column in COLUMNS:
-            scores = self.scores(column)
-            if scores is None or (mean := scores.mean[metric]) is None:
-                values[column] = None
-            else:
-                values[column] = Value(mean, scores.std[metric] if len(scores.fits) > 1 else None)
-        return Line(self.title, "ours", values)
-
-    def published_line(self, metric: str) -> list[Line]:
-        """The paper's numbers, if it printed this row by this average."""
-        values: dict[str, Value | None] = {}
-        for column in COLUMNS if self.published else ():
-            published = published_row(str(self.published), column).get(metric)
-            scores = self.scores(column)
-            if published and scores:
-                mean = scores.mean[metric]
-                difference = None if mean is None else mean - published.mean
-                values[column] = Value(published.mean, published.std, difference)
-        return [Line("published, and ours minus it", "published", values)] if values else []
+    def lines(self, metric: str) -> list[Line]:
+        """Our numbers, None where there are none; then the paper's, if it has this average."""
+        ours: dict[str, Value | None] = {}
+        published: dict[str, Value | None] = {}
+        for column, (train, test) in COLUMNS.items():
+            name, ours[column] = (self.model, TESTS[test]), None
+            paper = published_row(self.published, column).get(metric) if self.published else None
+            for scores in self.runs[train]().record.scores:
+                if (scores.model, scores.test) == name:
+                    mean = scores.mean[metric]
+                    if mean is not None:
+                        several = len(scores.fits) > 1
+                        ours[column] = Value(mean, scores.std[metric] if several else None)
+                    if paper:
+                        published[column] = beside(paper, mean)
+        return [Line(self.title, "ours", ours), *published_lines(published)]
 
 
 @target("table2")
@@ -174,41 +166,35 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     warnings: list[RunWarning] = []
     missing = context.missing_requirements()
     comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
-    settings = context.settings()
     # All runs are asked for before the first is awaited.
-    for setting, rows in [(each, _rows(context, name, each, missing)) for each in settings]:
-        if not rows:
-            continue
+    rows_of = {each: _rows(context, name, each, missing) for each in context.settings()}
+    for setting, rows in rows_of.items():
         for row in rows:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
             for negatives, pending in row.runs.items():
                 where = f"{subject}, {negatives[0]}-S, {setting.key}"
                 warnings += table_warnings(pending().record, where)
-        for metric, words in F1_TITLES.items():
-            lines = [
-                line for row in rows for line in (row.line(metric), *row.published_line(metric))
-            ]
-            lines += _chance_lines(rows, metric)
+        for metric, words in F1_TITLES.items() if rows else ():
+            lines = [line for row in rows for line in row.lines(metric)]
+            lines += _chance_where_scored(rows, metric)
             blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
             # The network of the text, which every protocol trains.
             comparable[metric][setting.key] = [
-                replace(row, model="mlp" if row.kind == "networks" else row.model).line(metric)
+                replace(row, model="mlp" if row.kind == "networks" else row.model).lines(metric)[0]
                 for row in rows
             ]
-    blocks += _chance_blocks(context)
-    if any(setting.protocol == "released" for setting in settings):
+    blocks += _chance_of_the_paper(context)
+    if any(setting.protocol == "released" for setting in rows_of):
         warnings += released_leaks(context.manifest)
     all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *unique_warnings(warnings)]
-    tables = [Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))]
-    if leakage := _leakage_table(name, comparable, list(COLUMNS)):
-        tables.append(leakage)
-    return Artifacts(tables)
+    table = Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))
+    return Artifacts([table, *_leakage_table(name, comparable)])
 
 
 def _leakage_table(
-    name: str, lines_by_score: Mapping[str, Mapping[str, Sequence[Line]]], columns: Sequence[str]
-) -> Table | None:
-    """The released numbers beside the leak-free ones of the same label set.
+    name: str, lines_by_score: Mapping[str, Mapping[str, Sequence[Line]]]
+) -> list[Table]:
+    """The released numbers beside the leak-free ones of the same label set, if there are both.
 
     Parameters
     ----------
@@ -220,35 +206,31 @@ def _leakage_table(
         leak_free = {line.name: line for line in by_setting.get("leak-free-released-labels", ())}
         lines = []
         for released in by_setting.get("released", ()):
-            counterpart = leak_free.get(released.name)
-            if counterpart is None:
-                continue
-            differences: dict[str, Value | None] = {}
-            for column in columns:
-                here, there = released.values.get(column), counterpart.values.get(column)
-                differences[column] = Value(here.mean - there.mean) if here and there else None
-            lines += [
-                Line(f"{released.name}, released", "ours", released.values),
-                Line(f"{released.name}, leak-free", "ours", counterpart.values),
-                Line("released minus leak-free", "difference", differences),
-            ]
+            if counterpart := leak_free.get(released.name):
+                pairs = {
+                    column: (released.values[column], counterpart.values[column])
+                    for column in COLUMNS
+                }
+                differences = {
+                    column: Value(here.mean - there.mean) if here and there else None
+                    for column, (here, there) in pairs.items()
+                }
+                lines += [
+                    Line(f"{released.name}, released", "ours", released.values),
+                    Line(f"{released.name}, leak-free", "ours", counterpart.values),
+                    Line("released minus leak-free", "difference", differences),
+                ]
         if lines:
             blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))
-    if not blocks:
-        return None
-    return Table(
-        f"{name}-leakage",
-        "Released beside leak-free: the same labels, other folds",
-        columns,
-        blocks,
-        notes(
-            "Both use the network of the text. They differ in which clips train and which test, "
-            "and so in how many test clips were trained on; in how classes are balanced (by folds, "
-            "or by a draw); and for PCBM the released number is one fit, the leak-free one a mean "
-            "of nine. A test fold has about a hundred clips: the report's intervals over films "
-            "show how much is chance."
-        ),
+    title = "Released beside leak-free: the same labels, other folds"
+    text = (
+        "Both use the network of the text. They differ in which clips train and which test, "
+        "and so in how many test clips were trained on; in how classes are balanced (by folds, "
+        "or by a draw); and for PCBM the released number is one fit, the leak-free one a mean "
+        "of nine. A test fold has about a hundred clips: the report's intervals over films "
+        "show how much is chance."
     )
+    return [Table(f"{name}-leakage", title, list(COLUMNS), blocks, notes(text))] if blocks else []
 
 
 def _rows(
@@ -262,60 +244,43 @@ def _rows(
         except Unavailable as problem:
             missing.append(f"{title}: {problem}")
         else:
+            # The released code's network under its protocol. The text's is always trained, so that
+            # protocols can be compared.
+            models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
+            runs = {
+                negatives: context.run(
+                    setting,
+                    feature,
+                    negatives[0],
+                    name=f"{title}: {negatives[0]} against S, {setting.key}",
+                    positives=("S",),
+                    train_negatives=negatives,
+                    test_negatives=tuple(TESTS),
+                    estimators=models,
+                )
+                for negatives in (EASY, HARD)
+            }
             published = paper_row if context.is_published(slot) else None
-            rows.append(_network(context, setting, feature, title, published))
+            rows.append(_Row(title, "networks", published, models[0], runs))
     if name == "table2":
+        readings = reference_json("readings.json")
         try:
-            rows += _bottleneck_rows(context, setting)
+            runs = bottlenecks(context, setting)
         except Unavailable as problem:
             missing.append(f"PCBM-DT and PCBM-LR: {problem}")
+        else:
+            rows += [
+                _Row(
+                    f"{row}, {readings[reading]['title']}",
+                    "bottlenecks",
+                    row if context.is_published("xclip") else None,
+                    f"{row}, {reading}",
+                    runs,
+                )
+                for _, row in HEADS.values()
+                for reading in READINGS
+            ]
     return rows
-
-
-def _network(
-    context: ReproductionContext,
-    setting: Setting,
-    feature: Feature,
-    title: str,
-    published: str | None,
-) -> _Row:
-    """The network on one feature: the released code's under its protocol, else the text's.
-
-    The text's is always trained, so that protocols can be compared.
-    """
-    models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
-    runs = {
-        negatives: context.run(
-            setting,
-            feature,
-            negatives[0],
-            name=f"{title}: {negatives[0]} against S, {setting.key}",
-            positives=("S",),
-            train_negatives=negatives,
-            test_negatives=tuple(TESTS),
-            estimators=models,
-        )
-        for negatives in (EASY, HARD)
-    }
-    return _Row(title, "networks", published, models[0], runs)
-
-
-def _bottleneck_rows(context: ReproductionContext, setting: Setting) -> list[_Row]:
-    """Both heads in both readings."""
-    feature = context.feature("xclip", "native")
-    runs = bottlenecks(context, setting, feature)
-    readings = reference_json("readings.json")
-    return [
-        _Row(
-            f"{row}, {readings[reading]['title']}",
-            "bottlenecks",
-            row if context.is_published(feature.slot) else None,
-            f"{row}, {reading}",
-            runs,
-        )
-        for _, row in HEADS.values()
-        for reading in READINGS
-    ]
 
 
 def _estimator(
@@ -348,7 +313,7 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
     )
 
 
-def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
+def _chance_where_scored(rows: Sequence[_Row], metric: str) -> Iterator[Line]:
     """Chance at the share of positives of the clips that were scored.
 
     The released bottlenecks have another test fold than the networks, and so another chance.
@@ -357,72 +322,66 @@ def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
     for row in rows:
         tests = next(iter(row.runs.values()))().record.tests
         if tests.keys() >= set(TESTS.values()):
-            test_sets = [tests[name] for name in TESTS.values()]
-            counts = tuple((test.clips, test.positives or 0) for test in test_sets)
-            folds.setdefault(counts, row.kind)
-    lines = []
+            counts = ((tests[name].clips, tests[name].positives or 0) for name in TESTS.values())
+            folds.setdefault(tuple(counts), row.kind)
     for counts, kind in folds.items():
         where = "" if len(folds) == 1 else f", {kind}' fold"
-        by_test = dict(zip(TESTS, counts, strict=True))
-        by_column = {column: by_test[test] for column, (_, test) in COLUMNS.items()}
-        clips = {column: Value(clips) for column, (clips, _) in by_column.items()}
-        share = {column: sure / clips for column, (clips, sure) in by_column.items()}
-        lines += [
-            Line(f"Clips scored{where}", "count", clips),
-            Line(f"Share of positives{where}", "count", _values(share)),
-            *(
-                Line(f"{title}, at that share{where}", "guess", _chance(share, baseline, metric))
-                for baseline, title in CHANCE.items()
-            ),
-        ]
-    return lines
+        clips = dict(zip(TESTS, (Value(clips) for clips, _ in counts), strict=True))
+        shares = dict(zip(TESTS, (sure / clips for clips, sure in counts), strict=True))
+        yield Line(f"Clips scored{where}", "count", _by_column(clips))
+        share, *guesses = _guesses(shares, metric)
+        yield replace(share, name=f"{share.name}{where}")
+        yield from (replace(line, name=f"{line.name}, at that share{where}") for line in guesses)
 
 
-def _chance_blocks(context: ReproductionContext) -> list[Block]:
+def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
     """The paper's own baselines, at the whole dataset's share and at the released folds'."""
-    levels = context.manifest.labels().levels
-    count = {level: levels.count(level) for level in LEVELS}
+    count = Counter(context.manifest.labels().levels)
     shares = {
         test: count["S"] / (count["S"] + sum(count[level] for level in test)) for test in TESTS
     }
-    blocks = _chance_block(context, "Guesses at the whole dataset's share of positives", shares)
+    shares_by_title = {"Guesses at the whole dataset's share of positives": shares}
     if context.has_released_splits:
-        for test in TESTS:
-            split = context.manifest.split(RELEASED[frozenset({*test, "S"})])
-            classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
-            shares[test] = classes.count("S") / len(classes)
-        title = "Guesses at the released test folds, all of their clips"
-        blocks += _chance_block(context, title, shares)
-    return blocks
+        splits = {test: context.manifest.split(RELEASED[frozenset({*test, "S"})]) for test in TESTS}
+        classes = {
+            test: [split.class_of[clip] for clip in split.fold(split.last_fold)]
+            for test, split in splits.items()
+        }
+        shares_by_title["Guesses at the released test folds, all of their clips"] = {
+            test: of.count("S") / len(of) for test, of in classes.items()
+        }
+    for title, shares in shares_by_title.items():
+        for metric, words in F1_TITLES.items():
+            share, *guesses = _guesses(shares, metric)
+            lines = [share]
+            for line, baseline in zip(guesses, CHANCE, strict=True):
+                paper = {
+                    column: published_row(chance_row(baseline, metric), column).get(metric)
+                    for column in COLUMNS
+                }
+                published = {
+                    column: beside(number, value.mean)
+                    for column, value in line.values.items()
+                    if (number := paper[column]) and value
+                }
+                lines += [line]
+                if context.has_papers_clips:
+                    lines += published_lines(published, f"published in {CHANCE_VERSIONS[metric]}")
+            yield Block(f"{title}: {words}", "", metric, lines)
 
 
-def _chance_block(
-    context: ReproductionContext, title: str, shares: Mapping[Levels, float]
-) -> list[Block]:
-    share = {column: shares[test] for column, (_, test) in COLUMNS.items()}
-    blocks = []
-    for metric, words in F1_TITLES.items():
-        lines = [Line("Share of positives", "count", _values(share))]
-        for baseline, name in CHANCE.items():
-            ours = _chance(share, baseline, metric)
-            lines.append(Line(name, "guess", ours))
-            row, version = chance_row(baseline, metric), CHANCE_VERSIONS[metric]
-            beside: dict[str, Value | None] = {}
-            for column, value in ours.items():
-                published = published_row(row, column).get(metric)
-                if published and value:
-                    difference = value.mean - published.mean
-                    beside[column] = Value(published.mean, published.std, difference)
-            if beside and context.has_papers_clips:
-                row_name = f"published in {version}, and ours minus it"
-                lines.append(Line(row_name, "published", beside))
-        blocks.append(Block(f"{title}: {words}", "", metric, lines))
-    return blocks
+def _guesses(shares: Mapping[Levels, float], metric: str) -> list[Line]:
+    """The shares of positives, and what each baseline scores there."""
+    lines = [
+        Line("Share of positives", "count", _by_column({t: Value(s) for t, s in shares.items()}))
+    ]
+    for baseline, title in CHANCE.items():
+        scores = {test: baselines(share)[baseline][metric] for test, share in shares.items()}
+        values = {test: None if score is None else Value(score) for test, score in scores.items()}
+        lines.append(Line(title, "guess", _by_column(values)))
+    return lines
 
 
-def _chance(share: Mapping[str, float], baseline: str, metric: str) -> dict[str, Value | None]:
-    return _values({column: baselines(of)[baseline][metric] for column, of in share.items()})
-
-
-def _values(numbers: Mapping[str, float | None]) -> dict[str, Value | None]:
-    return {column: None if number is None else Value(number) for column, number in numbers.items()}
+def _by_column(values: Mapping[Levels, Value | None]) -> dict[str, Value | None]:
+    """The value of its test set for each column."""
+    return {column: values[test] for column, (_, test) in COLUMNS.items()}
