@@ -82,11 +82,7 @@ class Association:
 
 
 def associate(
-    x: ArrayLike,
-    y: ArrayLike,
-    a: ArrayLike,
-    b: ArrayLike,
-    settings: Settings = Settings(),
+    x: ArrayLike, y: ArrayLike, a: ArrayLike, b: ArrayLike, settings: Settings = Settings()
 ) -> Association:
     """Test whether X are nearer to A than to B, more so than Y are.
 
@@ -108,10 +104,7 @@ def associate(
 
 
 def associate_each(
-    x: ArrayLike,
-    a: ArrayLike,
-    b: ArrayLike,
-    settings: Settings = Settings(),
+    x: ArrayLike, a: ArrayLike, b: ArrayLike, settings: Settings = Settings()
 ) -> list[Association]:
     """Test of each row of X alone whether it is nearer to A than to B.
 

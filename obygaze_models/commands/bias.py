@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import PARTLY_DONE, option, seed_option
+from obygaze_models.commands._shared import PARTLY_DONE, option, path_option, seed_option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,11 +111,10 @@ def _check_outputs(
     help="Embeddings of X and Y: a store, NAME.vec, NAME.csv, or a bottleneck (its concepts).",
 )
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if they are elsewhere.")
-@click.option(
+@path_option(
     "--manifest",
     "manifests",
     multiple=True,
-    type=PATH,
     help="Select items by this manifest's columns instead of the store's; can be repeated.",
 )
 @click.option(
@@ -240,10 +239,8 @@ def _selector(text: str) -> Selector:
     is_flag=True,
     help="Count each emotion's words in each group, not only in that of the emotion.",
 )
-@click.option(
-    "--lexicon",
-    type=PATH,
-    help="Words and groups of your own, in a JSON file.  [default: the paper's]",
+@path_option(
+    "--lexicon", help="Words and groups of your own, in a JSON file.  [default: the paper's]"
 )
 @_with_outputs
 def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None) -> Rates:

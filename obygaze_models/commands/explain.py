@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from obygaze_features.common.cli import (
-    PATH,
     echo_json,
     folder_argument,
     json_option,
@@ -18,7 +17,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_models.commands._shared import echo_warnings, option
+from obygaze_models.commands._shared import echo_warnings, option, path_option
 from obygaze_models.data.warnings import RunWarning
 
 BAR = 24
@@ -35,11 +34,7 @@ BAR = 24
     default=5,
     help="How many similar clips of the store to list.",
 )
-@click.option(
-    "--concepts",
-    type=PATH,
-    help="A saved bottleneck, whose concepts --tcav looks for in a network.",
-)
+@path_option("--concepts", help="A saved bottleneck, whose concepts --tcav looks for in a network.")
 @click.option("--tcav", "analysis", flag_value="tcav", help="How a network uses --concepts.")
 @click.option(
     "--significance",
@@ -53,9 +48,7 @@ BAR = 24
     flag_value="intervene",
     help="A bottleneck's scores with its concepts corrected.",
 )
-@click.option(
-    "--manifest", type=PATH, help="The annotations, for --tcav, --significance and --intervene."
-)
+@path_option("--manifest", help="The annotations, for --tcav, --significance and --intervene.")
 @click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its own]")
 @click.option(
     "--draws",
@@ -175,23 +168,21 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @click.command()
 @folder_argument("model")
 @store_argument("store")
-@click.option(
+@path_option(
     "-o",
     "--output",
     "outputs",
     multiple=True,
-    type=PATH,
     required=True,
     help="A CSV file: a row a moment. Another -o draws a film: .svg, .pdf or .png.",
 )
-@click.option("--frames", type=PATH, help="A CSV file: a row a frame and its probability.")
-@click.option("--elan", type=PATH, metavar="FOLDER", help="A folder that gets an .eaf a film.")
-@click.option("--figure", type=PATH, help="The figure, as a second -o.")
+@path_option("--frames", help="A CSV file: a row a frame and its probability.")
+@path_option("--elan", metavar="FOLDER", help="A folder that gets an .eaf a film.")
+@path_option("--figure", help="The figure, as a second -o.")
 @click.option("--film", help="Which film is drawn, by its id or title.  [default: the first]")
-@click.option("--timelines", type=PATH, help="Draw the segments of these timelines.")
-@click.option(
+@path_option("--timelines", help="Draw the segments of these timelines.")
+@path_option(
     "--manifest",
-    type=PATH,
     help="Draw the labels of this manifest. It also gives clips their position in the film if the "
     "store has none.",
 )
@@ -316,7 +307,7 @@ def moments(
     metavar="LEVEL,LEVEL",
     help="Segments of which levels a model should find.  [default: the highest, as Sure]",
 )
-@click.option("--csv", "output", type=PATH, help="A CSV file: a row a score.")
+@path_option("--csv", "output", help="A CSV file: a row a score.")
 @overwrite_option
 @json_option
 def evaluate_moments(

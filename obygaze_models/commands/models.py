@@ -22,18 +22,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
+    path_option,
     run_folders,
     verbose_option,
 )
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
-from obygaze_models.commands.predict import (
-    evaluate,
-    export,
-    predict,
-    score_run,
-    train,
-    write_run,
-)
+from obygaze_models.commands.predict import evaluate, export, predict, score_run, train, write_run
 from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
@@ -52,16 +46,12 @@ def models() -> None:
 
 @models.command()
 @folder_argument("experiment")
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    help="The run folder; by default runs/ and the experiment file's name.",
+@path_option(
+    "-o", "--output", help="The run folder; by default runs/ and the experiment file's name."
 )
-@click.option(
+@path_option(
     "--predictions",
     multiple=True,
-    type=PATH,
     help="A table id, fit, probability of a model of your own, which is scored like the others.",
 )
 @click.option(

@@ -12,7 +12,6 @@ import click
 
 from obygaze_features.common.cli import (
     ADDRESS,
-    PATH,
     echo_json,
     folder_argument,
     json_option,
@@ -21,7 +20,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import echo_warnings, option, stores_argument
+from obygaze_models.commands._shared import echo_warnings, option, path_option, stores_argument
 
 if TYPE_CHECKING:
     from obygaze_models.saved.inference import PartScore, Predictions
@@ -103,24 +102,18 @@ def train(
     metavar="LOW HIGH",
     help="Predict 'unsure' where the probability of the second class is from LOW to HIGH.",
 )
-@click.option("-o", "--output", type=PATH, help="A CSV file that gets a row a clip.")
-@click.option(
-    "--csv",
-    "tables",
-    type=PATH,
-    metavar="FOLDER",
-    help="A folder that gets a table a film, for spreadsheets.",
+@path_option("-o", "--output", help="A CSV file that gets a row a clip.")
+@path_option(
+    "--csv", "tables", metavar="FOLDER", help="A folder that gets a table a film, for spreadsheets."
 )
-@click.option(
+@path_option(
     "--elan",
-    type=PATH,
     metavar="FOLDER",
     help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
     "files. Only clips with a start and an end appear in it.",
 )
-@click.option(
+@path_option(
     "--annotations",
-    type=PATH,
     metavar="FOLDER",
     help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
@@ -274,11 +267,7 @@ def _seen(predictions: Predictions) -> Iterator[str]:
 @click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
 @json_option
 def evaluate(
-    model: Path,
-    stores: tuple[Path | str, ...],
-    manifest: Path,
-    labels: str | None,
-    as_json: bool,
+    model: Path, stores: tuple[Path | str, ...], manifest: Path, labels: str | None, as_json: bool
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
 
@@ -354,7 +343,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
 @folder_argument("model")
 @stores_argument
 @folder_argument("manifest")
-@click.option("-o", "--output", type=PATH, required=True, help="The run file.")
+@path_option("-o", "--output", required=True, help="The run file.")
 @_labels
 @_split
 @click.option("--name", help="The run's name.  [default: the model's]")

@@ -8,28 +8,23 @@ from typing import Any
 import click
 
 from obygaze_features.common.cli import PATH, overwrite_option
-from obygaze_models.commands._shared import run_folders
+from obygaze_models.commands._shared import path_option, run_folders
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=PATH)
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    help="The page; of a single run by default report.html in its folder.",
+@path_option(
+    "-o", "--output", help="The page; of a single run by default report.html in its folder."
 )
 @click.option("--title", help="The page's; of a single run by default the run's name.")
-@click.option(
+@path_option(
     "--thumbnails",
-    type=PATH,
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
-@click.option(
+@path_option(
     "--analysis",
     "analyses",
     multiple=True,
-    type=PATH,
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
 @click.option(
@@ -37,16 +32,14 @@ from obygaze_models.commands._shared import run_folders
     metavar="STORE",
     help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
 )
-@click.option(
+@path_option(
     "--frames",
-    type=PATH,
     help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
 )
-@click.option("--moments", type=PATH, help="The moments found in these frames, moments.csv.")
-@click.option(
+@path_option("--moments", help="The moments found in these frames, moments.csv.")
+@path_option(
     "--timelines",
     metavar="FOLDER",
-    type=PATH,
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
-from obygaze_models.commands._shared import echo_warnings, verbose_option
+from obygaze_features.common.cli import echo_json, json_option, output_options
+from obygaze_models.commands._shared import (
+    PARTLY_DONE,
+    echo_warnings,
+    path_option,
+    seed_option,
+    verbose_option,
+)
 
 if TYPE_CHECKING:
     from obygaze_models.reproduce.reproduce import Reproduction
@@ -41,7 +47,6 @@ def _protocols() -> Iterable[str]:
     return PROTOCOLS
 
 
-PARTLY_DONE = 3
 LINE_EVERY_S = 30.0
 
 
@@ -61,9 +66,8 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 
 @click.command()
 @click.argument("target", type=_Named(_targets))
-@click.option(
+@path_option(
     "--manifest",
-    type=PATH,
     required=True,
     help="ObyGaze12's manifest, with the authors' splits for the released protocol.",
 )
@@ -83,9 +87,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     type=_Named(_protocols),
     help="How clips are divided; by default all three.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
-)
+@seed_option
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option

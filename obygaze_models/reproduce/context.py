@@ -25,6 +25,15 @@ PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
 LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
+SAME_LABELS = "leak-free-released-labels"
+"""The key of the setting that differs from the released one only in its folds."""
+#: The settings of `Setting`: key, protocol, whether on the label set that was released, title.
+_SETTINGS = (
+    ("released", "released", True, "Released: the authors' splits, as their code uses them"),
+    (SAME_LABELS, "leak-free", True, "Leak-free, on the label set that was released"),
+    ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
+    ("leak-free", "leak-free", False, "Leak-free, on all clips"),
+)
 #: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
@@ -166,24 +175,21 @@ class ReproductionContext:
             The fields of `Experiment` that setting and feature do not give.
         """
         key = f"{setting.key}/{feature.key}-{suffix}"
-        if key not in self._asked:
-            experiment = Experiment(
-                manifest=self.manifest_folder,
-                store=self._paths[feature.slot],
-                array=feature.array,
-                pooling=feature.pooling,
-                labels=setting.labels,
-                protocol=setting.protocol,
-                seed=self.seed,
-                # Our protocols draw folds of their own, whatever splits the manifest has.
-                **{"split": None if setting.protocol == "released" else ""} | options,
-            )
-            self._asked[key] = self._ask(experiment, self.folder / key)
-        return self._asked[key]
-
-    def _ask(self, experiment: Experiment, folder: Path) -> Pending:
+        if key in self._asked:
+            return self._asked[key]
+        experiment = Experiment(
+            manifest=self.manifest_folder,
+            store=self._paths[feature.slot],
+            array=feature.array,
+            pooling=feature.pooling,
+            labels=setting.labels,
+            protocol=setting.protocol,
+            seed=self.seed,
+            # Our protocols draw folds of their own, whatever splits the manifest has.
+            **{"split": None if setting.protocol == "released" else ""} | options,
+        )
+        folder, number = self.folder / key, len(self._asked) + 1
         folder.parent.mkdir(parents=True, exist_ok=True)
-        number = len(self._asked) + 1
         job = self._pool.submit(make_run, experiment, folder) if self._pool else None
 
         @cache
@@ -194,6 +200,7 @@ class ReproductionContext:
             job.result()
             return load_run(folder)
 
+        self._asked[key] = pending
         return pending
 
     @property
@@ -207,20 +214,12 @@ class ReproductionContext:
         The released splits; ours on the same clips; the paper's text and ours on all clips.
         """
         labels = self.released_labels
-        settings = []
-        if "released" in self.protocols and self.has_released_splits:
-            title = "Released: the authors' splits, as their code uses them"
-            settings.append(Setting("released", "released", labels, title))
-        if "leak-free" in self.protocols and labels:
-            title = "Leak-free, on the label set that was released"
-            settings.append(Setting("leak-free-released-labels", "leak-free", labels, title))
-        if "paper" in self.protocols:
-            title = "Paper: the text of version 1, appendix 8, on all clips"
-            settings.append(Setting("paper", "paper", None, title))
-        if "leak-free" in self.protocols:
-            title = "Leak-free, on all clips"
-            settings.append(Setting("leak-free", "leak-free", None, title))
-        return settings
+        return [
+            Setting(key, protocol, labels if released else None, title)
+            for key, protocol, released, title in _SETTINGS
+            if protocol in self.protocols
+            and (self.has_released_splits if key == "released" else labels or not released)
+        ]
 
     def missing_requirements(self) -> list[str]:
         """What the manifest lacks for a protocol that was asked for."""
@@ -246,9 +245,7 @@ class ReproductionContext:
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
-        warnings = [
-            note for store in stores for note in origin_warnings(self.manifest.items, store)
-        ]
+        warnings = [w for store in stores for w in origin_warnings(self.manifest.items, store)]
         synthetic = any(warning.code == "synthetic" for warning in warnings)
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 

@@ -25,7 +25,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.reproduce import fig2, fig3, fig5, fig6, table2, table4  # noqa: F401
+from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
 from obygaze_models.reproduce.render import (
     Artifacts,
@@ -68,13 +68,8 @@ class Reproduction:
         return [table for artifacts in self.artifacts.values() for table in artifacts.tables]
 
     @property
-    def missing(self) -> list[str]:
-        """What is not in the tables, and what it needs."""
-        return [f"{table.name}: {item}" for table in self.tables for item in table.missing]
-
-    @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """The same by what is needed: the rows that it would give, by table."""
+        """What the missing rows need: the rows that it would give, by table."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for item in table.missing:
@@ -193,14 +188,13 @@ def reproduce(
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
     """The page's: whether all of the paper is there, and of which part nothing is missing."""
-    complete = [
-        name
-        for name, artifact in artifacts.items()
-        if all(table.has_results and not table.missing for table in artifact.tables)
-    ]
-    if len(complete) == len(TARGETS):
+    complete = sum(
+        all(table.has_results and not table.missing for table in artifact.tables)
+        for artifact in artifacts.values()
+    )
+    if complete == len(TARGETS):
         return "The paper, reproduced"
-    return f"The paper, reproduced in part: {len(complete)} of {len(TARGETS)} tables and figures"
+    return f"The paper, reproduced in part: {complete} of {len(TARGETS)} tables and figures"
 
 
 @contextlib.contextmanager

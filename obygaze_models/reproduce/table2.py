@@ -22,6 +22,8 @@ from obygaze_models.experiments.published import (
     published_row,
 )
 from obygaze_models.reproduce.context import (
+    SAME_LABELS,
+    Feature,
     Pending,
     ReproductionContext,
     Setting,
@@ -128,10 +130,9 @@ def table5(context: ReproductionContext) -> Artifacts:
     return _make(context, "table5", "Table 5: X-CLIP retrained on LSMDC")
 
 
-def bottlenecks(
-    context: ReproductionContext, setting: Setting, feature: Feature
-) -> dict[Levels, Pending]:
+def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Pending]:
     """By training negatives the run of the bottlenecks, with all heads and readings."""
+    feature = context.feature("xclip", "native")
     try:
         estimators = {
             negatives: tuple(
@@ -145,17 +146,32 @@ def bottlenecks(
         raise Unavailable(
             f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
         ) from None
+    split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
+    title = "Bottlenecks on X-CLIP"
+    return _runs(context, setting, feature, "pcbm-", title, estimators, split=split)
+
+
+def _runs(
+    context: ReproductionContext,
+    setting: Setting,
+    feature: Feature,
+    prefix: str,
+    title: str,
+    estimators: Mapping[Levels, tuple[Any, ...]],
+    **options: Any,
+) -> dict[Levels, Pending]:
+    """By training negatives a run of their estimators, on both test sets."""
     return {
         negatives: context.run(
             setting,
             feature,
-            f"pcbm-{negatives[0]}",
-            name=f"Bottlenecks on X-CLIP: {negatives[0]} against S, {setting.key}",
+            f"{prefix}{negatives[0]}",
+            name=f"{title}: {negatives[0]} against S, {setting.key}",
             positives=("S",),
             train_negatives=negatives,
             test_negatives=tuple(TESTS),
-            split=RELEASED_CONCEPTS if setting.protocol == "released" else "",
             estimators=of_training,
+            **options,
         )
         for negatives, of_training in estimators.items()
     }
@@ -203,7 +219,7 @@ def _leakage_table(
     """
     blocks = []
     for score, by_setting in lines_by_score.items():
-        leak_free = {line.name: line for line in by_setting.get("leak-free-released-labels", ())}
+        leak_free = {line.name: line for line in by_setting.get(SAME_LABELS, ())}
         lines = []
         for released in by_setting.get("released", ()):
             if counterpart := leak_free.get(released.name):
@@ -247,19 +263,8 @@ def _rows(
             # The released code's network under its protocol. The text's is always trained, so that
             # protocols can be compared.
             models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
-            runs = {
-                negatives: context.run(
-                    setting,
-                    feature,
-                    negatives[0],
-                    name=f"{title}: {negatives[0]} against S, {setting.key}",
-                    positives=("S",),
-                    train_negatives=negatives,
-                    test_negatives=tuple(TESTS),
-                    estimators=models,
-                )
-                for negatives in (EASY, HARD)
-            }
+            estimators = dict.fromkeys((EASY, HARD), models)
+            runs = _runs(context, setting, feature, "", title, estimators)
             published = paper_row if context.is_published(slot) else None
             rows.append(_Row(title, "networks", published, models[0], runs))
     if name == "table2":
