@@ -11,25 +11,24 @@ import click
 
 from obygaze_features.common.cli import (
     ADDRESS,
-    PATH,
     echo_json,
     folder_argument,
     json_option,
     overwrite_option,
 )
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import PARTLY_DONE, option, path_option, seed_option
+from obygaze_models.commands._shared import (
+    PARTLY_DONE,
+    echo_warnings,
+    option,
+    path_option,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from obygaze_models.bias.battery import Battery, BatteryResults, Selector
-    from obygaze_models.bias.captions import Rates
-    from obygaze_models.bias.gender_score import ScoredCaptions
-    from obygaze_models.bias.ratings import Ratings
-
-_FIGURES = (".svg", ".pdf", ".png")
-_SUFFIXES = (".csv", ".json", *_FIGURES)
+    from obygaze_models.bias.battery import Battery, Selector
 
 
 @click.group()
@@ -56,23 +55,24 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     """The options ``-o`` (several), ``--overwrite`` and ``--json``, and what they do."""
 
     @wraps(command)
-    def run(outputs: list[Path], overwrite: bool, as_json: bool, **options: Any) -> None:
-        from obygaze_features.common.figures import save_figure
+    def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
+        from obygaze_features.common.figures import SUFFIXES, save_figure
         from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
         from obygaze_features.common.tables import format_rows
         from obygaze_models.bias.battery import BatteryResults
 
         for path in outputs:
+            if path.suffix not in (known := (".csv", ".json", *SUFFIXES)):
+                raise UsageError(f"{path}: end the name in {', '.join(known)}")
             refuse_to_overwrite(path, overwrite=overwrite)
         measured = command(**options)
         if as_json:
             echo_json(measured.to_dict())
         else:
             click.echo(measured.describe())
-        for note in measured.notes():
-            click.secho(f"NOTE: {note}", fg="yellow", err=True)
-        for path in outputs:
-            if path.suffix in _FIGURES:
+        echo_warnings(measured.notes(), heading="NOTE")
+        for path in dict.fromkeys(outputs):
+            if path.suffix in SUFFIXES:
                 save_figure(measured.figure(), path, overwrite=overwrite)
             elif path.suffix == ".json":
                 write_text(path, to_json(measured.to_dict()))
@@ -87,19 +87,8 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
             context.exit(PARTLY_DONE)
 
     text = "A .csv or .json table, or an .svg, .pdf or .png figure; can be repeated."
-    output = click.option(
-        "-o", "--output", "outputs", multiple=True, type=PATH, callback=_check_outputs, help=text
-    )
+    output = path_option("-o", "--output", "outputs", multiple=True, help=text)
     return output(overwrite_option(json_option(run)))
-
-
-def _check_outputs(
-    ctx: click.Context, param: click.Parameter, outputs: tuple[Path, ...]
-) -> list[Path]:
-    for path in outputs:
-        if path.suffix not in _SUFFIXES:
-            raise UsageError(f"{path}: end the name in {', '.join(_SUFFIXES)}")
-    return list(dict.fromkeys(outputs))
 
 
 @bias.command()
@@ -155,7 +144,7 @@ def eat(
     published: str | None,
     skip_missing: bool,
     **settings: Any,
-) -> BatteryResults:
+) -> _Measured:
     """Test whether items are nearer to some words than others are: WEAT and its kin.
 
     BATTERY is emotion, professions, or a JSON file of your own; each of its tests asks whether X
@@ -243,7 +232,7 @@ def _selector(text: str) -> Selector:
     "--lexicon", help="Words and groups of your own, in a JSON file.  [default: the paper's]"
 )
 @_with_outputs
-def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None) -> Rates:
+def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None) -> _Measured:
     """Count emotion words per 1000 CAPTIONS of each group of images.
 
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
@@ -273,7 +262,7 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
     help="Only this column; can be repeated. The five probabilities are called classifier.",
 )
 @_with_outputs
-def ratings(table: Path, raters: tuple[str, ...]) -> Ratings:
+def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
@@ -297,7 +286,7 @@ def ratings(table: Path, raters: tuple[str, ...]) -> Ratings:
     "--cooccurrence", is_flag=True, help="Only the baseline, which needs no scores of captions."
 )
 @_with_outputs
-def gender_score(scores: Path, cooccurrence: bool) -> ScoredCaptions:
+def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
     """Measure the gender score of captions and objects, beside how often these go together.
 
     SCORES is a CSV table, by obygaze features caption-scores or your own: confidence (or P(c)),

@@ -287,8 +287,7 @@ def moments(
     drawn = [moment_figure(done, film, timelines=segments, manifest=clips) for _ in figures]
     write_files(files, overwrite=overwrite)
     click.echo("\n".join(lines))
-    for problem in problems:
-        click.secho(f"NOTE: {problem}", fg="yellow", err=True)
+    echo_warnings(problems, heading="NOTE")
     for picture, path in zip(drawn, figures, strict=True):
         save_figure(picture, path, overwrite=overwrite)
         click.echo(f"a picture -> {path}")
@@ -350,9 +349,7 @@ def evaluate_moments(
     else:
         click.echo(scored.describe())
     if output:
-        rows = scored.rows()
         names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
-        write_text(output, format_rows(rows, names))
+        write_text(output, format_rows(scored.rows(), names))
         click.echo(f"a row a score -> {output}", err=as_json)
-    for note in scored.notes:
-        click.secho(f"NOTE: {note}", fg="yellow", err=True)
+    echo_warnings(scored.notes, heading="NOTE")

@@ -47,12 +47,7 @@ _split = option(
 )
 @json_option
 def train(
-    experiment: Path,
-    estimator: str | None,
-    concept: str | None,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
+    experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
 ) -> None:
     """Train one model for use, on all labelled clips of an EXPERIMENT.
 
@@ -72,9 +67,8 @@ def train(
         load_experiment(experiment, only=estimator or 0),
         output or Path("models", experiment.stem),
         estimator=estimator,
-        concept=concept,
-        overwrite=overwrite,
         log=lambda line: click.echo(line, err=True),
+        **options,
     )
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
@@ -201,8 +195,8 @@ def predict(
         if output:
             files[output] = predictions.to_csv()
             lines.insert(0, f"a row a clip -> {output}")
-        text = _describe(predictions, 0 if files or as_json else MAX_ROWS_SHOWN)
         content = _rows(predictions)
+        text = _describe(content, 0 if files or as_json else MAX_ROWS_SHOWN)
         echo_warnings(_seen(predictions))
     if overwrite:
         refuse_edited(files)
@@ -224,29 +218,22 @@ def _rows(predictions: Predictions) -> list[dict[str, Any]]:
     return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
-def _describe(predictions: Predictions, limit: int) -> list[str]:
+def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
     """The first rows, and how many clips have which prediction."""
     from obygaze_features.common.tables import align
 
     lines = []
     if limit:
         cells = [
-            [clip, predicted, *(f"{value:.3f}" for value in values)]
-            for clip, predicted, values in zip(
-                predictions.ids[:limit],
-                predictions.predicted,
-                predictions.probabilities,
-                strict=False,
-            )
+            [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
+            for row in rows[:limit]
         ]
-        lines.append(align(["clip", "prediction", *predictions.classes], cells, left=2))
-        if (more := len(predictions.ids) - limit) > 0:
-            clips = counted(more, "more clip", "more clips")
-            lines.append(f"and {clips}; -o writes all to a file")
-    counts = ", ".join(
-        f"{count:,} {name}" for name, count in Counter(predictions.predicted).items()
-    )
-    return [*lines, f"{counted(len(predictions.ids), 'clip')}: {counts}"]
+        lines.append(align(["clip", "prediction", *rows[0]["probabilities"]], cells, left=2))
+        if (more := len(rows) - limit) > 0:
+            lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+    counts = Counter(row["prediction"] for row in rows)
+    each = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    return [*lines, f"{counted(len(rows), 'clip')}: {each}"]
 
 
 def _seen(predictions: Predictions) -> Iterator[str]:

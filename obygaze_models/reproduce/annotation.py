@@ -69,11 +69,10 @@ def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -
     if context.has_papers_clips:
         printed = reference_json("published.json")["figure2"]
         source = "The published bars have no numbers; these are the ones that the text prints."
-    clips = {code: Value(total.levels[code]) for code in codes}
     shares = {code: total.share(code) for code in codes}
     per_clip = {code: n for code in codes if (n := total.concepts_per_item(code))}
     lines = [
-        Line("clips", "count", clips),
+        Line.of("clips", "count", {code: total.levels[code] for code in codes}),
         *_lines("share of clips", shares, printed.get("shares", {})),
         *_lines("concepts a clip", per_clip, printed.get("concepts_per_clip", {})),
     ]
@@ -101,5 +100,4 @@ def _lines(name: str, ours: Mapping[str, float], printed: Mapping[str, float]) -
         for code, value in ours.items()
         if code in printed
     }
-    values = {code: Value(value) for code, value in ours.items()}
-    return [Line(name, "ours", values), *published_lines(published)] if ours else []
+    return [Line.of(name, "ours", ours), *published_lines(published)] if ours else []

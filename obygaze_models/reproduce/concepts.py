@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from obygaze_features.common.figures import SERIES
@@ -68,12 +68,20 @@ def fig3(context: ReproductionContext) -> Artifacts:
             for run in runs:
                 warnings += table_warnings(run.record, where)
             warnings += _one_sided(runs, where)
-            name_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
-            ours, chance, shares = _concept_scores(runs, name_of)
+            concept_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
+            ours: dict[str, Value | None] = {}
+            shares: dict[str, float | None] = {}
+            chance: dict[str, float | None] = {}
+            for run in runs:
+                for scores in run.record.scores:
+                    concept, mean = concept_of[scores.test], scores.mean["f1"]
+                    ours[concept] = None if mean is None else Value(mean, scores.std["f1"])
+                    share = shares[concept] = run.record.tests[scores.test].share or 0.0
+                    chance[concept] = baselines(share)["all positive"]["f1"]
             lines += [
                 Line(f"{against} ({bars})", "ours", ours),
-                Line("all positive, at that share", "guess", chance),
-                Line("share of positives, scored", "count", shares),
+                Line.of("all positive, at that share", "guess", chance),
+                Line.of("share of positives, scored", "count", shares),
             ]
             for concept in concepts:
                 dots[concept].append(_dot(ours.get(concept), chance.get(concept)))
@@ -125,30 +133,12 @@ def _concept_runs(
     ]
 
 
-def _concept_scores(
-    runs: Sequence[Run], concept_of: Mapping[str, str]
-) -> tuple[dict[str, Value | None], dict[str, Value | None], dict[str, Value | None]]:
-    """F1 of the concepts that could be trained, F1 of calling all positive, share of positives."""
-    ours: dict[str, Value | None] = {}
-    chance: dict[str, Value | None] = {}
-    shares: dict[str, Value | None] = {}
-    for run in runs:
-        for scores in run.record.scores:
-            concept, mean = concept_of[scores.test], scores.mean["f1"]
-            share = run.record.tests[scores.test].share or 0.0
-            f1 = baselines(share)["all positive"]["f1"]
-            assert f1 is not None
-            ours[concept] = None if mean is None else Value(mean, scores.std["f1"])
-            chance[concept], shares[concept] = Value(f1), Value(share)
-    return ours, chance, shares
-
-
-def _dot(value: Value | None, chance: Value | None) -> Dot:
-    if value is None or chance is None:
+def _dot(value: Value | None, chance: float | None) -> Dot:
+    if value is None:
         return Dot(None)
     std = value.std or 0.0
     low, high = max(0.0, value.mean - std), min(1.0, value.mean + std)
-    return Dot(value.mean, low, high, guess=chance.mean)
+    return Dot(value.mean, low, high, guess=chance)
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
@@ -227,10 +217,9 @@ def _questions(
         return []
     concept = concepts[int(head.feature[node])]
     left, right = int(head.left[node]), int(head.right[node])
-    numbers = [head.threshold[node], head.value[left, 1], head.value[right, 1]]
-    values = {at: Value(float(number)) for at, number in zip(TREE_COLUMNS, numbers, strict=True)}
+    numbers = map(float, (head.threshold[node], head.value[left, 1], head.value[right, 1]))
     return [
-        Line(f"{path}{concept}", "ours", values),
+        Line.of(f"{path}{concept}", "ours", dict(zip(TREE_COLUMNS, numbers, strict=True))),
         *_questions(head, concepts, left, depth + 1, f"{path}{concept} not above: "),
         *_questions(head, concepts, right, depth + 1, f"{path}{concept} above: "),
     ]

@@ -130,6 +130,12 @@ class ReproductionContext:
     ----------
     stores
         The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
+    has_papers_clips
+        Whether the clips are the paper's, so that its numbers can be compared with ours.
+    has_released_splits
+        Whether the authors' splits and runs are in the manifest.
+    released_labels
+        The label set that the released splits were made from, if the manifest has it.
     """
 
     def __init__(
@@ -145,6 +151,11 @@ class ReproductionContext:
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
+        self.has_papers_clips = self.manifest.name == DATASET
+        splits, has_runs = set(self.manifest.split_names), bool(self.manifest.run_names)
+        self.has_released_splits = has_runs and splits >= {*RELEASED.values(), RELEASED_CONCEPTS}
+        has_labels = RELEASED_LABELS in self.manifest.label_names
+        self.released_labels = RELEASED_LABELS if has_labels else None
         self.folder = folder
         self.protocols = protocols
         self.seed = seed
@@ -237,11 +248,6 @@ class ReproductionContext:
         ]
 
     @property
-    def has_papers_clips(self) -> bool:
-        """Whether the clips are the paper's, so that its numbers can be compared with ours."""
-        return self.manifest.name == DATASET
-
-    @property
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
@@ -253,17 +259,6 @@ class ReproductionContext:
         """Whether the paper has numbers for these clips and this store's checkpoint."""
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
-
-    @property
-    def has_released_splits(self) -> bool:
-        """Whether the authors' splits and runs are in the manifest."""
-        splits = {*RELEASED.values(), RELEASED_CONCEPTS}
-        return splits <= set(self.manifest.split_names) and bool(self.manifest.run_names)
-
-    @property
-    def released_labels(self) -> str | None:
-        """The label set that the released splits were made from, if the manifest has it."""
-        return RELEASED_LABELS if RELEASED_LABELS in self.manifest.label_names else None
 
     def feature(self, slot: str, name: str) -> Feature:
         """The array ``native``, or ``max`` over all tokens; `Unavailable` if there is none."""

@@ -14,8 +14,6 @@ from obygaze_models.data.warnings import RunWarning
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from obygaze_models.experiments.published import Published
-
 WIDTH = 100
 """How wide a table on a terminal may be."""
 Kind = Literal["ours", "published", "guess", "difference", "count"]
@@ -61,6 +59,12 @@ class Line:
     name: str
     kind: Kind
     values: Mapping[str, Value | None]
+
+    @classmethod
+    def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
+        """A line of plain numbers."""
+        values = {column: None if n is None else Value(n) for column, n in numbers.items()}
+        return cls(name, kind, values)
 
 
 @dataclass(frozen=True)
@@ -122,14 +126,8 @@ class Table:
         return any(line.kind == "ours" for block in self.blocks for line in block.lines)
 
 
-def beside(published: Published, ours: float | None) -> Value:
-    """A number of the paper, and how far ours is above it."""
-    difference = None if ours is None else ours - published.mean
-    return Value(published.mean, published.std, difference)
-
-
 def published_lines(values: Mapping[str, Value | None], name: str = "published") -> list[Line]:
-    """The line of numbers from `beside`; none where there are none."""
+    """The paper's numbers as a line, with ours minus them; none where there are no numbers."""
     return [Line(f"{name}, and ours minus it", "published", values)] if values else []
 
 

@@ -30,15 +30,7 @@ from obygaze_models.reproduce.context import (
     Unavailable,
     target,
 )
-from obygaze_models.reproduce.render import (
-    Artifacts,
-    Block,
-    Line,
-    Table,
-    Value,
-    beside,
-    published_lines,
-)
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, published_lines
 from obygaze_models.scoring.metrics import METRICS, f1_titles
 
 Levels = tuple[str, ...]
@@ -102,20 +94,14 @@ class _Row:
 
     def lines(self, metric: str) -> list[Line]:
         """Our numbers, None where there are none; then the paper's, if it has this average."""
-        ours: dict[str, Value | None] = {}
-        published: dict[str, Value | None] = {}
+        ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
         for column, (train, test) in COLUMNS.items():
-            name, ours[column] = (self.model, TESTS[test]), None
-            paper = published_row(self.published, column).get(metric) if self.published else None
             for scores in self.runs[train]().record.scores:
-                if (scores.model, scores.test) == name:
-                    mean = scores.mean[metric]
-                    if mean is not None:
-                        several = len(scores.fits) > 1
-                        ours[column] = Value(mean, scores.std[metric] if several else None)
-                    if paper:
-                        published[column] = beside(paper, mean)
-        return [Line(self.title, "ours", ours), *published_lines(published)]
+                mean = scores.mean[metric]
+                if (scores.model, scores.test) == (self.model, TESTS[test]) and mean is not None:
+                    several = len(scores.fits) > 1
+                    ours[column] = Value(mean, scores.std[metric] if several else None)
+        return [Line(self.title, "ours", ours), *_published(self.published, metric, ours)]
 
 
 @target("table2")
@@ -133,19 +119,28 @@ def table5(context: ReproductionContext) -> Artifacts:
 def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Pending]:
     """By training negatives the run of the bottlenecks, with all heads and readings."""
     feature = context.feature("xclip", "native")
+    readings = reference_json("readings.json")  # see manifests/readings.json
+    to_ours = context.manifest.scheme.concept
     try:
-        estimators = {
-            negatives: tuple(
-                {**_estimator(context, reading, head, negatives[0]), "as": f"{row}, {reading}"}
-                for reading in READINGS
-                for head, (_, row) in HEADS.items()
-            )
-            for negatives in (EASY, HARD)
+        C_of = {
+            reading: {"bank__C": {to_ours(name): C for name, C in options["concept_C"].items()}}
+            for reading, options in readings.items()
+            if "concept_C" in options
         }
     except ManifestError as problem:
         raise Unavailable(
             f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
         ) from None
+
+    def estimator(reading: str, head: str, negatives: str) -> dict[str, Any]:
+        name, row = HEADS[head]
+        options = {**readings[reading]["concepts"], **readings[reading][head][negatives]}
+        return {"name": name, **options, **C_of.get(reading, {}), "as": f"{row}, {reading}"}
+
+    estimators = {
+        levels: tuple(estimator(reading, head, levels[0]) for reading in READINGS for head in HEADS)
+        for levels in (EASY, HARD)
+    }
     split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
     title = "Bottlenecks on X-CLIP"
     return _runs(context, setting, feature, "pcbm-", title, estimators, split=split)
@@ -223,18 +218,18 @@ def _leakage_table(
         lines = []
         for released in by_setting.get("released", ()):
             if counterpart := leak_free.get(released.name):
-                pairs = {
-                    column: (released.values[column], counterpart.values[column])
+                pairs = (
+                    (column, released.values[column], counterpart.values[column])
                     for column in COLUMNS
-                }
+                )
                 differences = {
-                    column: Value(here.mean - there.mean) if here and there else None
-                    for column, (here, there) in pairs.items()
+                    column: here.mean - there.mean if here and there else None
+                    for column, here, there in pairs
                 }
                 lines += [
                     Line(f"{released.name}, released", "ours", released.values),
                     Line(f"{released.name}, leak-free", "ours", counterpart.values),
-                    Line("released minus leak-free", "difference", differences),
+                    Line.of("released minus leak-free", "difference", differences),
                 ]
         if lines:
             blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))
@@ -288,19 +283,6 @@ def _rows(
     return rows
 
 
-def _estimator(
-    context: ReproductionContext, reading: str, head: str, negatives: str
-) -> dict[str, Any]:
-    """An estimator's options in one reading of the paper; see manifests/readings.json."""
-    options = reference_json("readings.json")[reading]
-    estimator = {"name": HEADS[head][0], **options["concepts"], **options[head][negatives]}
-    if "concept_C" in options:
-        estimator["bank__C"] = {
-            context.manifest.scheme.concept(name): C for name, C in options["concept_C"].items()
-        }
-    return estimator
-
-
 def _averages_note(context: ReproductionContext, name: str) -> str:
     """Which average of F1 each published row has."""
     if not context.has_papers_clips:
@@ -331,9 +313,10 @@ def _chance_where_scored(rows: Sequence[_Row], metric: str) -> Iterator[Line]:
             folds.setdefault(tuple(counts), row.kind)
     for counts, kind in folds.items():
         where = "" if len(folds) == 1 else f", {kind}' fold"
-        clips = dict(zip(TESTS, (Value(clips) for clips, _ in counts), strict=True))
-        shares = dict(zip(TESTS, (sure / clips for clips, sure in counts), strict=True))
-        yield Line(f"Clips scored{where}", "count", _by_column(clips))
+        by_test = dict(zip(TESTS, counts, strict=True))
+        clips = {column: by_test[test][0] for column, (_, test) in COLUMNS.items()}
+        yield Line.of(f"Clips scored{where}", "count", clips)
+        shares = {test: sure / clips for test, (clips, sure) in by_test.items()}
         share, *guesses = _guesses(shares, metric)
         yield replace(share, name=f"{share.name}{where}")
         yield from (replace(line, name=f"{line.name}, at that share{where}") for line in guesses)
@@ -360,33 +343,32 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
             share, *guesses = _guesses(shares, metric)
             lines = [share]
             for line, baseline in zip(guesses, CHANCE, strict=True):
-                paper = {
-                    column: published_row(chance_row(baseline, metric), column).get(metric)
-                    for column in COLUMNS
-                }
-                published = {
-                    column: beside(number, value.mean)
-                    for column, value in line.values.items()
-                    if (number := paper[column]) and value
-                }
-                lines += [line]
-                if context.has_papers_clips:
-                    lines += published_lines(published, f"published in {CHANCE_VERSIONS[metric]}")
+                row = chance_row(baseline, metric) if context.has_papers_clips else None
+                where = f"published in {CHANCE_VERSIONS[metric]}"
+                lines += [line, *_published(row, metric, line.values, where)]
             yield Block(f"{title}: {words}", "", metric, lines)
 
 
 def _guesses(shares: Mapping[Levels, float], metric: str) -> list[Line]:
     """The shares of positives, and what each baseline scores there."""
-    lines = [
-        Line("Share of positives", "count", _by_column({t: Value(s) for t, s in shares.items()}))
+    by_column = {column: shares[test] for column, (_, test) in COLUMNS.items()}
+    scores = {column: baselines(share) for column, share in by_column.items()}
+    return [
+        Line.of("Share of positives", "count", by_column),
+        *(
+            Line.of(title, "guess", {column: of[key][metric] for column, of in scores.items()})
+            for key, title in CHANCE.items()
+        ),
     ]
-    for baseline, title in CHANCE.items():
-        scores = {test: baselines(share)[baseline][metric] for test, share in shares.items()}
-        values = {test: None if score is None else Value(score) for test, score in scores.items()}
-        lines.append(Line(title, "guess", _by_column(values)))
-    return lines
 
 
-def _by_column(values: Mapping[Levels, Value | None]) -> dict[str, Value | None]:
-    """The value of its test set for each column."""
-    return {column: values[test] for column, (_, test) in COLUMNS.items()}
+def _published(
+    row: str | None, metric: str, ours: Mapping[str, Value | None], where: str = "published"
+) -> list[Line]:
+    """The paper's numbers of a row, if it has one by this average, and ours minus them."""
+    values: dict[str, Value | None] = {}
+    for column, value in ours.items() if row else ():
+        if paper := published_row(str(row), column).get(metric):
+            difference = value.mean - paper.mean if value else None
+            values[column] = Value(paper.mean, paper.std, difference)
+    return published_lines(values, where)
