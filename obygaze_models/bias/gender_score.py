@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.tables import Table, align, map_columns
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
 from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
@@ -303,7 +303,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         columns = set(table.columns)
         if baseline:
             require(table, ["object"], "which co-occurrence needs")
-            genders = _genders(table, headers, required=True)
+            genders = _genders(table, required=True)
             return ScoredCaptions(table, objects, genders)
         variants = not columns.isdisjoint(_VARIANTS)
         as_is = not variants or not columns.isdisjoint({"probability", "similarity"})
@@ -317,18 +317,22 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
                 required.append("group")
             require(table, required, "which the gender score needs")
             scores["score"] = _score(table, headers)
-        genders = _genders(table, headers, required=not variants)
+        genders = _genders(table, required=not variants)
         return ScoredCaptions(table, objects, genders, **scores)
 
 
 def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
     """The measures of each object, those with most captions first."""
-    return _measure(captions, captions.objects) if captions.objects else []
+    rows_of: dict[str, list[int]] = {}
+    for row, name in enumerate(captions.objects):
+        rows_of.setdefault(name, []).append(row)
+    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
+    return [_measure(captions, name, rows_of[name]) for name in most_first]
 
 
 def all_objects(captions: ScoredCaptions) -> ObjectScores:
     """The measures of all captions together."""
-    return _measure(captions, [ALL_OBJECTS] * len(captions.table))[0]
+    return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
 
 
 def _refuse(name: str, values: Array, bad: Array, reason: str) -> None:
@@ -355,7 +359,7 @@ def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array
     return gender_score(probability, similarity, column("confidence", 0, 1))
 
 
-def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tuple[str, ...] | None:
+def _genders(table: Table, *, required: bool) -> tuple[str, ...] | None:
     """The gender of each caption, by the table's groups or else by its words."""
     lexicon = shipped_lexicon("genders")
     if "group" not in table.columns:
@@ -371,21 +375,12 @@ def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tup
     for row, text in enumerate(table["group"]):
         try:
             groups.append(lexicon.group("group", text))
-        except BiasError:
-            names = lexicon.groups["group"]
-            raise table.problem(row, unknown_name(headers["group"], text, names)) from None
+        except BiasError as problem:
+            raise table.problem(row, str(problem)) from None
     return tuple(groups)
 
 
-def _measure(captions: ScoredCaptions, objects: Sequence[str]) -> list[ObjectScores]:
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(objects):
-        rows_of.setdefault(name, []).append(row)
-    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
-    return [_measure_one(captions, name, rows_of[name]) for name in most_first]
-
-
-def _measure_one(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
+def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
     said = filled = assigned = cooccurrence = None
     if captions.genders is not None:
         men, women = ([row for row in rows if captions.genders[row] == of] for of in GENDERS)

@@ -62,7 +62,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
         from obygaze_models.bias.battery import BatteryResults
 
         for path in outputs:
-            if path.suffix not in (known := (".csv", ".json", *SUFFIXES)):
+            if path.suffix not in (known := (".csv", ".json", *SUFFIXES[::-1])):
                 raise UsageError(f"{path}: end the name in {', '.join(known)}")
             refuse_to_overwrite(path, overwrite=overwrite)
         measured = command(**options)

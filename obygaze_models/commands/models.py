@@ -251,7 +251,7 @@ def compare(
       obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
       obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
-    from obygaze_features.common.figures import check_figure_path
+    from obygaze_features.common.figures import check_figure_path, save_figure
     from obygaze_models.experiments.compare import compare as compare_runs
     from obygaze_models.experiments.run_folder import load_run
 
@@ -267,21 +267,16 @@ def compare(
     ]
     notes += [note for comparison in compared.comparisons for note in comparison.notes]
     notes += compared.left_out
-    warnings = [warning for run in opened for warning in run.warnings]
-    alarms = [warning for warning in warnings if warning.voids_scores]
+    echo_warnings([note for run in opened for note in run.warnings if note.voids_scores])
     if as_json:
         echo_json(asdict(compared))
-        echo_warnings(alarms)
     else:
-        echo_warnings(alarms)
         click.secho(fill(compared.headline(metric), 100), bold=True)
         click.echo(f"\n{table}")
     # One line for the notes that begin alike, such as "left out".
     kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
     echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
     if output:
-        from obygaze_features.common.figures import save_figure
-
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         click.echo(f"Wrote {output}", err=as_json)
 

@@ -174,7 +174,7 @@ def predict(
             rows, HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
         )
         text = [*describe_held_out(rows, 0 if files or as_json else MAX_ROWS_SHOWN)]
-        content = [row.cells for row in rows]
+        content = [dict(row.cells) for row in rows]
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]

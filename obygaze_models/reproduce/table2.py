@@ -309,8 +309,8 @@ def _chance_where_scored(rows: Sequence[_Row], metric: str) -> Iterator[Line]:
     for row in rows:
         tests = next(iter(row.runs.values()))().record.tests
         if tests.keys() >= set(TESTS.values()):
-            counts = ((tests[name].clips, tests[name].positives or 0) for name in TESTS.values())
-            folds.setdefault(tuple(counts), row.kind)
+            scored = [tests[name] for name in TESTS.values()]
+            folds.setdefault(tuple((of.clips, of.positives or 0) for of in scored), row.kind)
     for counts, kind in folds.items():
         where = "" if len(folds) == 1 else f", {kind}' fold"
         by_test = dict(zip(TESTS, counts, strict=True))
