@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,16 +35,10 @@ class _Named(click.Choice):  # type: ignore[type-arg]
         return tuple(self._names())
 
 
-def _targets() -> Iterable[str]:
-    from obygaze_models.reproduce.reproduce import target_names
+def _library() -> Any:
+    from obygaze_models.reproduce import reproduce
 
-    return target_names()
-
-
-def _protocols() -> Iterable[str]:
-    from obygaze_models.reproduce.context import PROTOCOLS
-
-    return PROTOCOLS
+    return reproduce
 
 
 LINE_EVERY_S = 30.0
@@ -65,7 +59,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("target", type=_Named(_targets))
+@click.argument("target", type=_Named(lambda: [*_library().TARGETS, "all"]))
 @path_option(
     "--manifest",
     required=True,
@@ -84,7 +78,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     "--protocol",
     "protocols",
     multiple=True,
-    type=_Named(_protocols),
+    type=_Named(lambda: _library().PROTOCOLS),
     help="How clips are divided; by default all three.",
 )
 @seed_option
@@ -98,11 +92,10 @@ def reproduce(
     manifest: Path,
     stores: dict[str, Path],
     protocols: tuple[str, ...],
-    seed: int,
     output: Path | None,
-    overwrite: bool,
     verbose: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
@@ -120,18 +113,17 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr \\
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
-    from obygaze_models.reproduce import reproduce as library
     from obygaze_models.reproduce.render import to_json_data
 
-    reproduction = library.reproduce(
+    library = _library()
+    reproduction: Reproduction = library.reproduce(
         target,
         manifest,
         stores,
         output or Path("reproduction", target),
-        protocols=protocols or tuple(_protocols()),
-        seed=seed,
-        overwrite=overwrite,
+        protocols=protocols or library.PROTOCOLS,
         log=_progress(verbose=verbose),
+        **options,
     )
     echo_warnings(reproduction.warnings)
     if as_json:

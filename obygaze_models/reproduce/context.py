@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,10 @@ def make_run(experiment: Experiment, folder: Path) -> None:
 
 class Unavailable(ExperimentError):
     """A part of a table that cannot be made from these stores; the message says what it needs."""
+
+
+class NotYet(Exception):
+    """A table waits for its first run, while all are asked for theirs."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,7 @@ class ReproductionContext:
         self.log = log
         self._pool = pool
         self._asked: dict[str, Pending] = {}
+        self._asking = False
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
         self._memo = FitMemo()
@@ -187,6 +193,7 @@ class ReproductionContext:
         """
         key = f"{setting.key}/{feature.key}-{suffix}"
         if key in self._asked:
+            self._asked[key] = self._asked.pop(key)  # in the order of the tables
             return self._asked[key]
         experiment = Experiment(
             manifest=self.manifest_folder,
@@ -205,6 +212,8 @@ class ReproductionContext:
 
         @cache
         def pending() -> Run:
+            if self._asking:
+                raise NotYet
             self.log(f"run {number}: {experiment.name}")
             if job is None:
                 return run_experiment(experiment, folder, memo=self._memo)
@@ -213,6 +222,17 @@ class ReproductionContext:
 
         self._asked[key] = pending
         return pending
+
+    def ask_for_runs(self, targets: Sequence[Target]) -> None:
+        """Let each table ask for its runs, so that processes are busy before any is awaited.
+
+        The last ask first: films left out take longest.
+        """
+        self._asking = True
+        for each in reversed(targets):
+            with suppress(NotYet):
+                each.make(self)
+        self._asking = False
 
     @property
     def runs(self) -> dict[str, Run]:

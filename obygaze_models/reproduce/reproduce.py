@@ -88,11 +88,6 @@ class Reproduction:
         return [table.name for table in self.tables if not table.has_results]
 
 
-def target_names() -> list[str]:
-    """What can be made: a table, a figure, or all."""
-    return [*TARGETS, "all"]
-
-
 def reproduce(
     targets: str | Sequence[str],
     manifest: str | Path,
@@ -157,6 +152,8 @@ def reproduce(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
+        if pool:
+            context.ask_for_runs([TARGETS[name] for name in names if TARGETS[name].trains])
         artifacts = {}
         for name in names:
             log(name)
