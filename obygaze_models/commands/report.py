@@ -43,9 +43,7 @@ from obygaze_models.commands._shared import path_option, run_folders
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
-def report(
-    runs: tuple[Path, ...], output: Path | None, thumbnails: Path | None, **options: Any
-) -> None:
+def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write the results of RUNS as an HTML page.
 
     The page is a single file, needs no network, and can be printed. It has the scores beside the
@@ -61,9 +59,9 @@ def report(
     from obygaze_features.errors import UsageError
     from obygaze_models.report.page import report as write_report
 
-    folders = run_folders(runs)
+    folders, has_pictures = run_folders(runs), options["thumbnails"] is not None
     if output is None:
-        if thumbnails is not None:
+        if has_pictures:
             raise UsageError(
                 "a page with pictures of films must not be shared, but run folders are; "
                 "give another place with -o"
@@ -71,7 +69,6 @@ def report(
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    page = write_report(folders, output, thumbnails=thumbnails, **options)
-    click.echo(f"Wrote {page}")
-    if thumbnails is not None:
+    click.echo(f"Wrote {write_report(folders, output, **options)}")
+    if has_pictures:
         click.echo("It holds pictures of films: do not share it.")

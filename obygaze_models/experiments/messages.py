@@ -126,16 +126,21 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
     """A warning for each test set of which a fit has used clips."""
-    by_test: dict[str, list[LeakCount]] = {}
-    for leak in leaks:
-        by_test.setdefault(leak.test, []).append(leak)
-    for test, counts in by_test.items():
+    for test, counts in leaks_by_test(leaks).items():
         most = max(leak.train + leak.validation + leak.otherwise for leak in counts)
         text = (
             f"up to {most:,} of the {counts[0].clips:,} test clips of {test} were used to train or "
             "to stop the same fit, so that its scores are too high."
         )
         yield RunWarning("leak", test, text)
+
+
+def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
+    """Test set -> the leaks of its fits."""
+    return {
+        test: [leak for leak in leaks if leak.test == test]
+        for test in dict.fromkeys(leak.test for leak in leaks)
+    }
 
 
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
-from obygaze_models.experiments.record import LeakCount
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.runs import ReportRun
@@ -23,18 +22,6 @@ class Caution:
     text: str
     follows: str = ""
     runs: str = ""
-
-
-@dataclass(frozen=True)
-class LeakRow:
-    """How many clips of a test set its fits were trained on or stopped by: least and most."""
-
-    run: ReportRun
-    test: str
-    clips: int
-    train: tuple[int, int]
-    validation: tuple[int, int]
-    otherwise: tuple[int, int]
 
 
 def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
@@ -80,54 +67,28 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     return lines
 
 
-def leak_rows(runs: Sequence[ReportRun]) -> list[LeakRow]:
-    """A row for each run and test set that leaks: the least and most over the fits."""
-    rows = []
-    for run in runs:
-        by_test: dict[str, list[LeakCount]] = {}
-        for leak in run.record.leaks:
-            by_test.setdefault(leak.test, []).append(leak)
-        fits = len({fit.fit for fit in run.record.fits})
-        for test, leaks in by_test.items():
-            none = [0] * (len(leaks) < fits)  # a fit without a leak
-            counts = (
-                [getattr(leak, part) for leak in leaks] + none
-                for part in ("train", "validation", "otherwise")
-            )
-            spans = [(min(numbers), max(numbers)) for numbers in counts]
-            rows.append(LeakRow(run, test, leaks[0].clips, *spans))
-    return rows
-
-
-def _items(run: ReportRun) -> str:
-    manifest = run.record.manifest
-    return f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"
-
-
-def _versions(run: ReportRun) -> str:
-    versions = run.record.versions
-    return f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}"
-
-
-_DIFFERENCES: dict[str, tuple[str, Callable[[ReportRun], str]]] = {
-    "different-items": ("items", _items),
-    "different-labels": ("label sets", lambda run: run.record.manifest.labels),
-    "different-versions": ("versions of scikit-learn and torch", _versions),
-    "different-seeds": ("seeds", lambda run: f"seed {run.record.experiment['seed']}"),
-}
-"""What may differ between runs, and how to read it from a run."""
-
-
 def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
     """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
-    for code, (subject, value_of) in _DIFFERENCES.items():
-        names: dict[str, list[str]] = {}
-        for run in runs:
-            names.setdefault(value_of(run), []).append(run.name)
-        if len(names) > 1:
-            values = [f"{value} ({_which(who, len(runs))})" for value, who in names.items()]
+    by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        manifest, versions = run.record.manifest, run.record.versions
+        for code, subject, value in (
+            ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
+            ("labels", "label sets", manifest.labels),
+            (
+                "versions",
+                "versions of scikit-learn and torch",
+                f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
+            ),
+            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
+        ):
+            by_value = by_subject.setdefault((code, subject), {})
+            by_value.setdefault(value, []).append(run.name)
+    for (code, subject), by_value in by_subject.items():
+        if len(by_value) > 1:
+            values = (f"{value} ({_which(who, len(runs))})" for value, who in by_value.items())
             text = f"The runs have different {subject}: {'; '.join(values)}."
-            yield RunWarning(code, "", text)
+            yield RunWarning(f"different-{code}", "", text)
 
 
 def _which(names: Sequence[str], total: int) -> str:

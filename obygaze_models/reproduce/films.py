@@ -16,7 +16,7 @@ from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.error_factors import factors_of_clips
-from obygaze_models.figures.factors import error_factors
+from obygaze_models.figures.dots import error_factors
 from obygaze_models.reproduce.context import (
     Pending,
     ReproductionContext,
