@@ -238,7 +238,7 @@ def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
 
 def _seen(predictions: Predictions) -> Iterator[str]:
     """Which predictions are no test."""
-    from obygaze_models.saved.inference import SEEN_RENAMED
+    from obygaze_models.saved.about import SEEN_RENAMED
 
     if seen := predictions.seen.count("yes"):
         total = counted(len(predictions.ids), "clip")
@@ -320,7 +320,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
     Example:
       obygaze models export models/sure -o sure.onnx
     """
-    from obygaze_models.saved.onnx_export import export_onnx
+    from obygaze_models.experiments.exports import export_onnx
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")
@@ -361,13 +361,14 @@ def write_run(
     refuse_to_overwrite(output, overwrite=overwrite)
     run = write_run_file(model, stores, manifest, labels=labels, split=split, name=name)
     write_text(output, run.text)
-    click.echo(f"{counted(run.clips, 'test clip')} ranked, tag {run.tag} -> {output}")
+    clips = counted(len(run.predictions.ids), "test clip")
+    click.echo(f"{clips} ranked, tag {run.tag} -> {output}")
     if run.missing:
         missing = counted(len(run.missing), "test clip")
         click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
-    echo_warnings(run.warnings)
-    if run.seen:
-        seen = counted(len(run.seen), "test clip was", "test clips were")
+    echo_warnings(run.predictions.warnings)
+    if known := sum(seen != "no" for seen in run.predictions.seen):
+        seen = counted(known, "test clip was", "test clips were")
         echo_warnings([f"{seen} used to train the model: this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""

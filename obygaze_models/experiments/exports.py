@@ -1,7 +1,7 @@
-"""Predictions and moments film by film: rows in, tables for spreadsheets or ELAN documents out.
+"""For other programs: predictions and moments for spreadsheets and ELAN, and models as ONNX.
 
-Rows are of a model's predictions; of a run's held-out predictions, each clip's by the fits that
-tested it, none of which was trained on it; or of moments.
+Rows in, a table or a document a film out. They are of a model's predictions; of a run's held-out
+predictions, each clip's by the fits that tested it, none of which was trained on it; or of moments.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
@@ -27,11 +30,13 @@ from obygaze_features.manifests import Items
 from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.fit import folder_name
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
+from obygaze_models.saved.persistence import load_model
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
@@ -45,6 +50,8 @@ HELD_OUT = "held-out prediction"
 PARTS = "parts in the "
 """How the cell begins that has the concepts' parts in the log-odds."""
 MAX_PARTS_SHOWN = 3
+OPSET = 17
+Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -354,3 +361,89 @@ def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
 def _order(clip: Clip) -> tuple[Any, ...]:
     start = float("inf") if clip.start is None else clip.start
     return clip.title, clip.film, start, clip.number or 0, clip.id
+
+
+def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
+    """Write a model as ONNX: features [N, D] in, probabilities [N, classes] out.
+
+    Parameters
+    ----------
+    model
+        Its folder. Networks, logistic regression and bottlenecks with a linear head can be written.
+    output
+        The file.
+    overwrite
+        Replace an earlier file.
+    """
+    onnx = need("onnx", extra="onnx")
+    refuse_to_overwrite(output, overwrite=overwrite)
+    estimator, about = load_model(model)
+    layers = _layers(estimator, model)
+    graph = _graph(onnx, layers)
+    written = onnx.helper.make_model(
+        graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
+    )
+    written.ir_version = 8  # what opset 17 came with: older runtimes refuse newer ones
+    onnx.helper.set_model_props(
+        written,
+        {
+            "task": about["task"],
+            "classes": ", ".join(about["classes"]),
+            "array": about["features"]["array"],
+            "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
+        },
+    )
+    onnx.checker.check_model(written)
+    write_bytes(output, written.SerializeToString())
+
+
+def _layers(estimator: Any, path: Path) -> list[Layer]:
+    """The estimator as linear layers, with a ReLU between them and a softmax at the end."""
+    kind = type(estimator).__name__
+    linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
+    if kind == "MLPProbe":
+        *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
+        scale = estimator.temperature_
+        layers = [*hidden, (weight / scale, offset / scale)]
+    elif (
+        kind in ("LogisticProbe", "ConceptBottleneck")
+        and linear is not None
+        and hasattr(linear, "coef_")
+    ):
+        # A linear map is known from a row of zeros and from each feature alone.
+        rows = np.vstack([np.zeros(estimator.n_features_in_), np.eye(estimator.n_features_in_)])
+        if kind == "ConceptBottleneck":
+            rows = estimator.concept_scores(rows)
+        logits = as_logits(linear.decision_function(rows))
+        offset, weight = logits[0], logits[1:] - logits[0]
+        layers = [(weight, offset)]
+    else:
+        raise ExperimentError(
+            f"{path} is a {kind}, which is no chain of linear layers and is not written as ONNX; "
+            "networks, logistic regression and bottlenecks with a linear head are"
+        )
+    return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
+
+
+def _graph(onnx: Any, layers: list[Layer]) -> Any:
+    helper, make_node = onnx.helper, onnx.helper.make_node
+    nodes: list[Any] = []
+    constants: list[Any] = []
+    last = "features"
+    for place, layer in enumerate(layers):
+        names = [f"weight{place}", f"offset{place}"]
+        constants += map(onnx.numpy_helper.from_array, layer, names)
+        nodes.append(make_node("Gemm", [last, *names], [f"sum{place}"]))
+        last = f"sum{place}"
+        if place < len(layers) - 1:
+            nodes.append(make_node("Relu", [last], [f"hidden{place}"]))
+            last = f"hidden{place}"
+    nodes.append(make_node("Softmax", [last], ["probabilities"], axis=1))
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["clips", width])]
+        for name, width in (
+            ("features", layers[0][0].shape[0]),
+            ("probabilities", layers[-1][0].shape[1]),
+        )
+    )
+    return helper.make_graph(nodes, "obygaze", inputs, outputs, constants)

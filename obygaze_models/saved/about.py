@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_format, require_readable
+from obygaze_features.common.files import read_bytes, read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
@@ -31,6 +29,8 @@ HEADER, CARD = "model.json", "README.md"
 MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
+SEEN_RENAMED = "under another id"
+"""For clips that show seconds of a file which the model has seen under other ids."""
 #: What JSON that is none, is nested without end, or has other types raises.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -69,8 +69,7 @@ class _About(msgspec.Struct):
 class _Header(msgspec.Struct):
     about: dict[str, Any]
     model: dict[str, Any]
-    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str] = {}
-    arrays_sha256: str = ""
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str]
     requires: dict[str, str] = {}
 
 
@@ -125,13 +124,8 @@ def digest_of(header: Mapping[str, Any]) -> str:
 
 def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
     """A file of JSON lines, each of a type."""
-    require_readable(path, ExperimentError)
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
     decoder, rows = msgspec.json.Decoder(kind), []
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(read_bytes(path, ExperimentError).splitlines(), start=1):
         try:
             rows.append(decoder.decode(line))
         except _PROBLEMS as problem:
@@ -166,8 +160,8 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
     return files
 
 
-def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> NDArray[np.bool_]:
-    """For each clip whether a model has seen some of its seconds, under whichever id.
+def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
+    """For each clip whether a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
 
     Parameters
     ----------
@@ -178,6 +172,7 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
     ids
         Some of them.
     """
+    trained_on = frozenset(about["seen"])
     spans = FilmSpans(
         {
             name: [WHOLE if span is None else (span[0], span[1]) for span in spans]
@@ -185,13 +180,14 @@ def overlapping(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> N
         }
     )
 
-    def is_met(item: Item) -> bool:
-        if (name := _name(item)) is None:
-            return False
+    def overlaps(item: Item) -> bool:
         start, end = WHOLE if item.start is None or item.end is None else (item.start, item.end)
-        return spans.overlap(name, start, end)
+        return (name := _name(item)) is not None and spans.overlap(name, start, end)
 
-    return np.array([is_met(items[items.row(clip)]) for clip in ids], dtype=bool)
+    return [
+        "yes" if clip in trained_on else SEEN_RENAMED if overlaps(items[items.row(clip)]) else "no"
+        for clip in ids
+    ]
 
 
 def _name(item: Item) -> str | None:
