@@ -263,10 +263,10 @@ class BatteryResults:
         header += [str(self.model)] if self._has_published else []
         cells = []
         for row in self.results:
-            found, published = row.association, row.published
-            interval = "-" if found.low is None else f"{found.low:+.2f} to {found.high:+.2f}"
-            line = [row.name, row.x, row.y or "-", row.a, row.b, _starred(found.d, row.significant)]
-            line += [interval, f"{found.statistic:+.4f}", format_p(found.p)]
+            test, published = row.association, row.published
+            interval = "-" if test.low is None else f"{test.low:+.2f} to {test.high:+.2f}"
+            line = [row.name, row.x, row.y or "-", row.a, row.b, _starred(test.d, row.significant)]
+            line += [interval, f"{test.statistic:+.4f}", format_p(test.p)]
             if self._has_published:
                 line.append(_starred(published.d, published.significant) if published else "-")
             cells.append(line)
@@ -313,11 +313,11 @@ class BatteryResults:
         used = dict.fromkeys(
             (row.association.p_is, row.association.partitions) for row in self.results
         )
-        which = {"exact": "all", "sampled": "random"}
+        words = {"exact": "all", "sampled": "random"}
         methods = [
             "from a normal distribution"
             if count is None
-            else f"over {which[p_is]} partitions ({count:,})"
+            else f"over {words[p_is]} partitions ({count:,})"
             for p_is, count in used
         ]
         return f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(methods)}"

@@ -175,19 +175,20 @@ class Rates:
             if self.several_lists:
                 name += f": {rate.words} words"
             dots.setdefault(name, {})[rate.condition] = Dot(rate.rate, rate.low, rate.high)
-        every = {
-            name: [of.get(which, Dot(None)) for which in conditions] for name, of in dots.items()
+        groups = {
+            name: [row.get(condition, Dot(None)) for condition in conditions]
+            for name, row in dots.items()
         }
-        shown = {name: row for name, row in every.items() if any(dot.value for dot in row)}
-        if not self.several_lists or not shown:
-            shown = every
+        drawn = {name: row for name, row in groups.items() if any(dot.value for dot in row)}
+        if not self.several_lists or not drawn:
+            drawn = groups
         axis = "emotion words per 1000 captions"
-        if any(dot.low is not None for row in shown.values() for dot in row):
+        if any(dot.low is not None for row in drawn.values() for dot in row):
             axis += "; lines: 95% over draws of images"
-        if empty := len(every) - len(shown):
+        if empty := len(groups) - len(drawn):
             axis += f"; {counted(empty, 'group')} without such words not drawn"
         return grouped_dots(
-            shown,
+            drawn,
             numbered_series(conditions),
             title=f"Emotion words in {counted(self.captions, 'caption')}",
             axis=axis,

@@ -81,7 +81,9 @@ class Ratings:
         header = ["group", "rater", "sexualised", "images", "share", "95%"]
         text = align(header, cells, left=2)
         pairs = rater_pairs(self)
-        rows = [(f"{of.first}, {of.second}", of.alpha, f"{of.agreement:.1%}") for of in pairs]
+        rows = [
+            (f"{pair.first}, {pair.second}", pair.alpha, f"{pair.agreement:.1%}") for pair in pairs
+        ]
         if len(pairs) > 1:
             rows.insert(0, (f"all {len(self.raters)}", self.alpha, ""))
         if rows:

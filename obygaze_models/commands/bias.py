@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
@@ -16,6 +17,9 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.figures import SUFFIXES, save_figure
+from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
@@ -56,14 +60,11 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
     @wraps(command)
     def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
-        from obygaze_features.common.figures import SUFFIXES, save_figure
-        from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
-        from obygaze_features.common.tables import format_rows
         from obygaze_models.bias.battery import BatteryResults
 
         for path in outputs:
-            if path.suffix not in (known := (".csv", ".json", *SUFFIXES[::-1])):
-                raise UsageError(f"{path}: end the name in {', '.join(known)}")
+            if path.suffix not in (suffixes := (".csv", ".json", *SUFFIXES[::-1])):
+                raise UsageError(f"{path}: end the name in {', '.join(suffixes)}")
             refuse_to_overwrite(path, overwrite=overwrite)
         measured = command(**options)
         if as_json:
@@ -161,7 +162,6 @@ def eat(
       obygaze bias eat --store models/tree --texts prompts.zarr --sets x=Look,Body \\
         --sets a=stimulus:nude --sets b=stimulus:dressed
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_models.bias.association import Settings
     from obygaze_models.bias.battery import read_battery, run_battery
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
@@ -173,7 +173,7 @@ def eat(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
         None if texts is None else open_vectors(texts),
-        tables=[manifest_columns(Manifest.load(path)) for path in manifests],
+        tables=[manifest_columns(of.Manifest.load(path)) for path in manifests],
         settings=Settings(**settings),
         model=published,
         skip_missing=skip_missing,

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+import obygaze_features as of
+import obygaze_models as om
 from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
@@ -15,6 +17,15 @@ from obygaze_features.common.cli import (
     overwrite_option,
     store_argument,
 )
+from obygaze_features.common.elan import refuse_edited
+from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
+from obygaze_features.common.files import (
+    refuse_to_overwrite,
+    require_folder_name,
+    write_files,
+    write_text,
+)
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option
@@ -91,7 +102,6 @@ def explain(
     """
     import msgspec
 
-    from obygaze_features.common.tables import align
     from obygaze_models.explain.analyses import analyse
     from obygaze_models.explain.analysis_tables import describe_analysis
     from obygaze_models.explain.clips import explain_clips
@@ -124,8 +134,6 @@ def explain(
 
 
 def _describe_clip(clip: dict[str, Any]) -> str:
-    from obygaze_features.common.tables import align
-
     explanation = clip["explanation"]
     label, probabilities = explanation["label"], explanation["probabilities"]
     others = [f"{name} {p:.2f}" for name, p in probabilities.items() if name != label]
@@ -232,16 +240,9 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
         --film tt0097576 --timelines timelines/mine
     """
-    import obygaze_features as of
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
-    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name, write_files
     from obygaze_models.experiments.exports import moment_files
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.experiments.run_folder import load_run
     from obygaze_models.explain.moment_figure import moment_figure
-    from obygaze_models.explain.moments import find_moments
-    from obygaze_models.saved.inference import predict_frames
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     tables = [path for path in outputs if path not in figures]
@@ -262,11 +263,11 @@ def moments(
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
-        done = load_run(model).moments(estimator, task=task, store=opened, **options)
+        done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
         raise UsageError(f"--estimator and --task choose from a run; {model} is a single model")
     else:
-        done = find_moments(predict_frames(model, opened), opened.items, **options)
+        done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
     files = {tables[0]: done.to_csv()}
     lines = [done.describe(), f"a row a moment -> {tables[0]}"]
     if frames:
@@ -331,16 +332,10 @@ def evaluate_moments(
       obygaze models evaluate-moments moments.csv frames.csv timelines/mobygaze
       obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
     """
-    import obygaze_features as of
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.common.tables import format_rows
-    from obygaze_models.explain.moment_scores import evaluate_moments
-    from obygaze_models.explain.moments import Moments
-
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    scored = evaluate_moments(
-        Moments.from_csv(moments_table, frames_table),
+    scored = om.evaluate_moments(
+        om.Moments.from_csv(moments_table, frames_table),
         of.Timelines.load(timelines),
         positives=[level.strip() for level in (positives or "").split(",") if level.strip()],
     )

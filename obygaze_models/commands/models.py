@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 import click
 
+import obygaze_models as om
 from obygaze_features.common.cli import (
     PATH,
     echo_json,
@@ -17,6 +17,8 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
+from obygaze_features.common.figures import check_figure_path, save_figure
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import (
@@ -29,9 +31,6 @@ from obygaze_models.commands._shared import (
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
 from obygaze_models.commands.predict import evaluate, export, predict, score_run, train, write_run
 from obygaze_models.data.warnings import RunWarning
-
-if TYPE_CHECKING:
-    from obygaze_models.experiments.run_folder import Run
 
 
 @click.group()
@@ -96,11 +95,9 @@ def run(
     """
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.experiments.run import run_experiment
 
-    loaded = load_experiment(experiment)
+    loaded = om.load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if dry_run:
         from obygaze_models.experiments.plan import make_plan
@@ -116,7 +113,7 @@ def run(
             f"{loaded.feature} features of {stores}",
             err=True,
         )
-    done = run_experiment(
+    done = om.run_experiment(
         loaded,
         output or Path("runs", experiment.stem),
         overwrite=overwrite,
@@ -139,7 +136,7 @@ def run(
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _echo_run(done: Run, *, verbose: bool) -> None:
+def _echo_run(done: om.Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
@@ -166,7 +163,6 @@ def list_models(folder: Path | None, as_json: bool) -> None:
       obygaze models list
       obygaze models list runs/first
     """
-    from obygaze_features.common.tables import align
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_about
 
@@ -251,14 +247,10 @@ def compare(
       obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
       obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
-    from obygaze_features.common.figures import check_figure_path, save_figure
-    from obygaze_models.experiments.compare import compare as compare_runs
-    from obygaze_models.experiments.run_folder import load_run
-
     if output:
         check_figure_path(output, overwrite=overwrite)
-    opened = [load_run(folder) for folder in run_folders(runs)]
-    compared = compare_runs(*opened, models=models)
+    opened = [om.load_run(folder) for folder in run_folders(runs)]
+    compared = om.compare(*opened, models=models)
     table = compared.table(metric)
     notes = [
         f"left out: {comparison.test}, which has other classes and so no {metric}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
@@ -18,12 +19,15 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
+from obygaze_features.common.elan import refuse_edited
+from obygaze_features.common.files import refuse_to_overwrite, write_files, write_text
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option, stores_argument
 
 if TYPE_CHECKING:
-    from obygaze_models.saved.inference import PartScore, Predictions
+    from obygaze_models.saved.inference import PartScore
 
 
 MAX_ROWS_SHOWN = 20
@@ -60,11 +64,10 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.train import train_model
 
     model = train_model(
-        load_experiment(experiment, only=estimator or 0),
+        om.load_experiment(experiment, only=estimator or 0),
         output or Path("models", experiment.stem),
         estimator=estimator,
         log=lambda line: click.echo(line, err=True),
@@ -146,8 +149,6 @@ def predict(
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
     """
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import refuse_to_overwrite, write_files
     from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments.exports import (
         HELD_OUT,
@@ -157,8 +158,6 @@ def predict(
         model_rows,
     )
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.experiments.run_folder import load_run
-    from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -168,7 +167,7 @@ def predict(
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
-        run = load_run(model)
+        run = om.load_run(model)
         rows = held_out(run, model=estimator, ids=clips)
         files, lines = export_files(
             rows, HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
@@ -188,7 +187,7 @@ def predict(
                 raise UsageError(f"{model} does not exist")
             raise UsageError("a model predicts the clips of a store; name it: STORE")
         opened = open_stores(stores)
-        predictions = predict_clips(model, opened, ids=clips, band=band)
+        predictions = om.predict(model, opened, ids=clips, band=band)
         warnings = predictions.warnings
         rows = model_rows(predictions, opened.items) if tables or elan else []
         files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
@@ -208,7 +207,7 @@ def predict(
     echo_warnings(warnings)
 
 
-def _rows(predictions: Predictions) -> list[dict[str, Any]]:
+def _rows(predictions: om.Predictions) -> list[dict[str, Any]]:
     keys = ("id", "prediction", "probabilities", "seen_in_training")
     named = [
         dict(zip(predictions.classes, row, strict=True))
@@ -220,8 +219,6 @@ def _rows(predictions: Predictions) -> list[dict[str, Any]]:
 
 def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
     """The first rows, and how many clips have which prediction."""
-    from obygaze_features.common.tables import align
-
     lines = []
     if limit:
         cells = [
@@ -232,11 +229,11 @@ def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
         if (more := len(rows) - limit) > 0:
             lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
     counts = Counter(row["prediction"] for row in rows)
-    each = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    return [*lines, f"{counted(len(rows), 'clip')}: {each}"]
+    predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
 
 
-def _seen(predictions: Predictions) -> Iterator[str]:
+def _seen(predictions: om.Predictions) -> Iterator[str]:
     """Which predictions are no test."""
     from obygaze_models.saved.about import SEEN_RENAMED
 
@@ -266,9 +263,7 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_models.saved.inference import evaluate as evaluate_model
-
-    scored = evaluate_model(model, stores, manifest, labels=labels)
+    scored = om.evaluate(model, stores, manifest, labels=labels)
     if as_json:
         echo_json(asdict(scored))
     else:
@@ -292,7 +287,6 @@ def evaluate(
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
     """The scores on some clips, and what guessing scores at their share of positives."""
-    from obygaze_features.common.tables import align
     from obygaze_models.scoring.metrics import column_titles
 
     titles = column_titles(part.scores, measure)
@@ -354,7 +348,6 @@ def write_run(
     Example:
       obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_models.experiments.trec import SPLIT
     from obygaze_models.experiments.trec import write_run as write_run_file
 
@@ -367,8 +360,8 @@ def write_run(
         missing = counted(len(run.missing), "test clip")
         click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
     echo_warnings(run.predictions.warnings)
-    if known := sum(seen != "no" for seen in run.predictions.seen):
-        seen = counted(known, "test clip was", "test clips were")
+    if count := sum(seen != "no" for seen in run.predictions.seen):
+        seen = counted(count, "test clip was", "test clips were")
         echo_warnings([f"{seen} used to train the model: this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+import obygaze_models as om
 from obygaze_features.common.cli import PATH, overwrite_option
+from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import path_option, run_folders
 
 
@@ -56,9 +58,6 @@ def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
       obygaze report runs/bottlenecks --analysis interventions.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
-    from obygaze_features.errors import UsageError
-    from obygaze_models.report.page import report as write_report
-
     folders, has_pictures = run_folders(runs), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
@@ -69,6 +68,6 @@ def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    click.echo(f"Wrote {write_report(folders, output, **options)}")
+    click.echo(f"Wrote {om.report(folders, output, **options)}")
     if has_pictures:
         click.echo("It holds pictures of films: do not share it.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.common.cli import echo_json, json_option, output_options
+from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -85,9 +86,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option
-@click.pass_context
 def reproduce(
-    ctx: click.Context,
     target: str,
     manifest: Path,
     stores: dict[str, Path],
@@ -137,7 +136,7 @@ def reproduce(
         cautions = [note for table in reproduction.tables for note in table.notes]
         cautions = [n for n in cautions if verbose or not (n.code == "note" or n.voids_scores)]
         echo_warnings(cautions, heading="NOTE", verbose=verbose)
-    ctx.exit(PARTLY_DONE if reproduction.empty else 0)
+    click.get_current_context().exit(PARTLY_DONE if reproduction.empty else 0)
 
 
 def _progress(*, verbose: bool) -> Callable[[str], None]:
@@ -155,7 +154,6 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     """The result in a line a table, and where to read on; then one table."""
-    from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:

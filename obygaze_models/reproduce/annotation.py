@@ -28,8 +28,8 @@ def fig2(context: ReproductionContext) -> Artifacts:
         titles.get(film, film): of_film for film, of_film in counts.films.items()
     }
     rows = [
-        Share(film, [of.share(code) for code in codes], of.total, overall=of is counts.all)
-        for film, of in films.items()
+        Share(film, [part.share(code) for code in codes], part.total, overall=part is counts.all)
+        for film, part in films.items()
     ]
     figures = {
         "fig2-levels": stacked_shares(
@@ -40,16 +40,16 @@ def fig2(context: ReproductionContext) -> Artifacts:
             description="For each film the shares of its clips by level, and those of all films.",
         )
     }
-    shown = [code for code in codes if sum(counts.all.concepts[code].values())]
+    with_concepts = [code for code in codes if sum(counts.all.concepts[code].values())]
     rates = {
-        concept: [Dot(counts.all.concept_rate(code, concept)) for code in shown]
+        concept: [Dot(counts.all.concept_rate(code, concept)) for code in with_concepts]
         for concept in counts.concepts
     }
     if rates:
         largest = max(dot.value or 0.0 for dots in rates.values() for dot in dots)
         panel = Panel(
             list(rates.values()),
-            [levels[codes.index(code)] for code in shown],
+            [levels[codes.index(code)] for code in with_concepts],
             "share of the level's clips that show the concept",
             limits=(0.0, round_up(largest)),
             percent=True,

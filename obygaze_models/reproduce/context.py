@@ -20,7 +20,7 @@ from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, load_run
-from obygaze_models.reproduce.render import Artifacts
+from obygaze_models.reproduce.render import Artifacts, Table
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
@@ -100,11 +100,27 @@ TARGETS: dict[str, Target] = {}
 """The tables and figures of the paper by name, in the order of the modules that define them."""
 
 
-def target(name: str, *, trains: bool = True, draws: bool = False) -> Callable[[_Make], _Make]:
-    """Let `reproduce` make a table or figure."""
+def target(
+    name: str, title: str = "", part: str = "all rows", *, trains: bool = True, draws: bool = False
+) -> Callable[[_Make], _Make]:
+    """Let `reproduce` make a table or figure.
+
+    Parameters
+    ----------
+    name, title
+        Of the target; where it is `Unavailable`, a table of this title says what is missing.
+    part
+        What is missing then.
+    """
 
     def register(make: _Make) -> _Make:
-        TARGETS[name] = Target(make, trains, draws)
+        def make_or_explain(context: ReproductionContext) -> Artifacts:
+            try:
+                return make(context)
+            except Unavailable as problem:
+                return Artifacts([Table(name, title, (), (), missing=[f"{part}: {problem}"])])
+
+        TARGETS[name] = Target(make_or_explain, trains, draws)
         return make
 
     return register
@@ -206,7 +222,7 @@ class ReproductionContext:
             # Our protocols draw folds of their own, whatever splits the manifest has.
             **{"split": None if setting.protocol == "released" else ""} | options,
         )
-        folder, number = self.folder / key, len(self._asked) + 1
+        folder = self.folder / key
         folder.parent.mkdir(parents=True, exist_ok=True)
         job = self._pool.submit(make_run, experiment, folder) if self._pool else None
 
@@ -214,7 +230,7 @@ class ReproductionContext:
         def pending() -> Run:
             if self._asking:
                 raise NotYet
-            self.log(f"run {number}: {experiment.name}")
+            self.log(f"run: {experiment.name}")
             if job is None:
                 return run_experiment(experiment, folder, memo=self._memo)
             job.result()
@@ -229,9 +245,9 @@ class ReproductionContext:
         The last ask first: films left out take longest.
         """
         self._asking = True
-        for each in reversed(targets):
+        for table in reversed(targets):
             with suppress(NotYet):
-                each.make(self)
+                table.make(self)
         self._asking = False
 
     @property
@@ -290,9 +306,10 @@ class ReproductionContext:
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
             return Feature(slot, name, None, name)
-        for tokens in ("tokens", *(("frames",) if slot in _ONE_TOKEN_A_FRAME else ())):
-            if name == "max" and tokens in arrays:
-                return Feature(slot, tokens, "max", name)
+        tokens = ("tokens", "frames") if slot in _ONE_TOKEN_A_FRAME else ("tokens",)
+        for array in tokens if name == "max" else ():
+            if array in arrays:
+                return Feature(slot, array, "max", name)
         raise Unavailable(
             f"{self._paths[slot]} has no array {name}; extract it with: obygaze features extract "
             f"--arrays {name}"

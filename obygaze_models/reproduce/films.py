@@ -17,16 +17,12 @@ from obygaze_models.experiments.published import AVERAGES, published_average, pu
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.figures.dots import error_factors
-from obygaze_models.reproduce.context import (
-    Pending,
-    ReproductionContext,
-    Setting,
-    Unavailable,
-    target,
-)
+from obygaze_models.reproduce.context import Pending, ReproductionContext, Setting, target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
+TABLE4 = "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"
+FIG6 = "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
 TEST = "EN+HN vs S"
 MODEL = "mlp"
 #: The authors' list of clips for this table, if the manifest has it.
@@ -56,14 +52,10 @@ def films_left_out(context: ReproductionContext) -> Pending:
     )
 
 
-@target("table4")
+@target("table4", TABLE4)
 def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
-    name, title = "table4", "Table 4: each film left out in turn, X-CLIP, HN-S/ENHN-S"
-    try:
-        run = films_left_out(context)()
-    except Unavailable as problem:
-        return Artifacts([Table(name, title, _COLUMNS, [], missing=[f"all rows: {problem}"])])
+    run = films_left_out(context)()
     groups = next(scores for scores in run.record.scores if scores.model == MODEL).groups
     published = published_films() if context.is_published("xclip") else {}
     labels = _labels_by_film(run)
@@ -104,7 +96,7 @@ def table4(context: ReproductionContext) -> Artifacts:
     table_notes = [*notes(*texts), *_run_warnings(run)]
     differences = list(_DIFFERENCES.values())
     return Artifacts(
-        [Table(name, title, _COLUMNS, [_block("f1", lines)], table_notes, (), differences)]
+        [Table("table4", TABLE4, _COLUMNS, [_block("f1", lines)], table_notes, (), differences)]
     )
 
 
@@ -127,14 +119,10 @@ def _beside(ours: Mapping[str, Value | None], mean: float, std: float | None) ->
     }
 
 
-@target("fig6", draws=True)
+@target("fig6", FIG6, "all films", draws=True)
 def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
-    name, title = "fig6", "Figure 6: what errors of the network (X-CLIP, native) go with, by film"
-    try:
-        run = films_left_out(context)()
-    except Unavailable as problem:
-        return Artifacts([Table(name, title, [], [], missing=[f"all films: {problem}"])])
+    run = films_left_out(context)()
     predictions = average_over_fits(
         [fit for fit in run.predictions() if (fit.model, fit.test) == (MODEL, TEST)]
     )
@@ -146,9 +134,9 @@ def fig6(context: ReproductionContext) -> Artifacts:
     for name_of_film, film in zip(names, films, strict=True):
         values: Values = {"clips": Value(film.clips), "wrong": Value(film.wrong)}
         for factor in film.factors:
-            low, high, found = factor.low, factor.high, factor.coefficient
+            low, high, mean = factor.low, factor.high, factor.coefficient
             interval = None if low is None or high is None else (low, high)
-            values[factor.name] = None if found is None else Value(found, interval=interval)
+            values[factor.name] = None if mean is None else Value(mean, interval=interval)
         lines.append(Line(name_of_film, "ours", values))
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
@@ -160,7 +148,7 @@ def fig6(context: ReproductionContext) -> Artifacts:
         "out of training, each clip by its mean probability over the fits that tested it.",
     )
     too_few = [
-        f"{of}: {film.too_few}" for of, film in zip(names, films, strict=True) if film.too_few
+        f"{title}: {film.too_few}" for title, film in zip(names, films, strict=True) if film.too_few
     ]
     table_notes = [*notes(*texts), *_run_warnings(run), *notes(*too_few)]
     figure = error_factors(
@@ -169,7 +157,7 @@ def fig6(context: ReproductionContext) -> Artifacts:
         title=f"What errors of the network go with{context.title_suffix}",
         description="For each film how the odds of an error change with each concept and level.",
     )
-    table = Table(name, title, columns, [_block("coefficient", lines)], table_notes)
+    table = Table("fig6", FIG6, columns, [_block("coefficient", lines)], table_notes)
     return Artifacts([table], {"fig6": figure})
 
 

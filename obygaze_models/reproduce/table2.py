@@ -178,7 +178,7 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     missing = context.missing_requirements()
     comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
     # All runs are asked for before the first is awaited.
-    rows_of = {each: _rows(context, name, each, missing) for each in context.settings()}
+    rows_of = {setting: _rows(context, name, setting, missing) for setting in context.settings()}
     for setting, rows in rows_of.items():
         for row in rows:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
@@ -310,7 +310,7 @@ def _chance_where_scored(rows: Sequence[_Row], metric: str) -> Iterator[Line]:
         tests = next(iter(row.runs.values()))().record.tests
         if tests.keys() >= set(TESTS.values()):
             scored = [tests[name] for name in TESTS.values()]
-            folds.setdefault(tuple((of.clips, of.positives or 0) for of in scored), row.kind)
+            folds.setdefault(tuple((test.clips, test.positives or 0) for test in scored), row.kind)
     for counts, kind in folds.items():
         where = "" if len(folds) == 1 else f", {kind}' fold"
         by_test = dict(zip(TESTS, counts, strict=True))
@@ -336,7 +336,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
             for test, split in splits.items()
         }
         shares_by_title["Guesses at the released test folds, all of their clips"] = {
-            test: of.count("S") / len(of) for test, of in classes.items()
+            test: levels.count("S") / len(levels) for test, levels in classes.items()
         }
     for title, shares in shares_by_title.items():
         for metric, words in F1_TITLES.items():
@@ -356,7 +356,7 @@ def _guesses(shares: Mapping[Levels, float], metric: str) -> list[Line]:
     return [
         Line.of("Share of positives", "count", by_column),
         *(
-            Line.of(title, "guess", {column: of[key][metric] for column, of in scores.items()})
+            Line.of(title, "guess", {column: at[key][metric] for column, at in scores.items()})
             for key, title in CHANCE.items()
         ),
     ]
