@@ -20,8 +20,7 @@ from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import read_rows
-from obygaze_models.bias.lexicon import Lexicon
+from obygaze_models.bias.inputs import Lexicon, read_rows
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot, format_number
 

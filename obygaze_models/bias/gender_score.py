@@ -21,8 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.tables import Table, align, map_columns
 from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
-from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
+from obygaze_models.bias.inputs import (
+    Lexicon,
+    check_cells,
+    numbers,
+    read_rows,
+    require,
+    shipped_lexicon,
+    tokens,
+)
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
 

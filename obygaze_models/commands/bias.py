@@ -246,7 +246,7 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
       obygaze bias captions sobem-captions/ --minimum 50 --json
     """
     from obygaze_models.bias.captions import emotion_rates, read_captions
-    from obygaze_models.bias.lexicon import read_lexicon, shipped_lexicon
+    from obygaze_models.bias.inputs import read_lexicon, shipped_lexicon
 
     words = shipped_lexicon("emotions") if lexicon is None else read_lexicon(lexicon)
     images = read_captions(captions, words)

@@ -150,13 +150,7 @@ def predict(
       obygaze models predict runs/first --elan both --annotations for-elan
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments.exports import (
-        HELD_OUT,
-        describe_held_out,
-        export_files,
-        held_out,
-        model_rows,
-    )
+    from obygaze_models.experiments import exports
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -168,11 +162,12 @@ def predict(
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
-        rows = held_out(run, model=estimator, ids=clips)
-        files, lines = export_files(
-            rows, HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
+        rows = exports.held_out(run, model=estimator, ids=clips)
+        files, lines = exports.export_files(
+            rows, exports.HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
         )
-        text = [*describe_held_out(rows, 0 if files or as_json else MAX_ROWS_SHOWN)]
+        limit = 0 if files or as_json else MAX_ROWS_SHOWN
+        text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
@@ -189,8 +184,10 @@ def predict(
         opened = open_stores(stores)
         predictions = om.predict(model, opened, ids=clips, band=band)
         warnings = predictions.warnings
-        rows = model_rows(predictions, opened.items) if tables or elan else []
-        files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
+        rows = exports.model_rows(predictions, opened.items) if tables or elan else []
+        files, lines = exports.export_files(
+            rows, "prediction", tables=tables, elan=elan, warnings=warnings
+        )
         if output:
             files[output] = predictions.to_csv()
             lines.insert(0, f"a row a clip -> {output}")

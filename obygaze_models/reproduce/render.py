@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from obygaze_features.common.files import to_json
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.data.warnings import RunWarning
@@ -302,6 +303,15 @@ def to_json_data(table: Table) -> dict[str, Any]:
         "notes": [str(note) for note in table.notes],
         "missing": list(table.missing),
     }
+
+
+FORMS = {
+    "txt": to_text,
+    "csv": to_csv,
+    "tex": to_latex,
+    "json": lambda table: to_json(to_json_data(table)),
+}
+"""How a table is written, by the suffix of its file."""
 
 
 def _indented(line: Line) -> bool:

@@ -27,14 +27,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
-from obygaze_models.reproduce.render import (
-    Artifacts,
-    Table,
-    to_csv,
-    to_json_data,
-    to_latex,
-    to_text,
-)
+from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
@@ -223,10 +216,8 @@ def _end_with_parent() -> None:
 
 def _write(artifacts: Artifacts, folder: Path) -> None:
     for table in artifacts.tables:
-        write_text(folder / f"{table.name}.txt", to_text(table))
-        write_text(folder / f"{table.name}.csv", to_csv(table))
-        write_text(folder / f"{table.name}.tex", to_latex(table))
-        write_text(folder / f"{table.name}.json", to_json(to_json_data(table)))
+        for suffix, to_form in FORMS.items():
+            write_text(folder / f"{table.name}.{suffix}", to_form(table))
     for name, figure in artifacts.figures.items():
         for suffix in ("svg", "pdf"):
             save_figure(figure, folder / f"{name}.{suffix}")
