@@ -238,14 +238,13 @@ def summary(table: Table) -> str:
     subjects: dict[str, list[float]] = {}
     for line in lines:
         for column, value in line.values.items():
-            if value is None:
-                continue
-            if line.kind == "difference":
-                subjects.setdefault(line.name, []).append(value.mean)
-            elif line.kind == "ours" and column in table.difference_columns:
-                subjects.setdefault("ours minus the paper's", []).append(value.mean)
-            elif line.kind == "published" and value.difference is not None:
-                subjects.setdefault("ours minus the paper's", []).append(value.difference)
+            number, subject = value and value.difference, "ours minus the paper's"
+            if value and line.kind == "difference":
+                number, subject = value.mean, line.name
+            elif value and line.kind == "ours" and column in table.difference_columns:
+                number = value.mean
+            if number is not None:
+                subjects.setdefault(subject, []).append(number)
     if not subjects:
         rows = counted(sum(line.kind == "ours" for line in lines), "row")
         return f"{title}: {rows}, none with a published number"

@@ -129,24 +129,23 @@ def reproduce(
     manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
+    training = [TARGETS[name] for name in names if TARGETS[name].trains]
+    count = min(usable_cores(), MAX_PROCESSES) if training and len(names) > 1 else 1
     with (
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
-        contextlib.ExitStack() as stack,
+        _processes(count) as pool,
     ):
-        trains = any(TARGETS[name].trains for name in names)
-        count = min(usable_cores(), MAX_PROCESSES) if trains and len(names) > 1 else 1
-        pool = stack.enter_context(_processes(count))
         context = ReproductionContext(
             manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
         )
         levels = set(context.manifest.labels().levels)
-        if trains and not levels.issuperset(LEVELS):
+        if training and not levels.issuperset(LEVELS):
             raise ExperimentError(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
         if pool:
-            context.ask_for_runs([TARGETS[name] for name in names if TARGETS[name].trains])
+            context.ask_for_runs(training)
         artifacts = {}
         for name in names:
             log(name)
