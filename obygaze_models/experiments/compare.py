@@ -224,7 +224,15 @@ def compare(
         Of the draws of films.
     """
     opened = [as_run(run) for run in runs]
-    _check_items(opened)
+    manifest = opened[0].record.manifest
+    for run in opened[1:]:
+        other = run.record.manifest
+        if manifest.digest != other.digest:
+            raise ExperimentError(
+                f"{opened[0].folder} and {run.folder} are over different items: those of "
+                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
+                f"({other.digest[:12]}); run both on one manifest"
+            )
     candidates = _candidates(opened)
     names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
     for name in models:
@@ -267,19 +275,6 @@ def compare(
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
     return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
-
-
-def _check_items(runs: Sequence[Run]) -> None:
-    first = runs[0]
-    manifest = first.record.manifest
-    for run in runs[1:]:
-        second = run.record.manifest
-        if manifest.digest != second.digest:
-            raise ExperimentError(
-                f"{first.folder} and {run.folder} are over different items: those of "
-                f"{manifest.name} ({manifest.digest[:12]}) and of {second.name} "
-                f"({second.digest[:12]}); run both on one manifest"
-            )
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:

@@ -81,10 +81,10 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
-    for place in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
-        item = items[items.row(predictions.ids[place])]
-        predicted, seen = predictions.predicted[place], predictions.seen[place]
-        shares = dict(zip(names, predictions.probabilities[place].tolist(), strict=True))
+    for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
+        item = items[items.row(predictions.ids[row])]
+        predicted, seen = predictions.predicted[row], predictions.seen[row]
+        shares = dict(zip(names, predictions.probabilities[row].tolist(), strict=True))
         cells = {
             "clip": item.id,
             "film": item.film,
@@ -127,14 +127,14 @@ def held_out(
         task, called = run.record.trained_on(test), mean.called.tolist()
         explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
         parts = average_parts(explained, classes, mean.ids)
-        places = [place for place, clip in enumerate(mean.ids) if ids is None or clip in ids]
-        for place in sorted(places, key=lambda place: _order(clips[mean.ids[place]])):
-            clip, code = clips[mean.ids[place]], called[place]
+        chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
+        for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
+            clip, code = clips[mean.ids[row]], called[row]
             two = mean.probabilities.ndim == 1
-            share = mean.probabilities[place] if two else mean.probabilities[place, code]
+            share = mean.probabilities[row] if two else mean.probabilities[row, code]
             target = classes[1] if two else classes[code]
             reasons = ", ".join(
-                f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(place)
+                f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
             )
             named = {f"{PARTS}{name_log_odds(classes)}": reasons} if reasons else {}
             cells = {
@@ -152,7 +152,7 @@ def held_out(
                 "prediction": classes[code],
                 "probability": f"{share:.6f}",
                 "probability of": target,
-                "fits": str(mean.fits[place]),
+                "fits": str(mean.fits[row]),
                 **named,
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
@@ -211,9 +211,13 @@ def export_files(
         files[table] = format_rows(row.cells for row in rows)
         lines.append(f"a row a clip and model -> {table}")
     if tables:
-        texts = film_tables(rows)
-        files |= {tables / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
+        films: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            films.setdefault(row.film, []).append(row.cells)
+        names = unique_names((film or NO_FILM for film in films), ".csv")
+        for name, cells in zip(names, films.values(), strict=True):
+            files[tables / name] = BYTE_ORDER_MARK + format_rows(cells)
+        lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
@@ -221,27 +225,14 @@ def export_files(
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
         if annotations and alone:
-            films = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} of {films} (the models' tiers alone)")
+            named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
+            lines.append(f"no file in {annotations} of {named} (the models' tiers alone)")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
                 f"{counted(untimed, 'clip')} not in them: the manifest gives no start and end in "
                 "the film"
             )
     return files, lines
-
-
-def film_tables(rows: Iterable[Row]) -> dict[str, str]:
-    """A table a film for spreadsheets: file name -> text.
-
-    A text that a spreadsheet would compute gets an apostrophe before it; numbers stay as they are.
-    """
-    films: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        films.setdefault(row.film, []).append(row.cells)
-    names = unique_names((film or NO_FILM for film in films), ".csv")
-    texts = [BYTE_ORDER_MARK + format_rows(of_film) for of_film in films.values()]
-    return dict(zip(names, texts, strict=True))
 
 
 def elan_documents(
@@ -430,14 +421,14 @@ def _graph(onnx: Any, layers: list[Layer]) -> Any:
     nodes: list[Any] = []
     constants: list[Any] = []
     last = "features"
-    for place, layer in enumerate(layers):
-        names = [f"weight{place}", f"offset{place}"]
+    for number, layer in enumerate(layers):
+        names = [f"weight{number}", f"offset{number}"]
         constants += map(onnx.numpy_helper.from_array, layer, names)
-        nodes.append(make_node("Gemm", [last, *names], [f"sum{place}"]))
-        last = f"sum{place}"
-        if place < len(layers) - 1:
-            nodes.append(make_node("Relu", [last], [f"hidden{place}"]))
-            last = f"hidden{place}"
+        nodes.append(make_node("Gemm", [last, *names], [f"sum{number}"]))
+        last = f"sum{number}"
+        if number < len(layers) - 1:
+            nodes.append(make_node("Relu", [last], [f"hidden{number}"]))
+            last = f"hidden{number}"
     nodes.append(make_node("Softmax", [last], ["probabilities"], axis=1))
     inputs, outputs = (
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["clips", width])]

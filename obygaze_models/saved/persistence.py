@@ -130,7 +130,13 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
             "does not load; see: obygaze models list"
         )
-    files = {name: _read_file(path / name, digest) for name, digest in header["files"].items()}
+    files = {}
+    for name, digest in header["files"].items():
+        if not (path / name).exists():
+            raise damaged(path, f"it has no file {name!r}")
+        files[name] = read_bytes(path / name, ExperimentError)
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise damaged(path / name, "its digest differs")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
@@ -151,15 +157,6 @@ def load_model(path: str | Path) -> tuple[Any, About]:
 def check_savable(model: Any) -> None:
     """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
     _encode(model, "model", _Parts())
-
-
-def _read_file(path: Path, digest: str) -> bytes:
-    if not path.exists():
-        raise damaged(path.parent, f"it has no file {path.name!r}")
-    data = read_bytes(path, ExperimentError)
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise damaged(path, "its digest differs")
-    return data
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
