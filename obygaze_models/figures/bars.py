@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,8 +162,7 @@ def _draw_stack(
         before += value
 
 
-@dataclass(frozen=True)
-class _TreeRow:
+class _TreeRow(NamedTuple):
     """A node, its parent's row, its condition (a concept and a limit), and questions cut below."""
 
     node: int
@@ -180,21 +179,15 @@ def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_T
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]
     rows: list[_TreeRow] = []
-    waiting = [_TreeRow(0, 0, -1, "all clips", "", int(below[0]))]
+    waiting = [(0, 0, -1, "all clips", "")]
     while waiting:
-        row = waiting.pop()
-        cut = row.depth + 1 == depth
-        rows.append(row if cut else replace(row, below=0))
-        if cut or not row.below:
-            continue
-        concept = concepts[int(head.feature[row.node])]
-        limit = f"{float(head.threshold[row.node]):.3g}".replace("-", "−")
-        for sign, children in ((">", head.right), ("≤", head.left)):
-            child = int(children[row.node])
-            waiting.append(
-                _TreeRow(
-                    child, row.depth + 1, len(rows) - 1, concept, f" {sign} {limit}",
-                    int(below[child]),
-                )
-            )  # fmt: skip
+        node, level, parent, concept, limit = waiting.pop()
+        cut = level + 1 == depth
+        rows.append(_TreeRow(node, level, parent, concept, limit, int(below[node]) if cut else 0))
+        if below[node] and not cut:
+            name = concepts[int(head.feature[node])]
+            threshold = f"{float(head.threshold[node]):.3g}".replace("-", "−")
+            for sign, children in ((">", head.right), ("≤", head.left)):
+                child = int(children[node])
+                waiting.append((child, level + 1, len(rows) - 1, name, f" {sign} {threshold}"))
     return rows

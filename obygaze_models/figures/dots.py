@@ -346,14 +346,8 @@ def error_factors(
         The figure's title, and what is seen, for those who cannot see it.
     """
     factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
-    numbers = [
-        abs(v)
-        for film in films
-        for f in film.factors
-        for v in (f.coefficient, f.low, f.high)
-        if is_defined(v)
-    ]
-    reach = 1.05 * max(numbers, default=1.0)
+    ends = [v for film in films for f in film.factors for v in (f.coefficient, f.low, f.high)]
+    reach = 1.05 * max((abs(v) for v in ends if is_defined(v)), default=1.0)
     columns = min(2, len(films)) or 1
     names = min(max((text_width(name, SMALL) for name in factors), default=40.0), 118.0)
     gap, row = 14.0, 13.5

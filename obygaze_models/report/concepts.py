@@ -110,18 +110,15 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     row = head.best
     if row.run.kind == "concepts":
         return None
-    predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
+    predictions = row.results.predictions
     wrong = int(predictions.wrong.sum())
     if not 0 < wrong < len(predictions.ids):
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     levels = row.run.record.manifest.levels
     (all_films,) = factors_of_clips(clips, predictions.wrong, list(levels), by_film=False)
-    factors = {factor.name: factor for factor in all_films.factors}
-    tested = [code for code in levels if code in factors]
-    dots = {
-        name: Dot(factor.coefficient, factor.low, factor.high) for name, factor in factors.items()
-    }
+    dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
+    tested = [code for code in levels if code in dots]
     has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
     rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested]]
     series = [Series("log-odds", SERIES[0])]

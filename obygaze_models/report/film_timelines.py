@@ -127,10 +127,8 @@ def _film(
     clips: Sequence[Clip], scores: FrameScores, rows: Sequence[int], moments: Sequence[Moment]
 ) -> dict[str, Any]:
     by_clip: dict[str, list[int]] = {clip.id: [] for clip in clips}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(scores.starts[row])):
         by_clip.setdefault(scores.ids[row], []).append(row)
-    for of_clip in by_clip.values():
-        of_clip.sort(key=lambda row: int(scores.starts[row]))
     starts, ends = (_hundredths(times / 1e6) for times in (scores.starts, scores.ends))
     timed = {clip.id: clip for clip in clips if clip.start is not None}
     pasted = all(scores.axes[row].clip and scores.ids[row] not in timed for row in rows)
@@ -189,7 +187,8 @@ def _frames(
     return data
 
 
-def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str, list[int]]:
+def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """The start, length and score of each, in time."""
     spans = []
     for moment in moments:
         if moment.axis.clip and moment.axis.clip not in offsets:
@@ -197,8 +196,7 @@ def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str,
         offset = offsets[moment.axis.clip] if moment.axis.clip else 0
         low, high = (round(seconds * 100) + offset for seconds in (moment.start, moment.end))
         spans.append((low, high - low, round(moment.score * 1000)))
-    columns = zip(*sorted(spans), strict=True) if spans else ((), (), ())
-    return dict(zip(("start", "length", "score"), map(list, columns), strict=True))
+    return sorted(spans)
 
 
 def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str, Any]:

@@ -42,8 +42,6 @@ class FilmStrips:
     counted: str
     model: str
     metric: str
-    agreement: bool
-    paper: bool
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
@@ -60,8 +58,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     films = by_film(run.clips[clip.id] for clip in ordered if clip.id in run.clips and clip.film)
     if not films or run.kind == "concepts":
         return None
-    results = run.mean_predictions(row.model, row.entry.test)
-    means, names = results.predictions, run.record.manifest.levels
+    means, names = row.results.predictions, run.record.manifest.levels
     colours = level_colour_names(list(names))
     counted = list(run.record.experiment["positives"]) or [list(names)[-1]]
     metric = "f1" if run.kind == "levels" else "f1_weighted"
@@ -71,7 +68,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     if annotators is not None:
         label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
     colour_of = dict(zip(names, colours, strict=True))
-    called = means.called == len(results.classes) - 1
+    called = means.called == len(row.results.classes) - 1
     lanes = [
         *(
             {clip: colour_of.get(level, "") for clip, level in levels.items()}
@@ -89,37 +86,37 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         for film, clips in films.items()
     }
     scale = WIDTH / max(end for same in spans.values() for _, end in same)
+    shares = {
+        film: sum(clip.level in counted for clip in clips) / len(clips)
+        for film, clips in films.items()
+    }
     strips = []
-    for film, clips in films.items():
-        ids = [clip.id for clip in clips]
-        share = sum(clip.level in counted for clip in clips) / len(clips)
+    for film in sorted(films, key=lambda film: -shares[film]):
+        ids = [clip.id for clip in films[film]]
         tested = np.isin(means.ids, ids)
         # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
         labels = means.labels[tested]
         scores = score(labels, means.probabilities[tested]) if labels.any() else {}
         paper = published_film(run.record, row.model, train, row.entry.test, film)
-        equal = None if annotators is None else annotators.equal_levels(ids)
-        strip = FilmStrip(
-            film,
-            clips[0].title or film,
-            number(share, form="%"),
-            html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
-            _draw_lanes(dict(zip(ids, spans[film], strict=True)), lanes, scale),
-            None if annotators is None else number(equal, form="%"),
-            number(scores.get(metric)),
-            number(paper.mean) if paper else None,
+        strips.append(
+            FilmStrip(
+                film,
+                films[film][0].title or film,
+                number(shares[film], form="%"),
+                html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
+                _draw_lanes(dict(zip(ids, spans[film], strict=True)), lanes, scale),
+                None if annotators is None else number(annotators.equal_levels(ids), form="%"),
+                number(scores.get(metric)),
+                number(paper.mean) if paper else None,
+            )
         )
-        strips.append((share, strip))
-    strips.sort(key=lambda pair: -pair[0])
     return FilmStrips(
-        tuple(strip for _, strip in strips),
+        tuple(strips),
         (*label_sets, row.model),
         tuple(zip(colours, names.values(), strict=True)),
         " or ".join(names.get(code, code) for code in counted),
         row.model,
         METRICS[metric].title,
-        annotators is not None,
-        any(strip.paper for _, strip in strips),
     )
 
 

@@ -1,19 +1,21 @@
-"""The first screen of a page: what was found in sentences, its limits, and one picture."""
+"""What was found in sentences, its limits, what to keep in mind, and one picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.messages import messages_of
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.messages import FOLLOWS, messages_of
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.html import Html, html, joined, number
-from obygaze_models.report.runs import ModelResults, ReportRun, ScoreRow, ScoreTable, default_run
-from obygaze_models.scoring.intervals import too_few
+from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable, default_run
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -35,20 +37,9 @@ class Headline:
         return self.rows[0]
 
     @property
-    def best_results(self) -> tuple[ReportRun, ModelResults]:
-        """The best model's run, and what it predicted."""
-        row = self.best
-        return row.run, row.run.mean_predictions(row.model, row.entry.test)
-
-    @property
-    def few(self) -> str:
-        """Why an interval would look surer than it is; empty where it is not."""
-        return too_few(self.best.test.classes.values(), self.best.entry.films)
-
-    @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the best model's score, where there are clips and films enough."""
-        return None if self.few else self.best.entry.interval.get(self.metric)
+        return self.best.interval(self.metric)
 
     @property
     def human(self) -> float | None:
@@ -91,7 +82,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
     messages += [message for message in messages_of(record) if message.code in codes]
     lines = list(dict.fromkeys(map(str, messages)))
-    if head.few:
+    if head.best.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         lines.append(
             f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
@@ -108,7 +99,7 @@ def findings(head: Headline) -> list[Html]:
 
 def _annotated(head: Headline) -> Html:
     run, experiment = head.run, head.run.record.experiment
-    clips, films = run.clips, len(run.films)
+    clips, films = run.clips, len({clip.title for clip in run.clips.values() if clip.film})
     of = html(
         "{} clips{}{}",
         number(len(clips), form=","),
@@ -146,7 +137,7 @@ def _model(head: Headline) -> Html:
         html("{} {}", METRICS[metric].title, number(mean[metric]))
         for metric in (*official, head.metric)
     ]
-    certainty: Html | str = f"; {head.few}" if head.few else ""
+    certainty: Html | str = f"; {head.best.few}" if head.best.few else ""
     if head.interval is not None:
         ends = map(number, head.interval)
         certainty = html("; the average over other such films would probably be {} to {}", *ends)
@@ -221,7 +212,7 @@ def limits(head: Headline) -> list[str]:
             f"how the model does on other films than {join_some([*films.titles.values()])}",
             films.tested == 1 and bool(films.untested),
         ),
-        ("how large the score is: the test clips are too few", bool(head.few)),
+        ("how large the score is: the test clips are too few", bool(head.best.few)),
         (
             "that the model does better than guessing",
             guess is not None and low is not None and low <= guess[1],
@@ -245,25 +236,101 @@ def limits(head: Headline) -> list[str]:
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
 
+@dataclass(frozen=True)
+class Caution:
+    """Something that limits what scores mean, what follows from it, and for which runs it holds,
+    empty for all.
+    """
+
+    text: str
+    follows: str = ""
+    runs: str = ""
+
+
+def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
+    """All cautions of a page, those of the first screen's run first; each once."""
+    names: dict[RunWarning, list[str]] = {}
+    for run in (head.run, *(run for run in runs if run is not head.run)):
+        for message in messages_of(run.record):
+            if message.code != "concepts":  # `concept_notes` tells these in full
+                names.setdefault(message, []).append(run.name)
+        if run is head.run:
+            names |= {message: [] for message in _differences(runs)}
+    lines = [
+        Caution(str(message), FOLLOWS.get(message.code, ""), _which(which, len(runs)))
+        for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
+    ]
+    if not any(run.record.leaked for run in runs):
+        lines.append(Caution("No test clip was used for training or stopping; checked id by id."))
+    return lines
+
+
+def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
+    """What the concepts of the models lack: a line for each model and reason."""
+    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
+    fits: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        for fit in saved_models(run.run):
+            fits[fit["model"], run.number] += 1
+            skipped = fit["facts"].get("skipped", {})
+            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
+            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
+            for concept, reason in reasons:
+                lacks.setdefault((fit["model"], reason), []).append((run, concept))
+    lines = []
+    for (model, reason), marks in lacks.items():
+        names = {run.number: run.name for run, _ in marks}
+        total = sum(fits[model, number] for number in names)
+        counts = Counter(concept for _, concept in marks)
+        in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
+        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
+        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
+    return lines
+
+
+def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
+    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
+    by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        manifest, versions = run.record.manifest, run.record.versions
+        for code, subject, value in (
+            ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
+            ("labels", "label sets", manifest.labels),
+            (
+                "versions",
+                "versions of scikit-learn and torch",
+                f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
+            ),
+            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
+        ):
+            by_value = by_subject.setdefault((code, subject), {})
+            by_value.setdefault(value, []).append(run.name)
+    for (code, subject), by_value in by_subject.items():
+        if len(by_value) > 1:
+            values = (f"{value} ({_which(who, len(runs))})" for value, who in by_value.items())
+            text = f"The runs have different {subject}: {'; '.join(values)}."
+            yield RunWarning(f"different-{code}", "", text)
+
+
+def _which(names: Sequence[str], total: int) -> str:
+    """The runs that a line applies to: by name where they are few; empty if all."""
+    if not names or len(names) == total:
+        return ""
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
+
+
 def score_figure(head: Headline) -> Html:
     """The best models, annotators against each other and the best guess on one axis."""
-    several = {
-        name: len({getattr(of, name) for of in rows}) > 1
-        for name, rows in (
-            ("feature", [row.run for row in head.rows]),
-            ("told_apart", head.rows),
-            ("model", head.rows),
-        )
-    }
+    models = len({row.model for row in head.rows}) > 1
+    tasks = len({row.told_apart for row in head.rows}) > 1
+    features = len({row.run.feature for row in head.rows}) > 1
     points = []
     for row in head.rows:
-        parts = [row.model] if several["model"] or not several["told_apart"] else []
+        parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
-        parts += [row.told_apart.split(" → ")[0]] * several["told_apart"]
-        parts += [row.run.feature] * several["feature"]
-        low, high = row.entry.interval.get(head.metric) or (None, None)
-        if too_few(row.test.classes.values(), row.entry.films):
-            low = high = None
+        parts += [row.told_apart.split(" → ")[0]] * tasks
+        parts += [row.run.feature] * features
+        low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
         mean = row.entry.mean[head.metric]
         points.append(Point(", ".join(parts), mean, low, high, paper.mean if paper else None))

@@ -65,12 +65,7 @@ def about(runs: Sequence[ReportRun]) -> str:
         otherwise = "each of them" if several else "each concept"
         targets = " or ".join(_positives(same, levels)) or otherwise
         if len(schemes) > 1:
-            labels = same[0].record.manifest.labels
-            lines.append(
-                f"Label set {labels}: annotators gave each clip a level, {names}, and a model says "
-                f"how probable it finds {targets}."
-            )
-            continue
+            lines.append(f"Label set {same[0].record.manifest.labels}:")
         annotated = f"Annotators gave each clip a level: {names}."
         if levels.keys() == LEVELS.keys():
             annotated = (
@@ -89,7 +84,7 @@ def about(runs: Sequence[ReportRun]) -> str:
 
 def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """The terms that occur on the page, and what they mean."""
-    return list(dict(_terms(runs)).items())
+    return list(dict(_terms(runs)).items())  # each once
 
 
 def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:

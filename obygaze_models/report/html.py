@@ -27,9 +27,9 @@ def html(template: str, *parts: object) -> Html:
     return Html(template.format(*(_escaped(part) for part in parts)))
 
 
-def joined(parts: list[Html] | list[str], between: str = ", ") -> Html:
-    """Parts in a row, escaped where they are not `Html`."""
-    return Html(between.join(_escaped(part) for part in parts))
+def joined(parts: list[Html]) -> Html:
+    """Parts in a row."""
+    return Html(", ".join(parts))
 
 
 def number(value: float | None, *, form: str = "") -> Html:

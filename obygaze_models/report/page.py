@@ -27,11 +27,18 @@ from obygaze_models.report.explorer import (
 )
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
+from obygaze_models.report.findings import (
+    alarms,
+    cautions,
+    concept_notes,
+    findings,
+    headline,
+    limits,
+    score_figure,
+)
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary
 from obygaze_models.report.html import Html, number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
-from obygaze_models.report.warnings import cautions, concept_notes
 
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 
@@ -100,7 +107,7 @@ def report(
     ordered = in_scene_order(clips)
     lanes = film_timelines(ordered, frames, moments, timelines)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    films = film_strips(head, ordered)
+    films, opens = film_strips(head, ordered), (head.best.run, head.best.results)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
         title=title,
@@ -126,7 +133,7 @@ def report(
         concept_notes=concept_notes(prepared),
         citation=citation(prepared),
         protocols=PROTOCOLS,
-        explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(opens, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         number=number,

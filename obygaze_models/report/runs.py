@@ -21,6 +21,7 @@ from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS
 
 
@@ -107,11 +108,6 @@ class ReportRun:
         """How clips were split."""
         return str(self.record.protocol)
 
-    @property
-    def films(self) -> list[str]:
-        """The titles of all films, in order."""
-        return list(dict.fromkeys(clip.title for clip in self.clips.values() if clip.film))
-
     @cached_property
     def manifest(self) -> Manifest | None:
         """The manifest with its other label sets; None where it is gone, is another by now, or is
@@ -123,12 +119,6 @@ class ReportRun:
         except (ObygazeError, OSError):
             return None
         return manifest if manifest and manifest.digest == self.record.manifest.digest else None
-
-    def mean_predictions(self, model: str, test: str) -> ModelResults:
-        """A model's results on a test set, or on those that share its fits."""
-        return next(
-            entry for entry in self.models if entry.model == model and entry.task in ("", test)
-        )
 
     @property
     def kind(self) -> str:
@@ -231,6 +221,22 @@ class ScoreRow:
         return self.run.record.tests[self.entry.test]
 
     @property
+    def results(self) -> ModelResults:
+        """What the model predicted on the test set, or on those that share its fits."""
+        test = self.entry.test
+        of_model = (results for results in self.run.models if results.model == self.model)
+        return next(results for results in of_model if results.task in ("", test))
+
+    @property
+    def few(self) -> str:
+        """Why an interval would look surer than it is; empty where it is not."""
+        return too_few(self.test.classes.values(), self.entry.films)
+
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """The interval of the score, where there are clips and films enough."""
+        return None if self.few else self.entry.interval.get(metric)
+
+    @property
     def told_apart(self) -> str:
         """What was told apart in training, and in testing where that differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
@@ -256,11 +262,6 @@ class ScoreTable:
     def metrics(self) -> dict[str, str]:
         """The columns."""
         return metrics_of(self.rows[0].run.record)
-
-    @property
-    def guessed(self) -> str:
-        """The metric of the guesses."""
-        return self.rows[0].run.headline_metric
 
     @property
     def caption(self) -> str:

@@ -19,11 +19,17 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables, load_run
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.report.concepts import concept_figures
-from obygaze_models.report.findings import alarms, findings, headline, limits
+from obygaze_models.report.findings import (
+    alarms,
+    cautions,
+    concept_notes,
+    findings,
+    headline,
+    limits,
+)
 from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
-from obygaze_models.report.warnings import cautions, concept_notes
 from tests.conftest import run_obygaze
 from tests.report.conftest import (
     Page,

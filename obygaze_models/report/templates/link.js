@@ -4,7 +4,6 @@ const COLUMNS = [
   "rank", "id", "film", "title", "start", "end", "level", "level name", "concepts", "run", "model",
   "class", "probability", "predicted", "agrees", "no prediction because",
 ];
-const CHOICES = ["level", "match", "which", "order"];
 const FIRST = { film: "", level: "", match: "all", which: "all", order: "most" };
 let restoring = true; // until the address is read
 let clip_in_address = "";
@@ -16,14 +15,14 @@ function chosen_names(clip = clip_in_address) {
   const names = new URLSearchParams();
   const run = data.runs[view.run];
   const values = {
+    run: view.run === data.run ? "" : run.name,
+    model: view.number === run.view ? "" : model_name(view),
+    class: view.class_shown === view.classes.length - 1 ? "" : view.classes[view.class_shown],
     level: chosen.level.value === "" ? "" : view.clips.levels[chosen.level.value].code,
     match: chosen.match.value, which: chosen.which.value, order: chosen.order.value,
+    concepts: concept_names(ticked()).join("|"),
   };
-  if (view.run !== data.run) names.set("run", run.name);
-  if (view.number !== run.view) names.set("model", model_name(view));
-  if (view.several && view.class_shown !== view.classes.length - 1) names.set("class", view.classes[view.class_shown]);
-  for (const name of CHOICES) if (values[name] !== FIRST[name]) names.set(name, values[name]);
-  if (ticked().length) names.set("concepts", concept_names(ticked()).join("|"));
+  for (const [name, value] of Object.entries(values)) if (value !== (FIRST[name] ?? "")) names.set(name, value);
   const film = chosen.film.value;
   if (film !== "" && (film !== String(first_film()) || names.size || clip)) names.set("film", film_id());
   if (clip) names.set("clip", clip);

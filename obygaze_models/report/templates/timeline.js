@@ -11,16 +11,16 @@ const DOUBLE_CLICK_MS = 260;
 function film_axis(film, clips) {
   const given = Object.hasOwn(data.timelines.films, film.id) ? data.timelines.films[film.id] : {};
   if (given.spans) return given;
-  const read_spans = (of) => of.start.map((start, at) => ({ start: start / 100, end: (start + of.length[at]) / 100, at }));
+  const span_of = (start, length) => ({ start: start / 100, end: (start + length) / 100 });
   const lanes = given.lanes || [];
-  for (const lane of lanes) lane.segments = read_spans(lane);
+  for (const lane of lanes) lane.segments = lane.start.map((start, at) => ({ ...span_of(start, lane.length[at]), at }));
   const axis = { pasted: !film.timed, lanes, intervals: [] };
   let reached = (given.until || 0) / 100;
   if (given.frames) {
     axis.pasted = given.pasted;
     axis.trained = given.trained;
     axis.spans = read_frames(given);
-    axis.intervals = read_spans(given.moments).map((moment) => ({ ...moment, score: given.moments.score[moment.at] / 1000 }));
+    axis.intervals = given.moments.map(([start, length, score]) => ({ ...span_of(start, length), score: score / 1000 }));
   } else {
     const { spans, last } = clip_axis(film, clips);
     axis.spans = clips.map((clip, at) => ({ id: view.clips.ids[clip], start: spans[at][0], end: spans[at][1], frames: [] }));
