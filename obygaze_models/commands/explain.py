@@ -102,9 +102,8 @@ def explain(
     """
     import msgspec
 
-    from obygaze_models.explain.analyses import analyse
-    from obygaze_models.explain.analysis_tables import describe_analysis
-    from obygaze_models.explain.clips import explain_clips
+    from obygaze_models.explain.analyses import analyse, describe_analysis
+    from obygaze_models.explain.attributions import explain_clips
     from obygaze_models.saved.about import read_about
 
     result: Any

@@ -64,7 +64,7 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.train import train_model
+    from obygaze_models.experiments.run import train_model
 
     model = train_model(
         om.load_experiment(experiment, only=estimator or 0),

@@ -14,13 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from obygaze_models.estimators.classes import (
-    Array,
-    Chance,
-    LinearClassifier,
-    find_classes,
-    softmax,
-)
+from obygaze_models.estimators.classes import Array, Chance, LinearClassifier, find_classes, softmax
 
 MAX_ITER = 5_000
 

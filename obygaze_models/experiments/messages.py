@@ -15,8 +15,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
-from obygaze_models.estimators.plugins import PluginError
-from obygaze_models.estimators.registry import ignored_plugins
+from obygaze_models.estimators.registry import PluginError, plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
@@ -221,7 +220,7 @@ def _model_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterator
         text = f"{name} is not among the saved models: {reason}."
         yield RunWarning("not-saved", name, text)
     names = {spec.name for spec in plan.experiment.learners.values()}
-    for plugin in ignored_plugins():
+    for plugin in plugins()[1]:
         if plugin.name in names:
             text = (
                 f"the {plugin.name} of {plugin.package} is ignored: its entry point has the name "

@@ -41,7 +41,6 @@ CLOSE_GAPS_SHARE = 0.1
 EPSILON = 1e-12
 """By how much the mean of equal thresholds may be off."""
 MAX_ROWS_SHOWN = 20
-MOMENT_COLUMNS = ("film", "start", "end", "score")
 
 
 @dataclass(frozen=True)
@@ -109,11 +108,12 @@ class Moments:
         lines = [align(["film", "start", "end", "score"], rows)] if rows else []
         if (more := len(self.moments) - MAX_ROWS_SHOWN) > 0:
             lines.append(f"and {counted(more, 'more moment', 'more moments')}")
-        films = {axis for axis in self.frames.axes if not axis.clip}
-        where = [counted(len(films), "film")] if films else []
-        if clips := {axis.clip for axis in self.frames.axes if axis.clip}:
+        axes = self.frames.rows.keys()
+        clips = sum(bool(axis.clip) for axis in axes)
+        where = [counted(len(axes) - clips, "film")] if len(axes) > clips else []
+        if clips:
             where.append(
-                f"{counted(len(clips), 'clip')} whose position in the film is not known: their "
+                f"{counted(clips, 'clip')} whose position in the film is not known: their "
                 "times count from the start of the clip"
             )
         limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
@@ -127,20 +127,21 @@ class Moments:
         """A row a moment, times in seconds."""
         return format_spreadsheet(
             {
-                "film": [moment.axis.film for moment in self.moments],
-                "start": [format_seconds(moment.start) for moment in self.moments],
-                "end": [format_seconds(moment.end) for moment in self.moments],
-                "score": [repr(moment.score) for moment in self.moments],
-                "clips": [SEPARATOR.join(moment.clips) for moment in self.moments],
-                "time_in": ["clip" if moment.axis.clip else "film" for moment in self.moments],
-                "seen_in_training": [moment.seen for moment in self.moments],
+                "film": [m.axis.film for m in self.moments],
+                "start": [format_seconds(m.start) for m in self.moments],
+                "end": [format_seconds(m.end) for m in self.moments],
+                "score": [repr(m.score) for m in self.moments],
+                "clips": [SEPARATOR.join(m.clips) for m in self.moments],
+                "time_in": ["clip" if m.axis.clip else "film" for m in self.moments],
+                "seen_in_training": [m.seen for m in self.moments],
             }
         )
 
     @classmethod
     def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
         """Read two tables: of moments (film, start, end, score), and of frames."""
-        table = read_table(Path(moments), required=MOMENT_COLUMNS).without_escapes()
+        required = ("film", "start", "end", "score")
+        table = read_table(Path(moments), required=required).without_escapes()
         starts, ends = read_spans(table)
         scores = FrameScores.from_csv(frames)
         films = {axis.film for axis in scores.axes}
@@ -214,10 +215,8 @@ def find_moments(
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
     about = predictions.about
-    media = {
-        axis.film: locate_clip(clip, items, manifest)[0].media
-        for axis, clip in dict.fromkeys(zip(frames.axes, frames.ids, strict=True))
-    }
+    of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
+    media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
     title = f"{about['estimator']}: {about['task']}"
     if predictions.probabilities.ndim == 3:
         title += f", probability of {about['classes'][-1]}"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
-from obygaze_models.explain.concept_quality import ConceptQuality, concept_quality
 from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.annotators import Annotators

@@ -16,7 +16,7 @@ from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
-from obygaze_models.explain.analysis_tables import read_analysis
+from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (

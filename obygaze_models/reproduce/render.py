@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
@@ -238,7 +238,7 @@ def summary(table: Table) -> str:
     subjects: dict[str, list[float]] = {}
     for line in lines:
         for column, value in line.values.items():
-            number, subject = value and value.difference, "ours minus the paper's"
+            number, subject = value.difference if value else None, "ours minus the paper's"
             if value and line.kind == "difference":
                 number, subject = value.mean, line.name
             elif value and line.kind == "ours" and column in table.difference_columns:
@@ -304,7 +304,7 @@ def to_json_data(table: Table) -> dict[str, Any]:
     }
 
 
-FORMS = {
+FORMS: dict[str, Callable[[Table], str]] = {
     "txt": to_text,
     "csv": to_csv,
     "tex": to_latex,
