@@ -241,7 +241,7 @@ def moments(
     """
     from obygaze_models.experiments.exports import moment_files
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.explain.moment_figure import moment_figure
+    from obygaze_models.explain.moments import moment_figure
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     tables = [path for path in outputs if path not in figures]

@@ -44,6 +44,11 @@ RANDOM_DIRECTIONS = 8
 #: Concepts that are learned at the same time from many clips; each may copy its clips.
 CONCEPTS_AT_ONCE = 2
 
+Clips = tuple[Array, Array]
+"""Features [N, D], and what is annotated."""
+Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
+"""A concept's hyperplane, its quality, and what makes it unreliable."""
+
 
 class DegenerateConcept(UserWarning):
     """A concept's direction is unreliable."""
@@ -187,39 +192,13 @@ class ConceptBank(_Directions):
         names = _find_names(targets, concept_names)
         X, targets = self._check(X, targets, names, reset=True)
         check_both(X_val, concepts_val, "concepts_val")
+        held = None
         if X_val is not None:
-            X_val, concepts_val = self._check(X_val, concepts_val, names, reset=False)
+            held = self._check(X_val, concepts_val, names, reset=False)
         names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
-        groups = None if groups is None else np.asarray(groups)
-        cv, chance = as_cv(self.cv), check_random_state(self.random_state)
-        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
-        skipped: dict[str, str] = {}
-        learners, columns = [], []
-        for column, name in enumerate(names):
-            rows = np.flatnonzero(targets[:, column] >= 0)
-            positives = int(targets[rows, column].sum())
-            if not 0 < positives < len(rows):
-                missing = "positive" if positives == 0 else "negative"
-                skipped[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
-                continue
-            if self.balance == "subsample":
-                rows = _subsample(rows, targets[:, column], chance)
-            validation = None
-            if concepts_val is not None:
-                held = np.flatnonzero(concepts_val[:, column] >= 0)
-                validation = X_val[held], concepts_val[held, column]
-            learner, labels = delayed(self._fit_concept), targets[rows, column]
-            learners.append(learner(name, X, rows, labels, validation, cv, groups, products))
-            columns.append(column)
-        if not learners:
-            reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
-            raise ExperimentError(f"no concept can be learned: {reasons}")
-        # Of many clips several at a time, by threads, each of which computes on one core.
-        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
-        with threadpool_limits(1 if workers > 1 else None):
-            found = Parallel(workers, prefer="threads")(learners)
-        fits, quality, remarks = zip(*found, strict=True)
-        self.names_ = [names[column] for column in columns]
+        found, skipped = self._learn(names, (X, targets), held, groups)
+        fits, quality, remarks = zip(*found.values(), strict=True)
+        self.names_ = [names[column] for column in found]
         self.quality_: list[dict[str, Any]] = list(quality)
         self.C_ = [fit.C if self.kind == "svm" else None for fit in fits]
         self.skipped_ = skipped
@@ -230,7 +209,7 @@ class ConceptBank(_Directions):
         ]
         left_out = [RunWarning("concepts-left-out", *names) for names in skipped.items()]
         self.warnings_ = left_out + unreliable
-        self.columns_ = np.array(columns)
+        self.columns_ = np.array(list(found))
         self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
         self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
         self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
@@ -242,12 +221,12 @@ class ConceptBank(_Directions):
         if unreliable:
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
-        if self.refit and X_val is not None:
-            X, targets = np.vstack([X, X_val]), np.vstack([targets, concepts_val])
+        if self.refit and held is not None:
+            X, targets = np.vstack([X, held[0]]), np.vstack([targets, held[1]])
             if order is not None and order_val is not None:
                 rows = np.argsort(np.concatenate([order, order_val]), kind="stable")
                 X, targets = X[rows], targets[rows]
-            self._refit(X, targets[:, columns])
+            self._refit(X, targets[:, self.columns_])
         return self
 
     def cosines(self) -> Array:
@@ -285,17 +264,52 @@ class ConceptBank(_Directions):
             raise ExperimentError("a concept is 1 (shown), 0 (not shown) or -1 (unknown)")
         return X, concepts.astype(np.int8)
 
+    def _learn(
+        self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
+    ) -> tuple[dict[int, Learned], dict[str, str]]:
+        """What is learned of each column that can be, and the reasons why others cannot."""
+        X, targets = clips
+        groups = None if groups is None else np.asarray(groups)
+        cv, chance = as_cv(self.cv), check_random_state(self.random_state)
+        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
+        skipped: dict[str, str] = {}
+        learners: dict[int, Any] = {}
+        for column, name in enumerate(names):
+            rows = np.flatnonzero(targets[:, column] >= 0)
+            positives = int(targets[rows, column].sum())
+            if not 0 < positives < len(rows):
+                missing = "positive" if positives == 0 else "negative"
+                skipped[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
+                continue
+            if self.balance == "subsample":
+                rows = _subsample(rows, targets[:, column], chance)
+            validation = None
+            if held is not None:
+                known = held[1][:, column] >= 0
+                validation = held[0][known], held[1][known, column]
+            learners[column] = delayed(self._fit_concept)(
+                name, X, rows, targets[rows, column], validation, cv, groups, products
+            )
+        if not learners:
+            reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
+            raise ExperimentError(f"no concept can be learned: {reasons}")
+        # Of many clips several at a time, by threads, each of which computes on one core.
+        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
+        with threadpool_limits(1 if workers > 1 else None):
+            found = Parallel(workers, prefer="threads")(learners.values())
+        return dict(zip(learners, found, strict=True)), skipped
+
     def _fit_concept(
         self,
         name: str,
         X: Array,
         rows: Array,
         y: Array,
-        validation: tuple[Array, Array] | None,
+        validation: Clips | None,
         cv: Any,
         groups: Array | None,
         products: Array | None,
-    ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
+    ) -> Learned:
         """One concept's hyperplane, its quality, and what makes it unreliable."""
         features = X if len(rows) == len(X) else X[rows]
         if self.kind == "mean-difference":
@@ -441,7 +455,7 @@ def _quality(
     fit: LinearSVMFit,
     X: Array,
     y: Array,
-    validation: tuple[Array, Array] | None,
+    validation: Clips | None,
     held_out: Array | None,
 ) -> dict[str, Any]:
     """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
