@@ -7,29 +7,26 @@ from typing import Any
 
 import click
 
-from obygaze_features.common.cli import overwrite_option
-from obygaze_models.commands._shared import run_folders
+import obygaze_models as om
+from obygaze_features.common.cli import PATH, overwrite_option
+from obygaze_features.errors import UsageError
+from obygaze_models.commands._shared import path_option, run_folders
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The page; of a single run by default report.html in its folder.",
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@path_option(
+    "-o", "--output", help="The page; of a single run by default report.html in its folder."
 )
 @click.option("--title", help="The page's; of a single run by default the run's name.")
-@click.option(
+@path_option(
     "--thumbnails",
-    type=click.Path(path_type=Path),
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
-@click.option(
+@path_option(
     "--analysis",
     "analyses",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
 @click.option(
@@ -37,20 +34,14 @@ from obygaze_models.commands._shared import run_folders
     metavar="STORE",
     help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
 )
-@click.option(
+@path_option(
     "--frames",
-    type=click.Path(path_type=Path),
     help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
 )
-@click.option(
-    "--moments",
-    type=click.Path(path_type=Path),
-    help="The moments found in these frames, moments.csv.",
-)
-@click.option(
+@path_option("--moments", help="The moments found in these frames, moments.csv.")
+@path_option(
     "--timelines",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
@@ -67,9 +58,6 @@ def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
       obygaze report runs/bottlenecks --analysis interventions.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
-    from obygaze_features.errors import UsageError
-    from obygaze_models.report.page import report as write_report
-
     folders, has_pictures = run_folders(runs), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
@@ -80,6 +68,6 @@ def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    click.echo(f"Wrote {write_report(folders, output, **options)}")
+    click.echo(f"Wrote {om.report(folders, output, **options)}")
     if has_pictures:
         click.echo("It holds pictures of films: do not share it.")
