@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import warnings
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context
+from sklearn.base import BaseEstimator
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
@@ -216,6 +217,29 @@ def check_probabilities(given: Array, shape: tuple[int, int]) -> None:
         )
 
 
+def digest_of_values(value: Any) -> str:
+    """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
+    digest = hashlib.sha256()
+
+    def add(part: Any) -> None:
+        digest.update(type(part).__qualname__.encode())
+        if isinstance(part, np.ndarray) and part.dtype != object:
+            digest.update(f"{part.dtype} {part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        elif isinstance(part, BaseEstimator):
+            add(part.get_params(deep=False))
+        elif isinstance(part, Mapping):
+            add(list(part.items()))
+        elif isinstance(part, list | tuple):
+            for element in part:
+                add(element)
+        else:
+            digest.update(repr(part).encode())
+
+    add(value)
+    return digest.hexdigest()
+
+
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """The options by which an estimator, or its head, weighs classes by the inverse of their size.
 
@@ -238,7 +262,7 @@ class FitMemo:
         """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
-            key = function.__qualname__, joblib.hash(arguments)
+            key = function.__qualname__, digest_of_values(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]

@@ -13,7 +13,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -34,7 +33,7 @@ from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
-from obygaze_models.experiments.fit import PlannedFit
+from obygaze_models.experiments.fit import PlannedFit, digest_of_values
 from obygaze_models.experiments.predictions import OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
@@ -123,9 +122,9 @@ class Plan:
             **{f"version of {name}": number for name, number in self.versions.items()},
             **about_features(self.experiment, self.store),
             "manifest": self.manifest.digest,
-            "labels": joblib.hash((annotated, data.folds)),
-            "features": joblib.hash((data.X, data.frames)),
-            "folds": joblib.hash(folds),
+            "labels": digest_of_values((annotated, data.folds)),
+            "features": digest_of_values((data.X, data.frames)),
+            "folds": digest_of_values(folds),
         }
 
     @cached_property
