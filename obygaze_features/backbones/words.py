@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import NO_CLIPS, Backbone, Family, KnownCheckpoint
-from obygaze_features.backbones.preprocess import Preprocessing
 from obygaze_features.common.files import to_json, write_text
 from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
@@ -29,10 +28,9 @@ WIDTH = 1024
 MODEL_TYPE = "obygaze-words"
 _WORD = re.compile(r"\b\w\w+\b")
 _ARRAYS = (
-    ArraySpec("native", (WIDTH,), "float16", "hashed words and pairs of words, length one"),
+    ArraySpec("native", (WIDTH,), "float32", "hashed words and pairs of words, length one"),
     ArraySpec("count", (1,), "float32", "the number of words"),
 )
-_NO_PICTURES = Preprocessing(None, "bilinear", (1, 1), 1.0, (), ())
 
 
 class Words(Backbone):
@@ -133,13 +131,15 @@ def _write(folder: Path, seed: int) -> None:
 def _load(folder: Path, mode: str) -> Backbone:
     from torch import nn
 
+    from obygaze_features.backbones.preprocess import Preprocessing
+
     def encode_clips(*_: Any) -> dict[str, Tensor]:
         raise UsageError("words reads texts, no clips; make some: obygaze manifests subtitles")
 
     return Words(
         module=nn.Module(),
         sampling=NO_CLIPS,
-        preprocessing=_NO_PICTURES,
+        preprocessing=Preprocessing(None, "bilinear", (1, 1), 1.0, (), ()),
         arrays=_ARRAYS,
         encode_clips=encode_clips,
         weights=(folder / "config.json",),
@@ -149,10 +149,7 @@ def _load(folder: Path, mode: str) -> Backbone:
     )
 
 
+_TITLE = "words and pairs of words of a text, hashed; no network"
 FAMILY = Family(
-    "words",
-    MODEL_TYPE,
-    (KnownCheckpoint("words", "words and pairs of words, hashed", arrays=_ARRAYS, write=_write),),
-    _load,
-    embeds_texts=True,
+    "words", MODEL_TYPE, (KnownCheckpoint("words", _TITLE, arrays=_ARRAYS, write=_write),), _load
 )
