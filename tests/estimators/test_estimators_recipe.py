@@ -102,18 +102,3 @@ def test_the_model_that_uses_concepts(install, tmp_path, obygaze):
     assert result.exit_code == 0, result.output
     assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
     assert "not among the saved models" not in result.output
-
-
-def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
-    toml = write(
-        'estimators = ["logistic", "examples.plugin.film_lab.centroids:Centroids", {as = "forest", '
-        'name = "sklearn.ensemble:RandomForestClassifier", n_estimators = 5}]'
-    )
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run", "-v")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"forest +0\.[6-9]", result.stdout)
-    assert "forest is not among the saved models" in result.output
-    assert "examples.plugin.film_lab.centroids.Centroids" in result.output
-    assert [path.name for path in (tmp_path / "run" / "models").iterdir()] == ["logistic"]
-    page = obygaze("report", tmp_path / "run", "-o", tmp_path / "page.html")
-    assert page.exit_code == 0, page.output
