@@ -1,4 +1,3 @@
-import time
 import warnings
 
 import numpy as np
@@ -6,7 +5,6 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
 from sklearn.svm import SVC
-from threadpoolctl import threadpool_limits
 
 from obygaze_models import ConceptBank
 from obygaze_models.data.tasks import concept_targets
@@ -108,21 +106,6 @@ def test_what_makes_a_direction_unreliable_is_a_warning():
         fit(C=10.0)
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("size", [1, 30])
-def test_features_without_signal_end_in_seconds(size):
-    chance = np.random.default_rng(2)
-    clips = size * chance.normal(size=(1_200, 128))
-    concepts = (chance.random((1_200, 8)) < 0.3).astype(int)
-    start = time.perf_counter()
-    with threadpool_limits(1):
-        bank = ConceptBank().fit(
-            clips[:1_000], concepts[:1_000], X_val=clips[1_000:], concepts_val=concepts[1_000:]
-        )
-    assert time.perf_counter() - start < 30  # with libsvm alone: minutes
-    assert max(quality["duality_gap"] for quality in bank.quality_) < 1e-2
-
-
 def test_without_validation_folds_choose_c_as_scikit_learn_does():
     """The C of the highest mean AUC over the folds, then one fit; a film stays in one fold."""
     y, films = Y[:, 0], np.arange(len(X)) // 24
@@ -139,16 +122,6 @@ def test_without_validation_folds_choose_c_as_scikit_learn_does():
         reference = their_svm(bank.C_[0], X, y)
         assert bank.cavs_[0] * bank.scales_[0] == pytest.approx(reference.coef_[0], abs=1e-5)
         assert bank.quality_[0]["on"] == "cross-validation"
-
-
-def test_refit_learns_once_more_with_the_chosen_c(bank):
-    again = fit(refit=True)
-    for column, C in enumerate(again.C_):
-        both = np.concatenate([Y[:, column], Y_VAL[:, column]])
-        reference = their_svm(C, np.vstack([X, X_VAL]), both)
-        scaled = again.cavs_[column] * again.scales_[column]
-        assert scaled == pytest.approx(reference.coef_[0], abs=1e-5)
-    assert again.quality_ == bank.quality_
 
 
 def test_the_papers_three_sets_of_negatives():

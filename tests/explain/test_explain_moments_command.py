@@ -23,14 +23,14 @@ FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
 
 @pytest.fixture(scope="module")
 def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 60 s; in its features, frames that annotator1 marked Sure stand apart."""
+    """A run on clips of 30 s; in its features, frames that annotator1 marked Sure stand apart."""
     folder = tmp_path_factory.mktemp("mobygaze")
     source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
     timelines = of.Timelines.from_mobygaze(source)
     film = timelines.by_film[FILM]
     timelines = of.Timelines.of("sample", [part for parts in film.values() for part in parts])
     timelines.save(folder / "timelines")
-    projected = timelines.project(60)
+    projected = timelines.project(30)
     manifest = projected.grid.with_parts(labels=projected.label_sets)
     manifest = manifest.with_parts(splits=[of.stratified(manifest, folds=3, labels="annotator1")])
     manifest.save(folder / "manifest")
@@ -49,7 +49,7 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     experiment = om.Experiment(
         "moments", folder / "manifest", folder / "s.zarr", labels="annotator1", protocol="split",
         split="leak-free", positives=("S",), train_negatives=("EN", "HN"),
-        estimators=("logistic", {"name": "frame-mil", "max_iter": 10}),
+        estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
     run = om.run_experiment(experiment, folder / "run")
     moments = run.moments()
