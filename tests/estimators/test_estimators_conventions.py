@@ -52,41 +52,6 @@ class MarkedBank(Marked, om.ConceptBank):
         return self.fit(X, y).transform(X)
 
 
-class Told:
-    """Is told what it predicts from: in which half of each feature a row is."""
-
-    def told(self, X):
-        rows = np.atleast_2d(X.toarray() if hasattr(X, "toarray") else np.asarray(X))
-        try:
-            return {"concepts": rows.real.astype(float) > 0}
-        except (TypeError, ValueError):
-            return {"concepts": np.zeros(rows.shape, dtype=bool)}
-
-    def fit(self, X, y):
-        return super().fit(X, y, **self.told(X))
-
-    def predict_proba(self, X, **_):
-        return super().predict_proba(X, **self.told(X))
-
-    def predict(self, X, **_):
-        return super().predict(X, **self.told(X))
-
-    def score(self, X, y, sample_weight=None, **_):
-        return super().score(X, y, sample_weight, **self.told(X))
-
-
-class ToldOracle(Told, om.OracleBottleneck):
-    pass
-
-
-class ToldPrior(Told, om.FilmPrior):
-    """Rows of equal signs are one film."""
-
-    def told(self, X):
-        signs = super().told(X)["concepts"].astype(int)
-        return {"groups": np.array(["".join(map(str, row)) for row in signs])}
-
-
 #: One quick instance a class. What a class's `fit` wants beside X and y, these take from them.
 INSTANCES = (
     om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
@@ -96,8 +61,6 @@ INSTANCES = (
     MarkedBank(C=1.0),
     MarkedBottleneck(om.ConceptBank(C=1.0)),
     MarkedHybrid(om.ConceptBank(C=1.0)),
-    ToldOracle(),
-    ToldPrior(),
 )
 OTHERS = (
     om.LinearSVMProbe(C=(0.1, 1.0), cv=2),

@@ -284,22 +284,15 @@ class Frames(ClassifierMixin, BaseEstimator):
         self.classes_, (_, self.n_frames_in_, self.n_features_in_) = np.unique(y), X.shape
         return self
 
-    def predict(self, X):
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-    def predict_proba(self, X):
-        return np.full((len(X), 2), 0.5)
-
-    def predict_frames(self, X):
-        return np.full((*X.shape[:2], 2), 0.5)
+    predict = lambda self, X: self.classes_[self.predict_proba(X).argmax(axis=1)]
+    predict_proba = lambda self, X: np.full((len(X), 2), 0.5)
+    predict_frames = lambda self, X: np.full((*X.shape[:2], 2), 0.5)
 
 class Wrong(Frames):
-    def predict_proba(self, X):
-        return np.full(X.shape[:2], 0.5)
+    predict_proba = lambda self, X: np.full(X.shape[:2], 0.5)
 
 class WrongFrames(Frames):
-    def predict_frames(self, X):
-        return np.full(len(X), 0.5)
+    predict_frames = lambda self, X: np.full(len(X), 0.5)
 """
 
 

@@ -467,8 +467,8 @@ def test_a_slip_is_one_line(dataset, tmp_path, arguments, facts):
 def test_the_terminal_shows_one_table_of_one_protocol():
     """Without leaks, on the most clips, each row with the score that the paper prints for it."""
 
-    def part(title, protocol, score, mean, beside):
-        lines = []
+    def part(title, protocol, mean, score, more, beside):
+        lines, mean = [], mean + more
         for name in ("net", "tree"):
             lines.append(Line(name, "ours", {"a": Value(mean)}))
             if name == beside:
@@ -476,13 +476,13 @@ def test_the_terminal_shows_one_table_of_one_protocol():
         return Block(f"{title}: {score}", protocol, score, lines)
 
     blocks = [
-        part(title, protocol, score, mean + more, beside)
-        for title, protocol, mean in (
+        part(*where, *what)
+        for where in (
             ("Released: as released", "released", 0.1),
             ("Leak-free, on few clips", "leak-free", 0.3),
             ("Leak-free, on all clips", "leak-free", 0.5),
         )
-        for score, more, beside in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
+        for what in (("F1 weighted", 0.0, "net"), ("F1 positive", 0.1, "tree"))
     ]
     created = Table("t", "Table 9: drawn", ["a"], blocks)
     lines = [" ".join(line.split()) for line in to_screen(created).splitlines() if line]
