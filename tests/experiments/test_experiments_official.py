@@ -30,6 +30,8 @@ class Benchmark:
     """A manifest of three label sets and three sets, and features that tell something of them."""
 
     folder: Path
+    manifest: Path
+    store: Path
     sets: list[int]
     violent: list[int]
     valence: list[int]
@@ -44,14 +46,6 @@ class Benchmark:
             "protocol": "official", "split": "official", "estimators": ["logistic"],
         }  # fmt: skip
         return write_experiment(path, **(base | keys))
-
-    @property
-    def manifest(self):
-        return self.folder / "manifest"
-
-    @property
-    def store(self):
-        return self.folder / "toy.zarr"
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +65,12 @@ def benchmark(tmp_path_factory):
                  for row, *cells in rows]  # fmt: skip
         write(folder / f"MEDIAEVAL{kind}.txt", "\t".join(("id", "name", *values)), *lines)
     manifest = Manifest.from_mediaeval(folder)
-    manifest.save(folder / "manifest")
+    places = folder / "manifest", folder / "toy.zarr"
+    manifest.save(places[0])
     features = chance.normal(size=(COUNT, 8)).astype(np.float32)
-    features[:, 0] += 1.5 * np.array(violent)
-    features[:, 1] += 1.5 * np.array(valence)
-    write_store(folder / "toy.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
-    return Benchmark(folder, sets, violent, valence)
+    features[:, :2] += 1.5 * np.transpose([violent, valence])
+    write_store(places[1], manifest, dict(zip(manifest.ids, features, strict=True)))
+    return Benchmark(folder, *places, sets, violent, valence)
 
 
 @pytest.fixture(scope="module")
