@@ -25,7 +25,7 @@ from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
-from tests.kit.run import make_world, write_experiment, write_store
+from tests.kit.run import write_experiment, write_store
 
 PIPE = object()
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -135,15 +135,13 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     ],
 )
 def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
-    experiment = small
-    if not change:  # other features in the store
-        world = make_world(tmp_path / "world", marked=True)
-        experiment = replace(small, manifest=world.manifest, store=world.store)
+    store = shutil.copytree(marked.store, tmp_path / "s.zarr")
+    experiment = replace(small, store=store)
     run(experiment, tmp_path / "run", 3)
-    if not change:
-        shutil.rmtree(world.store)
-        rows = {clip: row + np.float32(0.5) for clip, row in world.rows.items()}
-        write_store(world.store, Manifest.load(world.manifest), rows)
+    if not change:  # other features in the store
+        shutil.rmtree(store)
+        rows = {clip: row + np.float32(0.5) for clip, row in marked.rows.items()}
+        write_store(store, Manifest.load(marked.manifest), rows)
     _, lines = run(replace(experiment, **change), tmp_path / "run", 2)
     assert lines[0].endswith(f"run.partial is not resumed: {named}. Starting anew.")
     assert lines[1].startswith("2 of 9")
