@@ -184,7 +184,7 @@ def _assign(
         if not shares[best] > 0:
             outside.append(line)
             continue
-        together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 0
+        together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 1e-6
         for clip in np.flatnonzero((shares == shares[best]) & together).tolist():
             words.setdefault(int(rows[clip]), []).append(line.text)
     if outside:
