@@ -182,13 +182,7 @@ def _check_options(
     *,
     dry_run: bool,
 ) -> None:
-    """Refuse options that do not fit the manifest or each other."""
-    is_ray = options["engine"] == "ray"
-    if is_ray and options["max_gpu_memory"]:
-        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
-    ray_only = [name for name in options if name.startswith("ray_") and options[name] is not None]
-    if ray_only and not is_ray:
-        raise UsageError(f"--{ray_only[0].replace('_', '-')} is for --engine ray")
+    """Refuse options that do not fit the manifest."""
     kinds = set(manifest.items.kinds)
     if kinds <= {"clip"}:
         if videos is None or images:

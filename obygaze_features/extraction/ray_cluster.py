@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,8 +28,6 @@ from obygaze_features.errors import ClusterError, UsageError
 PORT_TIMEOUT_S = 5.0
 RECONNECT_S = 30.0
 """A joined cluster may be away for so long: its head may be restarted by others."""
-JOIN_ABORT_S = 5.0
-"""How long a signal waits for a cluster that is being joined."""
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The start of HTTP/2, which Ray speaks: the other side answers with a settings frame."""
 _SETTINGS = 4
@@ -76,59 +75,37 @@ def import_ray(address: str | None) -> ModuleType:
 
 
 @contextlib.contextmanager
-def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -> Iterator[Cluster]:
+def connect(
+    address: str | None, *, resources: Mapping[str, float], memory: int
+) -> Iterator[Cluster]:
     """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
 
     A new cluster has these resources and so many bytes of object store; it ends with the block.
     It listens on this machine's loopback address only, unless Ray was imported before.
     """
     ray = import_ray(address)
-    # Messages of Ray's own processes would come between lines that scripts read.
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        _connected_by_thread(ray, address, resources, memory),
-    ):
-        context = ray.get_runtime_context()
-        head, _, port = context.gcs_address.rpartition(":")
-        here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-        ports = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
-        yield Cluster(ray, context.gcs_address, ports, RECONNECT_S if address else 0.0)
-
-
-@contextlib.contextmanager
-def _connected_by_thread(
-    ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int
-) -> Iterator[None]:
-    """Start and stop Ray in a thread.
-
-    A signal goes to the main thread: there it would stop Ray half started, and leave processes
-    behind. Ray's processes end with the thread that started them, so it lives as long as the block.
-    """
-    started, over = threading.Event(), threading.Event()
-    problems: list[BaseException] = []
-
-    def hold() -> None:
+    # Messages of Ray's own processes would come between lines that scripts read. Ray is started in
+    # a thread, as a signal, which goes to the main thread, would leave it half started; and its
+    # processes end with the thread that started them.
+    with contextlib.redirect_stdout(io.StringIO()), ThreadPoolExecutor(1, "ray") as thread:
+        started = thread.submit(_init, ray, address, resources, memory)
         try:
-            _init(ray, address, resources, memory)
-        except BaseException as problem:
-            problems.append(problem)
-        started.set()
-        over.wait()
-        ray.shutdown()
-
-    thread = threading.Thread(target=hold, name="ray", daemon=True)
-    thread.start()
-    try:
-        while not started.wait(0.01):
+            while not started.done():
+                time.sleep(0.01)
+                _restore_sigterm()
+            started.result()
             _restore_sigterm()
-        _restore_sigterm()
-        if problems:
-            raise problems[0]
-        yield
-    finally:
-        over.set()
-        # A cluster that is only being joined has nothing to end, and joining may take long.
-        thread.join(None if started.is_set() or not address else JOIN_ABORT_S)
+            context = ray.get_runtime_context()
+            head, _, port = context.gcs_address.rpartition(":")
+            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+            ports = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
+            yield Cluster(ray, context.gcs_address, ports, RECONNECT_S if address else 0.0)
+        except SystemError as problem:  # what Ray makes of a signal that arrives with an answer
+            if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
+                raise
+            raise problem.__cause__ from None
+        finally:
+            thread.submit(ray.shutdown)
 
 
 def _restore_sigterm() -> None:
@@ -137,7 +114,9 @@ def _restore_sigterm() -> None:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int) -> None:
+def _init(
+    ray: ModuleType, address: str | None, resources: Mapping[str, float], memory: int
+) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     new = {
         "num_cpus": resources["CPU"],

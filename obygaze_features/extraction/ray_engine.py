@@ -1,8 +1,9 @@
-"""Extraction on a Ray cluster: its processes read and compute, this one claims and writes.
+"""Extraction on a Ray cluster: tasks read clips, actors embed blocks, and this process writes.
 
-So only the films have to be reachable from every machine, and every failure is handled here. A
-block whose process is lost starts again; at most two blocks for each process that computes are
-under way, so memory is bounded.
+So only the films have to be reachable from every machine. Ray places tasks and actors, repeats the
+start of an actor and restarts one that is lost. A block that is lost is given out again here, as
+Ray's own retries would wait for the same actor, even if its machine never comes back. `Computer`
+and `read_clip` raise the errors of a machine that differs from this one: its results would, too.
 """
 
 from __future__ import annotations
@@ -10,45 +11,58 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
+import platform
+import re
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 
-from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import default_workers, limit_gpu_share
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import BrokenBackbone, ClusterError, UsageError, VideoError
-from obygaze_features.extraction.plan import BlockTask
-from obygaze_features.extraction.ray_actors import (
-    Computed,
-    Computer,
-    Reader,
-    WorkerPlan,
-    comparable,
-    describe_actor_failure,
-    plan_workers,
+from obygaze_features.common.text import first_line
+from obygaze_features.errors import (
+    BackboneError,
+    BrokenBackbone,
+    ClusterError,
+    ObygazeError,
+    UsageError,
+    VideoError,
 )
-from obygaze_features.extraction.ray_cluster import Cluster, connect
-from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.extraction.run import ExtractionRun, Load
-from obygaze_features.extraction.writer_thread import BlockWriterThread
+from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.plan import (
+    BlockTask,
+    ExtractionRun,
+    Load,
+    Options,
+    recipe_of,
+)
+from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, upload
+from obygaze_features.extraction.write import BlockWriter
+from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Done, Failed, Status
 from obygaze_features.store.format import BLOCK_ROWS
+from obygaze_features.store.writer import recipe_differences
 
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES = 3
-"""Processes that may be lost over the same work, or one after another while they start."""
-BLOCKS_PER_COMPUTER = 2
-"""One block is computed while the next is read."""
+"""Processes that may be lost over the same block, or one after another while they start."""
+BLOCKS_PER_COMPUTER = 3
+"""One block is computed while the next is uploaded and another read."""
+SMALLEST_SHARE = 0.001
+"""The smallest share of a CPU or GPU that a process may take."""
 MIN_OBJECT_STORE_BYTES = 100 * 2**20
 CHECK_EVERY_S = 2.0
 """How often the cluster is checked."""
@@ -60,344 +74,441 @@ STUCK_AFTER_S = 30.0
 Reference = Any
 """Ray's reference to a result that may still be computed."""
 Actor = Any
-"""Ray's handle of a process."""
+"""Ray's handle of a `Computer`."""
+Pixels = Mapping[str, NDArray[Any]]
+"""A clip's frames, resized, for each backbone that lacks them."""
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """How many processes compute and how many read, and what each that computes takes."""
+
+    forwards: int
+    workers: int
+    cpus: float
+    gpus: float
+    device: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.forwards} x ({self.cpus:g} CPU, {self.gpus:g} GPU) to compute and "
+            f"{self.workers} x 1 CPU to read"
+        )
+
+
+def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan:
+    """Choose what the options leave open, by the available ``CPU`` and ``GPU``."""
+    gpus, device, cpus = options.ray_gpus, options.device, options.ray_cpus or 1.0
+    kind, _, number = (device or "").partition(":")
+    if number not in ("", "0"):
+        raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
+    if gpus is None:
+        gpus = float(bool(available["GPU"]) if device is None else kind == "cuda")
+    if gpus > 1 or 0 < gpus < SMALLEST_SHARE:
+        raise UsageError(
+            f"--ray-gpus must be 0, 1 or a share such as 0.5 (got {gpus:g}): a process computes "
+            "on one GPU; --ray-forwards says how many processes"
+        )
+    if kind == "cuda" and not gpus:
+        raise UsageError(
+            f"--device {device} and --ray-gpus {gpus:g} contradict each other. Leave one of them "
+            "out"
+        )
+    # No process takes shares of two GPUs. Rounded: a tenth fits ten times.
+    fitting = max(1, int(available["GPU"]) * int(1 / gpus + 1e-9)) if gpus else 1
+    forwards = options.ray_forwards or fitting
+    workers = options.workers or max(1, int(available["CPU"] - forwards * cpus))
+    return WorkerPlan(forwards, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
+
+
+def check_ray(options: Options) -> WorkerPlan:
+    """The plan for this machine; `ObygazeError` if the options or Ray do not allow a run."""
+    if options.max_gpu_memory:
+        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
+    plan = plan_workers(_resources_here(), options)
+    here = torch.cuda.device_count()
+    if not options.ray_address and (needed := plan.forwards * plan.gpus) > here:
+        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
+        raise UsageError(
+            f"{plan.forwards} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
+            f"{here}; {remedy}, or give the --ray-address of a cluster that has them"
+        )
+    import_ray(options.ray_address)
+    return plan
+
+
+def _resources_here() -> dict[str, float]:
+    return {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
 
 
 def run_ray(run: ExtractionRun, *, loads: Sequence[Load]) -> None:
     """Extract on a Ray cluster; each of `loads` loads a backbone on a device."""
-    options = run.options
-    here = {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
-    plan = plan_workers(here, options)
-    if not options.ray_address and (needed := plan.forwards * plan.gpus) > here["GPU"]:
-        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
-        raise UsageError(
-            f"{plan.forwards} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
-            f"{here['GPU']}; {remedy}, or give the --ray-address of a cluster that has them"
-        )
+    options, here = run.options, _resources_here()
+    plan = check_ray(options)
     needed_cpus = int(plan.forwards * plan.cpus) + plan.workers
     resources = {**here, "CPU": max(needed_cpus, here["CPU"])}
-    memory = _object_store_bytes(run, plan)
+    clip = sum(
+        3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
+        for backbone in run.backbones
+    )
+    frames = int(1.25 * clip * BLOCK_ROWS * BLOCKS_PER_COMPUTER * plan.forwards)
+    memory = MIN_OBJECT_STORE_BYTES + frames
     with connect(options.ray_address, resources=resources, memory=memory) as cluster:
         if options.ray_address:
             plan = plan_workers({name: cluster.count(name) for name in here}, options)
         _RayRun(run, plan, loads, cluster).work()
 
 
-def _object_store_bytes(run: ExtractionRun, plan: WorkerPlan) -> int:
-    """What the frames under way take in a new cluster's memory."""
-    clip = sum(
-        3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
-        for backbone in run.backbones
-    )
-    blocks = BLOCKS_PER_COMPUTER * plan.forwards
-    return MIN_OBJECT_STORE_BYTES + int(1.25 * clip * BLOCK_ROWS * blocks)
-
-
 @dataclass(eq=False)
 class _Block:
-    """A block under way: its clips as far as they are read, and references to their pixels."""
+    """A block under way: the references to its clips, as far as they were given out."""
 
     task: BlockTask
-    clips: dict[int, ReadItem | Failed] = field(default_factory=dict)
-    pixels: dict[int, Reference] = field(default_factory=dict)
-
-    @property
-    def is_read(self) -> bool:
-        return len(self.clips) == len(self.task.rows)
-
-    def pixels_by_store(self) -> dict[str, list[Reference]]:
-        """For each store the pixels of the clips that could be read, in order."""
-        readable = {
-            name: [self.pixels[row] for row in rows if isinstance(self.clips[row], ReadItem)]
-            for name, rows in self.task.missing.items()
-        }
-        return {name: references for name, references in readable.items() if references}
-
-    def outcomes(self, computed: Computed) -> dict[str, dict[int, Done | Failed]]:
-        """For each store the outcome of each of its rows."""
-        names = self.task.missing.keys() - computed.broken
-        outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in names}
-        values = {name: iter(rows) for name, rows in computed.rows.items()}
-        for row in self.task.rows:
-            clip = self.clips[row]
-            for name in names.intersection(self.task.names(row)):
-                outcomes[name][row] = (
-                    clip
-                    if isinstance(clip, Failed)
-                    else Done({**next(values[name]), **clip.sampled[name]}, clip.source)
-                )
-        return outcomes
-
-
-class _Work(NamedTuple):
-    """What a process has to do: read a row of a block, or compute the block."""
-
-    pool: ActorPool
-    actor: Actor
-    block: _Block
-    row: int | None = None
-    pixels: Reference = None
-
-
-class ActorPool:
-    """The processes of one class on a cluster; there should be `count`.
-
-    `make` makes one, and its method `start` prepares it. In `starting` are those that are not
-    ready yet, perhaps for lack of room, by the reference of `start`; in `idle` those without work.
-    """
-
-    def __init__(self, ray: ModuleType, make: Callable[[], Actor], count: int) -> None:
-        self._ray, self._make, self._count = ray, make, count
-        self.idle: list[Actor] = []
-        self.starting: dict[Reference, Actor] = {}
-        self.ready = 0
-        self._lost_while_starting = 0
-
-    def fill(self) -> bool:
-        """Start the missing processes; False if none is left, as all are lost while they start."""
-        while self.ready + len(self.starting) < self._count:
-            if self._lost_while_starting >= MAX_LOSSES:
-                break
-            actor = self._make()
-            self.starting[actor.start.remote(version("obygaze"))] = actor
-        return bool(self.ready or self.starting)
-
-    def mark_ready(self, reference: Reference) -> None:
-        """A process has started."""
-        self.idle.append(self.starting.pop(reference))
-        self.ready += 1
-        self._lost_while_starting = 0
-
-    def discard(self, actor: Actor) -> None:
-        """Remove a process that was lost over its work."""
-        self._ray.kill(actor)
-        self.ready -= 1
-
-    def discard_starting(self, reference: Reference) -> None:
-        """Remove a process that was lost before it was ready."""
-        self._ray.kill(self.starting.pop(reference))
-        self._lost_while_starting += 1
-
-    def yield_room(self) -> None:
-        """Cancel the processes that wait for room, so that others are placed first."""
-        if self.ready:
-            for actor in self.starting.values():
-                self._ray.kill(actor)
-            self.starting.clear()
-
-    def free_cpus(self, cpus: int) -> None:
-        """Stop some idle processes, but keep one."""
-        self.yield_room()
-        while self.idle and cpus > 0 and self.ready > 1:
-            self._ray.kill(self.idle.pop())
-            self.ready, cpus = self.ready - 1, cpus - 1
+    clips: list[Reference] = field(default_factory=list)
+    losses: int = 0
 
 
 class _RayRun:
-    """The work of each process, and the blocks under way."""
+    """The blocks under way, in the order of their states, and the actors."""
 
     def __init__(
         self, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load], cluster: Cluster
     ) -> None:
         self.run, self.plan, self.cluster, self.ray = run, plan, cluster, cluster.ray
-        options = run.options
-        assert run.media is not None
-        self._media = MediaFolder(run.media.resolve())
-        reader = self.ray.remote(num_cpus=1)(Reader)
+        options, media = run.options, run.media
+        assert media is not None
+        self._media = MediaFolder(media.resolve())
         blind = [backbone.without_network() for backbone in run.backbones]
         cache = options.cache.absolute() if options.cache else None
-        read = partial(reader.remote, run.media.absolute(), blind, options.stall_timeout, cache)
-        self._readers = ActorPool(self.ray, read, plan.workers)
-        computer = self.ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
+        self._setup = self.ray.put(
+            (version("obygaze"), media.absolute(), blind, options.stall_timeout, cache)
+        )
+        self._read = self.ray.remote(num_cpus=1, max_retries=0)(read_clip)
+        computer = self.ray.remote(
+            num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=-1, max_concurrency=2
+        )(Computer)
         recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
-        compute = partial(computer.remote, loads, plan, recipes, options.batch, Path.cwd())
-        self._computers = ActorPool(self.ray, compute, plan.forwards)
-        self._working: dict[Reference, _Work] = {}
-        self._blocks: list[_Block] = []
-        self._to_read: deque[tuple[_Block, int]] = deque()
+        self._to_read: deque[_Block] = deque()
+        self._reading: set[Reference] = set()
         self._to_compute: deque[_Block] = deque()
-        self._losses: Counter[tuple[_Block, int | None]] = Counter()
+        self._computing: dict[Reference, tuple[_Block, Actor]] = {}
+        self._starting: dict[Reference, Actor] = {}
+        self._free: list[Actor] = []
+        """Each actor as often as it may get another block."""
         self._given_up: list[str] = []
-        self._seconds, self._announced = 0.0, False
+        self._seconds = 0.0
+        for _ in range(plan.forwards):
+            self._start(computer.remote(loads, plan, recipes, options.batch, Path.cwd()))
 
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
         claims = self.run.claims()
         with (
             claims.heartbeat(),
-            BlockWriterThread(self.run.targets, claims) as self._writer,
+            BlockWriter(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
-            self._computers.fill()
-            self._readers.fill()
-            with _signals_as_raised():
-                self._drive(self.run.tasks(claims))
-        if self._given_up:
-            self._fail("; ".join(self._given_up))
+            self._drive(self.run.tasks(claims))
+        self._raise_given_up()
 
     def _drive(self, tasks: Iterator[BlockTask]) -> None:
         begin = checked = answered = time.monotonic()
-        max_blocks = BLOCKS_PER_COMPUTER * self.plan.forwards
         while not self.run.is_over():
-            while len(self._blocks) < max_blocks and (task := next(tasks, None)):
-                block = _Block(task)
-                self._blocks.append(block)
-                self._to_read.extend((block, row) for row in task.rows)
-            if not self._blocks:
+            under_way = len(self._to_read) + len(self._to_compute) + len(self._computing)
+            for _ in range(under_way, BLOCKS_PER_COMPUTER * self.plan.forwards):
+                if task := next(tasks, None):
+                    self._to_read.append(_Block(task))
+                    under_way += 1
+            if not under_way:
                 return
-            self._hand_out()
-            awaited = [*self._computers.starting, *self._readers.starting, *self._working]
-            finished, _ = self.ray.wait(awaited, num_returns=1, timeout=CHECK_EVERY_S / 2)
+            self._give_out()
+            awaited = [*self._starting, *self._computing, *self._reading]
+            finished, _ = self.ray.wait(awaited, timeout=CHECK_EVERY_S / 2, fetch_local=False)
             if time.monotonic() - checked > CHECK_EVERY_S:
                 self.cluster.check()
                 checked = time.monotonic()
             for reference in finished:
                 self._receive(reference)
-            if finished:
                 answered = time.monotonic()
-            elif time.monotonic() - answered > STUCK_AFTER_S:
-                self._make_room()
-                answered = time.monotonic()
+            if self._starting and time.monotonic() - answered > STUCK_AFTER_S:
+                answered = math.inf  # said once
+                cpus, gpus = self.cluster.count("CPU"), self.cluster.count("GPU")
+                logger.info(
+                    f"Waiting for the Ray cluster ({cpus:g} CPU, {gpus:g} GPU) to give {self.plan}"
+                )
             seconds, tally = time.monotonic() - begin, self.run.tally
             tally.device, tally.write = self._seconds / self.plan.forwards, self._writer.waited_s
             tally.decode = max(0.0, seconds - tally.device - tally.write)
 
-    def _make_room(self) -> None:
-        """If nothing computes, the readers may have taken the room that a lost machine left."""
-        if self._computers.ready and self._readers.ready:
-            return  # a process has long work
-        if not self._announced:
-            self._announced = True
-            cpus, gpus = self.cluster.count("CPU"), self.cluster.count("GPU")
-            logger.info(
-                f"Waiting for the Ray cluster ({cpus:g} CPU, {gpus:g} GPU) to give {self.plan}"
+    def _give_out(self) -> None:
+        """Have as many clips read as there are processes, and blocks computed by free actors."""
+        while self._to_read and len(self._reading) < self.plan.workers:
+            block = self._to_read[0]
+            row = block.task.rows[len(block.clips)]
+            clip = self._read.remote(
+                self._setup, self.run.manifest.items[row], block.task.names(row)
             )
-        if not self._computers.ready:
-            self._readers.free_cpus(math.ceil(self.plan.cpus))
+            block.clips.append(clip)
+            self._reading.add(clip)
+            if len(block.clips) == len(block.task.rows):
+                self._to_compute.append(self._to_read.popleft())
+        while self._to_compute and self._free:
+            block, actor = self._to_compute.popleft(), max(self._free, key=self._free.count)
+            self._free.remove(actor)
+            # Ray waits for its clips.
+            answer = actor.compute.remote(block.task, *block.clips)
+            self._computing[answer] = block, actor
 
-    def _hand_out(self) -> None:
-        """Give work to idle processes."""
-        while self._to_read and self._readers.idle:
-            (block, row), actor = self._to_read.popleft(), self._readers.idle.pop()
-            clip, pixels = actor.read.options(num_returns=2).remote(
-                self.run.manifest.items[row], block.task.names(row)
-            )
-            self._working[clip] = _Work(self._readers, actor, block, row, pixels)
-        while self._to_compute and self._computers.idle:
-            block, actor = self._to_compute.popleft(), self._computers.idle.pop()
-            answer = actor.compute.remote(block.pixels_by_store())
-            self._working[answer] = _Work(self._computers, actor, block)
+    def _start(self, actor: Actor) -> None:
+        reference = actor.start.options(max_task_retries=MAX_LOSSES - 1).remote(version("obygaze"))
+        self._starting[reference] = actor
 
     def _receive(self, reference: Reference) -> None:
-        """Take an answer; a lost process is replaced and its work repeated."""
-        pools = (self._computers, self._readers)
-        starting = next((pool for pool in pools if reference in pool.starting), None)
-        work = None if starting else self._working.pop(reference)
+        """Take an answer, or give lost work out again."""
+        if reference in self._reading:
+            self._reading.remove(reference)  # the actor that needs it gets its error, too
+            return
         try:
             answer = self.ray.get(reference, timeout=FETCH_TIMEOUT_S)
         except self.ray.exceptions.RayError as problem:
-            self._replace(reference, starting, work, describe_actor_failure(problem))
-            return
-        if work:
-            work.pool.idle.append(work.actor)
-            if work.row is None:
-                self._finish(work.block, answer)
+            self.cluster.check()
+            reason = describe_failure(problem)
+            self.run.tally.lost[reason] += 1
+            if self._starting.pop(reference, None):
+                if not self._starting and not self._free and not self._computing:
+                    self._given_up.append(
+                        f"processes of the cluster are lost as they start ({reason})"
+                    )
+                    self._raise_given_up()
+            elif isinstance(problem, self.ray.exceptions.RayActorError):
+                self._lose_actor(self._computing[reference][1], reason)
             else:
-                self._take_clip(work.block, work.row, work.pixels, answer)
-        if starting:
-            starting.mark_ready(reference)
-        if starting is self._computers:
+                block, actor = self._computing.pop(reference)
+                self._free.append(actor)
+                self._repeat(block, reason)
+            return
+        if actor := self._starting.pop(reference, None):
+            self._free += [actor, actor]
             self.run.devices.update(answer)
-            self._readers.fill()
-
-    def _replace(
-        self, reference: Reference, starting: ActorPool | None, work: _Work | None, reason: str
-    ) -> None:
-        self.cluster.check()
-        self.run.tally.lost[reason] += 1
-        if starting:
-            starting.discard_starting(reference)
-        if work:
-            work.pool.discard(work.actor)
-            self._repeat(work.block, work.row, reason)
-        if self._given_up and not self.run.tally.clips:
-            self._fail(self._given_up[0])  # other blocks would fail too
-        if not self._computers.ready:
-            self._readers.yield_room()
-        if not (self._computers.fill() and self._readers.fill()):
-            self._fail(f"processes of the cluster are lost as they start ({reason})")
-
-    def _repeat(self, block: _Block, row: int | None, reason: str) -> None:
-        """Repeat lost work; after some losses the block is left to do, claimed until the end."""
-        if block not in self._blocks:
-            return
-        self._losses[block, row] += 1
-        if self._losses[block, row] >= MAX_LOSSES:
-            rows, items = block.task.rows, self.run.manifest.items
-            if row is None:
-                subject = f"the clips {items[rows[0]].id} to {items[rows[-1]].id}"
-            else:
-                subject = items[row].id
-            self._given_up.append(f"{MAX_LOSSES} processes were lost over {subject} ({reason})")
-            self._remove(block)
-        elif row is None:
-            # Read it again too: its frames may have been on a machine that is lost.
-            block.clips, block.pixels = {}, {}
-            self._to_read.extendleft((block, row) for row in reversed(block.task.rows))
         else:
-            self._to_read.appendleft((block, row))
+            block, actor = self._computing.pop(reference)
+            self._free.append(actor)
+            self._finish(block.task, answer)
 
-    def _take_clip(
-        self, block: _Block, row: int, pixels: Reference, clip: ReadItem | Failed
-    ) -> None:
-        if isinstance(clip, Failed) and clip.status == Status.MISSING:
-            self._check_missing(row)
-        block.clips[row], block.pixels[row] = clip, pixels
-        if block not in self._blocks or not block.is_read:
+    def _lose_actor(self, actor: Actor, reason: str) -> None:
+        """Ray restarts it: until then its blocks go to others; the first of them is to blame."""
+        lost = [(ref, block) for ref, (block, owner) in self._computing.items() if owner is actor]
+        for reference, block in reversed(lost):
+            del self._computing[reference]
+            block.losses -= reference != lost[0][0]
+            self._repeat(block, reason)
+        self._free = [free for free in self._free if free is not actor]
+        self._start(actor)
+
+    def _repeat(self, block: _Block, reason: str) -> None:
+        """Read a lost block again, as frames may be lost with it; at last it is left to do."""
+        block.losses += 1
+        if block.losses < MAX_LOSSES:
+            block.clips = []
+            self._to_read.appendleft(block)
             return
-        if block.pixels_by_store():
-            self._to_compute.append(block)
-        else:
-            self._finish(block, Computed({}, {}, 0.0))
+        first, last = (
+            self.run.manifest.ids[row] for row in (block.task.rows[0], block.task.rows[-1])
+        )
+        self._given_up.append(
+            f"{MAX_LOSSES} processes were lost over the clips {first} to {last} ({reason})"
+        )
+        if not self.run.tally.clips:
+            self._raise_given_up()  # other blocks would fail too
+
+    def _finish(self, task: BlockTask, computed: Computed) -> None:
+        for row, clip in zip(task.rows, computed.clips, strict=True):
+            if isinstance(clip, Failed) and clip.status == Status.MISSING:
+                self._check_missing(row)
+            self.run.tally.count(clip)
+        self._seconds += computed.seconds
+        self.run.batches.update(computed.batches)
+        for name, reason in computed.broken.items():
+            self.run.broken.add(name, BrokenBackbone(reason))
+        self._writer.submit(task, computed.outcomes)
+        self._advance(len(task.rows), self.run.progress_note())
 
     def _check_missing(self, row: int) -> None:
         """Raise if this machine has a file that another machine misses."""
-        try:
+        with contextlib.suppress(VideoError):
             path = self._media.find(self.run.manifest.items[row])
-        except VideoError:
-            return
-        raise VideoError(
-            f"{path} is here, but not on every machine of the cluster; each of them has to see "
-            "the films under the same path"
-        )
+            raise ClusterError(
+                f"{path} is here, but not on every machine of the cluster; each of them has to "
+                "see the films under the same path"
+            )
 
-    def _finish(self, block: _Block, computed: Computed) -> None:
-        self._seconds += computed.seconds
-        self.run.batches.update(computed.batches)
-        for clip in block.clips.values():
-            self.run.tally.count(clip)
-        self._remove(block)
-        for name, reason in computed.broken.items():
-            self.run.broken.add(name, BrokenBackbone(reason))
-        self._writer.submit(block.task, block.outcomes(computed))
-        self._advance(len(block.clips), self.run.progress_note())
+    def _raise_given_up(self) -> None:
+        if self._given_up:
+            raise ClusterError(
+                f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
+                "retries the rest"
+            )
 
-    def _remove(self, block: _Block) -> None:
-        self._blocks.remove(block)
-        self._to_read = deque(entry for entry in self._to_read if entry[0] is not block)
 
-    def _fail(self, problem: str) -> NoReturn:
+def describe_failure(problem: Exception) -> str:
+    """Why work was lost, in one line; raises errors that would recur on every process."""
+    cause = getattr(problem, "cause", None)
+    if isinstance(cause, ObygazeError):
+        raise cause from None
+    text = str(problem)
+    missing = re.findall(
+        r"(?:(?:ModuleNotFound|Import)Error: |AttributeError: (?=Can't get attribute))(.+)", text
+    )
+    if missing:
+        address = re.search(r"\bip=([0-9a-fA-F.:]+)", text)
         raise ClusterError(
-            f"{problem}; what was computed is kept, and the same command retries the rest"
+            f"a machine of the cluster{f' ({address[1]})' if address else ''} cannot run obygaze "
+            f"({missing[-1].strip()}); install the same on every machine: "
+            "pip install 'obygaze[extract,ray]'"
+        ) from None
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    if "node has died" in text or "node was terminated" in text:
+        return "its machine is gone"
+    return first_line(problem)
+
+
+def comparable(backbone: Backbone) -> dict[str, Any]:
+    """The attributes of a backbone that `recipe_differences` compares."""
+    return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
+
+
+def _check_software(expected: str) -> None:
+    if (installed := version("obygaze")) != expected:
+        raise ClusterError(
+            f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+            f"{expected}; install the same version on every machine of the cluster"
         )
 
 
-@contextlib.contextmanager
-def _signals_as_raised() -> Iterator[None]:
-    """Unwrap a signal's exception that arrives with an answer: Ray makes it a `SystemError`."""
-    try:
-        yield
-    except SystemError as problem:
-        if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
-            raise
-        raise problem.__cause__ from None
+_reader: list[tuple[ItemReader, Decoder]] = []
+"""Of a process of the cluster, which Ray uses for one run only."""
+
+
+def read_clip(
+    setup: tuple[str, Path, Sequence[Backbone], float, Path | None],
+    item: Item,
+    names: Sequence[str],
+) -> tuple[ReadItem | Failed, Pixels]:
+    """Read a clip in a task; frames are resized on the CPU before they travel."""
+    if not _reader:
+        software, videos, backbones, stall_timeout, cache = setup
+        _check_software(software)
+        if not videos.is_dir():
+            raise VideoError(
+                f"the machine {platform.node()} has no folder {videos}; every machine of "
+                "the cluster has to see the films under the same path"
+            )
+        _reader.append((ItemReader(videos, backbones, cache), Decoder(stall_timeout)))
+    reader, decoder = _reader[0]
+    clip = reader.read(decoder, item, names)
+    if isinstance(clip, Failed):
+        return clip, {}
+    pixels = {
+        name: frames.numpy()
+        for name, frames in clip.inputs.items()
+        if isinstance(frames, torch.Tensor)
+    }
+    return replace(clip, inputs={}), pixels
+
+
+class Computed(NamedTuple):
+    """A block's outcomes for each store, its clips without frames, and why backbones are broken."""
+
+    outcomes: dict[str, dict[int, Done | Failed]]
+    clips: list[ReadItem | Failed]
+    batches: dict[str, int]
+    seconds: float
+    broken: dict[str, str]
+
+
+class Computer:
+    """Holds the backbones on a device; `recipes` describe those of the command.
+
+    Two threads call `compute`: one uploads the next block while the other computes.
+    """
+
+    def __init__(
+        self,
+        loads: Sequence[Load],
+        plan: WorkerPlan,
+        recipes: Mapping[str, Mapping[str, Any]],
+        batch: int | None,
+        folder: Path,
+    ) -> None:
+        self._loads, self._plan, self._recipes = loads, plan, recipes
+        self._batch, self._folder = batch, folder
+        self._uploading, self._computing = threading.Lock(), threading.Lock()
+        self._streams: dict[str, torch.cuda.Stream] = {}
+
+    def start(self, software: str) -> dict[str, str]:
+        """Load the backbones; return the device of each."""
+        _check_software(software)
+        # Checkpoints may be relative to the folder of the command.
+        with contextlib.suppress(OSError):
+            os.chdir(self._folder)
+        loaded = [load(self._plan.device) for load in self._loads]
+        backbones = [backbone for backbone in loaded if backbone.name in self._recipes]
+        for device in {backbone.device for backbone in backbones}:
+            if device.startswith("cuda"):
+                self._streams[device] = torch.cuda.Stream(device, priority=-1)
+                if self._plan.gpus < 1:
+                    limit_gpu_share(device, self._plan.gpus)
+        for backbone in backbones:
+            if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
+                raise BackboneError(
+                    f"the machine {platform.node()} has another {backbone.name}: with other "
+                    f"{' and other '.join(changed)}"
+                )
+        self._forwards = {backbone.name: Forward(backbone, self._batch) for backbone in backbones}
+        return {backbone.name: backbone.device for backbone in backbones}
+
+    def compute(self, task: BlockTask, *clips: tuple[ReadItem | Failed, Pixels]) -> Computed:
+        """Embed a block, given its clips in order."""
+        read = dict(zip(task.rows, clips, strict=True))
+        with self._uploading:
+            inputs = {
+                name: self._upload(name, [read[row][1][name] for row in rows if read[row][1]])
+                for name, rows in task.missing.items()
+            }
+            self._computing.acquire()  # before the next block is uploaded
+        try:
+            before, broken = self._seconds(), {}
+            outcomes: dict[str, dict[int, Done | Failed]] = {}
+            for name, rows in task.missing.items():
+                try:
+                    computed = iter(self._forwards[name](inputs.pop(name)))
+                except BrokenBackbone as problem:
+                    broken[name] = str(problem)
+                    continue
+                outcomes[name] = {
+                    row: clip
+                    if isinstance(clip, Failed)
+                    else Done({**next(computed), **clip.sampled[name]}, clip.source)
+                    for row, (clip, _) in ((row, read[row]) for row in rows)
+                }
+            batches = {name: forward.batch for name, forward in self._forwards.items()}
+            seconds = self._seconds() - before
+            return Computed(outcomes, [clip for clip, _ in clips], batches, seconds, broken)
+        finally:
+            self._computing.release()
+
+    def _upload(self, name: str, clips: Sequence[NDArray[Any]]) -> Sequence[torch.Tensor]:
+        """Take frames to the device of a backbone, on a stream beside that of the passes."""
+        device = self._forwards[name].backbone.device
+        pixels = [torch.tensor(clip) for clip in clips]
+        if device not in self._streams:
+            return upload(device, pixels)
+        stream = self._streams[device]
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            uploaded = upload(device, pixels)
+            stream.record_event().synchronize()
+        return uploaded
+
+    def _seconds(self) -> float:
+        return sum(forward.seconds for forward in self._forwards.values())

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
-from obygaze_features.extraction.decode_pool import Decoder, map_items
-from obygaze_features.extraction.plan import check_items
-from obygaze_features.extraction.readers import ask_decoder
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.plan import Options, check_items
+from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
 

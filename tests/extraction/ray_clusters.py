@@ -19,7 +19,7 @@ import pytest
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.plan import Options
 
 STORE_BYTES = 100 * 2**20
 

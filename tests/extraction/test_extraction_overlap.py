@@ -23,10 +23,11 @@ import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction import ray_actors, readers
+from obygaze_features.extraction import ray_engine, readers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, comparable
-from obygaze_features.extraction.readers import FrameResizer
+from obygaze_features.extraction.plan import BlockTask
+from obygaze_features.extraction.ray_engine import Computer, WorkerPlan, comparable
+from obygaze_features.extraction.readers import FrameResizer, ReadItem
 from tests.kit.films import rows
 from tests.kit.models import write_checkpoint
 
@@ -271,10 +272,9 @@ def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
 def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     tiny, gpu, tmp_path, monkeypatch, share
 ):
-    ray = pytest.importorskip("ray")
-    monkeypatch.setattr(ray, "get", list)
+    pytest.importorskip("ray")
     shares: dict[str, float] = {}
-    monkeypatch.setattr(ray_actors, "limit_gpu_share", lambda *pair: shares.update([pair]))
+    monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     monkeypatch.chdir(tmp_path)
     backbones = [replace(tiny, device=GPU), replace(tiny, name="second", device="cuda:1")]
     recipes = {backbone.name: comparable(backbone) for backbone in backbones}
@@ -292,10 +292,11 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
             run_out(tensor)
 
     gpu.upload = full_once
-    rows = computer.compute({"tiny": [{"tiny": clip.numpy()} for clip in clips]}).rows["tiny"]
+    read = [(ReadItem(None, {}, {"tiny": {}}), {"tiny": clip.numpy()}) for clip in clips]
+    outcomes = computer.compute(BlockTask(0, {"tiny": [0, 1, 2]}), *read).outcomes["tiny"]
     assert len(uploads) == 2
-    for row, expected in zip(rows, Forward(tiny)(clips), strict=True):
-        np.testing.assert_array_equal(row["native"], expected["native"])
+    for row, expected in zip(outcomes.values(), Forward(tiny)(clips), strict=True):
+        np.testing.assert_array_equal(row.values["native"], expected["native"])
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from obygaze_features.errors import (
     UsageError,
     VideoError,
 )
-from obygaze_features.extraction.ray_actors import WorkerPlan, plan_workers
+from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.ray_cluster import make_private_token
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
 from tests.extraction.ray_clusters import Watching, below, extract_on, head, left_of, mortal, slow
