@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def engine_options(command: Command) -> Command:
     """The options of the engines."""
     for option in (
-        click.option("--ray-gpus", type=click.FloatRange(0), metavar="G",
+        click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
                      help="The part of a GPU that each of these takes, such as 0.5.  "
                           "[default: 1, if any]"),
         click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",

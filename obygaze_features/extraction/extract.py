@@ -24,7 +24,7 @@ from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import counted, first_line, unknown_name
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
-from obygaze_features.extraction.forward import Embedder
+from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.plan import (
     BlockTask,
     BrokenBackbones,
@@ -207,7 +207,7 @@ def fill(
         manifest=manifest,
         media=media,
         options=options,
-        targets={target.name: target for target in targets},
+        targets={target.backbone.name: target for target in targets},
         rows=rows,
         blocks=blocks,
         begin=begin,
@@ -243,7 +243,9 @@ def run_local(run: ExtractionRun) -> None:
     """
     claims, options, tally = run.claims(), run.options, run.tally
     workers = options.workers or default_workers(run.backbones[0].device)
-    reader, embedder = ItemReader(run.media, run.backbones, options.cache), Embedder(run)
+    reader = ItemReader(run.media, run.backbones, options.cache)
+    forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
+    embedder = Embedder(forwards, run.broken)
 
     def read(decoder: Decoder, task: tuple[BlockTask, int]) -> ReadItem | Failed:
         block, row = task
@@ -267,6 +269,7 @@ def run_local(run: ExtractionRun) -> None:
                 tally.decode += time.monotonic() - begin
                 if run.is_over():
                     break
+                tally.count(item)
                 computed = embedder.add(block, row, item)
                 if row == block.rows[-1]:
                     writer.submit(block, embedder.take())
@@ -281,6 +284,7 @@ def run_local(run: ExtractionRun) -> None:
                 if block and (outcomes := embedder.take()):
                     writer.submit(block, outcomes)
                 run.batches = embedder.batches
+                tally.cut = {run.manifest.ids[row]: count for row, count in embedder.cut.items()}
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:

@@ -25,7 +25,7 @@ from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
 
 if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import BlockTask, ExtractionRun
+    from obygaze_features.extraction.plan import BlockTask, BrokenBackbones
     from obygaze_features.extraction.readers import ReadItem
 
 CLIPS_PER_BATCH = 8
@@ -185,11 +185,10 @@ class Embedder:
     Batches never cross blocks, so that a resumed run forms the same batches.
     """
 
-    def __init__(self, run: ExtractionRun) -> None:
-        self._run = run
-        self._forwards = {
-            backbone.name: Forward(backbone, run.options.batch) for backbone in run.backbones
-        }
+    def __init__(self, forwards: Mapping[str, Forward], broken: BrokenBackbones) -> None:
+        self._forwards, self._broken = forwards, broken
+        self.cut: dict[int, int] = {}
+        """The rows of texts that are longer than their backbone reads, and their token counts."""
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
         self._running: tuple[str, list[_Pending], Callable[[], Rows]] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self._forwards}
@@ -210,9 +209,8 @@ class Embedder:
         Returns how many more items of the block every backbone has embedded.
         """
         before, is_last = self._count(block), row == block.rows[-1]
-        self._run.tally.count(item)
         for name in block.names(row):
-            if name in self._run.broken.reasons:
+            if name in self._broken.reasons:
                 continue
             if isinstance(item, Failed):
                 self._outcomes[name][row] = item
@@ -247,12 +245,12 @@ class Embedder:
         return outcomes
 
     def _count(self, block: BlockTask) -> int:
-        names = block.missing.keys() - self._run.broken.reasons
+        names = block.missing.keys() - self._broken.reasons
         return min((len(self._outcomes[name]) for name in names), default=0)
 
     def _start(self, name: str, batch: list[_Pending]) -> None:
         """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
-        if name in self._run.broken.reasons:
+        if name in self._broken.reasons:
             return
         backbone = self._forwards[name].backbone
         inputs: list[Any] = [entry.input for entry in batch]
@@ -261,14 +259,14 @@ class Embedder:
         try:
             finish = self._forwards[name].start(inputs, self.collect)
         except BrokenBackbone as problem:
-            self._run.broken.add(name, problem)
+            self._broken.add(name, problem)
             return
         self.collect()
         self._running = name, batch, finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)
-            self._run.tally.cut |= {
-                self._run.manifest.ids[entry.row]: count
+            self.cut |= {
+                entry.row: count
                 for entry, count in zip(batch, counts, strict=True)
                 if count > backbone.tokenizer.max_tokens
             }

@@ -123,7 +123,7 @@ class Options:
 class BrokenBackbones:
     """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
 
-    count: int
+    count: float
     reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, problem: BrokenBackbone) -> None:
@@ -142,16 +142,6 @@ class ExtractionTarget:
 
     backbone: Backbone
     writer: StoreWriter
-
-    @property
-    def name(self) -> str:
-        """The store's name."""
-        return self.backbone.name
-
-    @property
-    def path(self) -> Path:
-        """The store's folder."""
-        return self.writer.store.path
 
 
 @dataclass(frozen=True)
@@ -196,31 +186,29 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
-    if not backbone.for_clips:
-        return Recipe(
-            name=backbone.name,
-            backbone=backbone.about,
-            preprocessing={
-                **backbone.preprocessing.attributes(),
-                "orientation": "upright, by the image's EXIF data",
-                **({"texts": backbone.tokenizer.attributes()} if backbone.text_tower else {}),
-            },
-            precision=backbone.precision,
-            arrays=backbone.arrays,
+    preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
+    if backbone.for_clips:
+        sampling = backbone.sampling
+        count, padded = (sampling.frames,), sampling.rate is not None
+        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+        arrays = (
+            *arrays,
+            ArraySpec("frame_index", count, "int32", number, padded),
+            ArraySpec("frame_time", count, "float64", time, padded),
         )
-    sampling = backbone.sampling
-    count, padded = (sampling.frames,), sampling.rate is not None
-    number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+    else:
+        preprocessing = {
+            **preprocessing,
+            "orientation": "upright, by the image's EXIF data",
+            **({"texts": backbone.tokenizer.attributes()} if backbone.text_tower else {}),
+        }
     return Recipe(
         name=backbone.name,
         backbone=backbone.about,
-        preprocessing={"sampling": sampling.words, **backbone.preprocessing.attributes()},
+        preprocessing=preprocessing,
         precision=backbone.precision,
-        arrays=(
-            *backbone.arrays,
-            ArraySpec("frame_index", count, "int32", number, padded),
-            ArraySpec("frame_time", count, "float64", time, padded),
-        ),
+        arrays=arrays,
     )
 
 
@@ -268,10 +256,10 @@ def plan_blocks(
     """The blocks of which any store lacks rows, in order."""
     lacking: dict[int, dict[str, list[int]]] = {}
     for target in targets:
-        store = open_store(target.path)  # the writer's own may be in use by its thread
+        store = open_store(target.writer.store.path)  # the writer's own may be in use by its thread
         for row in store.missing_rows(rows, retry_failed=retry_failed).tolist():
             missing = lacking.setdefault(row // store.block_rows, {})
-            missing.setdefault(target.name, []).append(row)
+            missing.setdefault(target.backbone.name, []).append(row)
     return [BlockTask(block, lacking[block]) for block in sorted(lacking)]
 
 

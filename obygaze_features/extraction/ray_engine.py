@@ -1,9 +1,9 @@
-"""Extraction on a Ray cluster: tasks read clips, actors embed blocks, and this process writes.
+"""Extraction on a Ray cluster: actors have tasks read blocks and embed them, this process writes.
 
-So only the films have to be reachable from every machine. Ray places tasks and actors, repeats the
-start of an actor and restarts one that is lost. A block that is lost is given out again here, as
-Ray's own retries would wait for the same actor, even if its machine never comes back. `Computer`
-and `read_clip` raise the errors of a machine that differs from this one: its results would, too.
+So only the films have to be reachable from every machine. Ray places tasks and actors, repeats a
+task and restarts an actor that is lost. A lost block goes to another actor: Ray's own retry would
+wait for the same one, even if its machine never comes back. A machine that differs from this one
+raises an error that ends the run, as its results would differ, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 import math
 import os
 import platform
-import re
 import threading
 import time
 from collections import deque
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers, limit_gpu_share
@@ -38,49 +36,43 @@ from obygaze_features.errors import (
     UsageError,
     VideoError,
 )
-from obygaze_features.extraction.forward import Forward
+from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.plan import (
     BlockTask,
+    BrokenBackbones,
     ExtractionRun,
     Load,
     Options,
     recipe_of,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
-from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, upload
+from obygaze_features.extraction.readers import Decoder, FrameResizer, ItemReader, ReadItem, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Done, Failed, Status
-from obygaze_features.store.format import BLOCK_ROWS
 from obygaze_features.store.writer import recipe_differences
 
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES = 3
-"""Processes that may be lost over the same block, or one after another while they start."""
+"""Processes that may be lost over the same block."""
+MAX_RESTARTS = 10
+"""How often Ray restarts an actor that is lost."""
 BLOCKS_PER_COMPUTER = 3
 """One block is computed while the next is uploaded and another read."""
-SMALLEST_SHARE = 0.001
-"""The smallest share of a CPU or GPU that a process may take."""
-MIN_OBJECT_STORE_BYTES = 100 * 2**20
-CHECK_EVERY_S = 2.0
-"""How often the cluster is checked."""
 FETCH_TIMEOUT_S = 120.0
 """For a finished answer to arrive."""
 STUCK_AFTER_S = 30.0
-"""Without an answer for so long, the cluster may have too little room."""
+"""Without a block for so long, the cluster may have too little room."""
 
 Reference = Any
 """Ray's reference to a result that may still be computed."""
 Actor = Any
 """Ray's handle of a `Computer`."""
-Pixels = Mapping[str, NDArray[Any]]
-"""A clip's frames, resized, for each backbone that lacks them."""
 
 
-@dataclass(frozen=True)
-class WorkerPlan:
+class WorkerPlan(NamedTuple):
     """How many processes compute and how many read, and what each that computes takes."""
 
     forwards: int
@@ -88,12 +80,6 @@ class WorkerPlan:
     cpus: float
     gpus: float
     device: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.forwards} x ({self.cpus:g} CPU, {self.gpus:g} GPU) to compute and "
-            f"{self.workers} x 1 CPU to read"
-        )
 
 
 def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan:
@@ -104,16 +90,8 @@ def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan
         raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
     if gpus is None:
         gpus = float(bool(available["GPU"]) if device is None else kind == "cuda")
-    if gpus > 1 or 0 < gpus < SMALLEST_SHARE:
-        raise UsageError(
-            f"--ray-gpus must be 0, 1 or a share such as 0.5 (got {gpus:g}): a process computes "
-            "on one GPU; --ray-forwards says how many processes"
-        )
     if kind == "cuda" and not gpus:
-        raise UsageError(
-            f"--device {device} and --ray-gpus {gpus:g} contradict each other. Leave one of them "
-            "out"
-        )
+        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other. Leave one out")
     # No process takes shares of two GPUs. Rounded: a tenth fits ten times.
     fitting = max(1, int(available["GPU"]) * int(1 / gpus + 1e-9)) if gpus else 1
     forwards = options.ray_forwards or fitting
@@ -125,8 +103,8 @@ def check_ray(options: Options) -> WorkerPlan:
     """The plan for this machine; `ObygazeError` if the options or Ray do not allow a run."""
     if options.max_gpu_memory:
         raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
-    plan = plan_workers(_resources_here(), options)
     here = torch.cuda.device_count()
+    plan = plan_workers({"CPU": default_workers() + 1, "GPU": here}, options)
     if not options.ray_address and (needed := plan.forwards * plan.gpus) > here:
         remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
         raise UsageError(
@@ -137,39 +115,50 @@ def check_ray(options: Options) -> WorkerPlan:
     return plan
 
 
-def _resources_here() -> dict[str, float]:
-    return {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
-
-
 def run_ray(run: ExtractionRun, *, loads: Sequence[Load]) -> None:
     """Extract on a Ray cluster; each of `loads` loads a backbone on a device."""
-    options, here = run.options, _resources_here()
-    plan = check_ray(options)
-    needed_cpus = int(plan.forwards * plan.cpus) + plan.workers
-    resources = {**here, "CPU": max(needed_cpus, here["CPU"])}
-    clip = sum(
-        3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
-        for backbone in run.backbones
-    )
-    frames = int(1.25 * clip * BLOCK_ROWS * BLOCKS_PER_COMPUTER * plan.forwards)
-    memory = MIN_OBJECT_STORE_BYTES + frames
-    with connect(options.ray_address, resources=resources, memory=memory) as cluster:
-        if options.ray_address:
-            plan = plan_workers({name: cluster.count(name) for name in here}, options)
+    plan = check_ray(run.options)
+    cpus = math.ceil(plan.forwards * plan.cpus) + plan.workers
+    with connect(run.options.ray_address, cpus, torch.cuda.device_count()) as cluster:
+        if run.options.ray_address:
+            plan = plan_workers({"CPU": 0, "GPU": 0} | cluster.ray.cluster_resources(), run.options)
         _RayRun(run, plan, loads, cluster).work()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every process of the cluster needs; `backbones` are without their networks."""
+
+    backbones: Sequence[Backbone]
+    loads: Sequence[Load]
+    plan: WorkerPlan
+    videos: Path
+    options: Options
+    folder: Path
+    software: str = field(default_factory=lambda: version("obygaze"))
+
+    def check(self) -> None:
+        """Raise if this machine has other software, or does not see the films."""
+        if (installed := version("obygaze")) != self.software:
+            raise ClusterError(
+                f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+                f"{self.software}; install the same version on every machine of the cluster"
+            )
+        if not self.videos.is_dir():
+            raise VideoError(
+                f"the machine {platform.node()} has no folder {self.videos}; every machine of "
+                "the cluster has to see the films under the same path"
+            )
 
 
 @dataclass(eq=False)
 class _Block:
-    """A block under way: the references to its clips, as far as they were given out."""
-
     task: BlockTask
-    clips: list[Reference] = field(default_factory=list)
     losses: int = 0
 
 
 class _RayRun:
-    """The blocks under way, in the order of their states, and the actors."""
+    """What is awaited from which actor: its start (no block), or a block."""
 
     def __init__(
         self, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load], cluster: Cluster
@@ -178,27 +167,24 @@ class _RayRun:
         options, media = run.options, run.media
         assert media is not None
         self._media = MediaFolder(media.resolve())
+        options = replace(options, cache=options.cache and options.cache.absolute())
         blind = [backbone.without_network() for backbone in run.backbones]
-        cache = options.cache.absolute() if options.cache else None
-        self._setup = self.ray.put(
-            (version("obygaze"), media.absolute(), blind, options.stall_timeout, cache)
-        )
-        self._read = self.ray.remote(num_cpus=1, max_retries=0)(read_clip)
+        self._setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
+        # The reference is within a tuple, where Ray does not resolve it.
+        read = self.ray.remote(num_cpus=1, max_retries=MAX_LOSSES - 1)(read_clip)
+        self._reading = read, self.ray.put(self._setup)
         computer = self.ray.remote(
-            num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=-1, max_concurrency=2
+            num_cpus=plan.cpus,
+            num_gpus=plan.gpus,
+            max_restarts=MAX_RESTARTS,
+            max_concurrency=BLOCKS_PER_COMPUTER,
         )(Computer)
-        recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
-        self._to_read: deque[_Block] = deque()
-        self._reading: set[Reference] = set()
-        self._to_compute: deque[_Block] = deque()
-        self._computing: dict[Reference, tuple[_Block, Actor]] = {}
-        self._starting: dict[Reference, Actor] = {}
-        self._free: list[Actor] = []
-        """Each actor as often as it may get another block."""
+        self._awaited: dict[Reference, tuple[_Block | None, Actor]] = {}
+        self._free: list[Actor] = []  # each as often as it may get another block
+        self._again: deque[_Block] = deque()
         self._given_up: list[str] = []
-        self._seconds = 0.0
         for _ in range(plan.forwards):
-            self._start(computer.remote(loads, plan, recipes, options.batch, Path.cwd()))
+            self._start(computer.remote())
 
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
@@ -208,169 +194,129 @@ class _RayRun:
             BlockWriter(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
-            self._drive(self.run.tasks(claims))
-        self._raise_given_up()
+            self._drive(map(_Block, self.run.tasks(claims)))
+        if self._given_up:
+            self._fail()
 
-    def _drive(self, tasks: Iterator[BlockTask]) -> None:
-        begin = checked = answered = time.monotonic()
+    def _drive(self, blocks: Iterator[_Block]) -> None:
+        tally, begin = self.run.tally, time.monotonic()
+        late = begin + STUCK_AFTER_S
         while not self.run.is_over():
-            under_way = len(self._to_read) + len(self._to_compute) + len(self._computing)
-            for _ in range(under_way, BLOCKS_PER_COMPUTER * self.plan.forwards):
-                if task := next(tasks, None):
-                    self._to_read.append(_Block(task))
-                    under_way += 1
-            if not under_way:
+            while self._free:
+                block = self._again.popleft() if self._again else next(blocks, None)
+                if block is None:
+                    break
+                actor = max(self._free, key=self._free.count)
+                self._free.remove(actor)
+                items = [self.run.manifest.items[row] for row in block.task.rows]
+                self._awaited[actor.compute.remote(block.task, items)] = block, actor
+            if self._free and not any(block for block, _ in self._awaited.values()):
                 return
-            self._give_out()
-            awaited = [*self._starting, *self._computing, *self._reading]
-            finished, _ = self.ray.wait(awaited, timeout=CHECK_EVERY_S / 2, fetch_local=False)
-            if time.monotonic() - checked > CHECK_EVERY_S:
-                self.cluster.check()
-                checked = time.monotonic()
+            finished, _ = self.ray.wait(list(self._awaited), timeout=1, fetch_local=False)
+            self.cluster.check()
+            now = time.monotonic()
             for reference in finished:
                 self._receive(reference)
-                answered = time.monotonic()
-            if self._starting and time.monotonic() - answered > STUCK_AFTER_S:
-                answered = math.inf  # said once
-                cpus, gpus = self.cluster.count("CPU"), self.cluster.count("GPU")
+            if now > late and not tally.clips:
+                count, workers, cpus, gpus, _ = self.plan
                 logger.info(
-                    f"Waiting for the Ray cluster ({cpus:g} CPU, {gpus:g} GPU) to give {self.plan}"
+                    f"Waiting for the Ray cluster to give {count} x ({cpus:g} CPU, {gpus:g} GPU) "
+                    f"to compute and {workers} x 1 CPU to read"
                 )
-            seconds, tally = time.monotonic() - begin, self.run.tally
-            tally.device, tally.write = self._seconds / self.plan.forwards, self._writer.waited_s
-            tally.decode = max(0.0, seconds - tally.device - tally.write)
-
-    def _give_out(self) -> None:
-        """Have as many clips read as there are processes, and blocks computed by free actors."""
-        while self._to_read and len(self._reading) < self.plan.workers:
-            block = self._to_read[0]
-            row = block.task.rows[len(block.clips)]
-            clip = self._read.remote(
-                self._setup, self.run.manifest.items[row], block.task.names(row)
-            )
-            block.clips.append(clip)
-            self._reading.add(clip)
-            if len(block.clips) == len(block.task.rows):
-                self._to_compute.append(self._to_read.popleft())
-        while self._to_compute and self._free:
-            block, actor = self._to_compute.popleft(), max(self._free, key=self._free.count)
-            self._free.remove(actor)
-            # Ray waits for its clips.
-            answer = actor.compute.remote(block.task, *block.clips)
-            self._computing[answer] = block, actor
+                late = math.inf  # said once
+            tally.write = self._writer.waited_s
+            tally.decode = max(0.0, now - begin - tally.device - tally.write)
 
     def _start(self, actor: Actor) -> None:
-        reference = actor.start.options(max_task_retries=MAX_LOSSES - 1).remote(version("obygaze"))
-        self._starting[reference] = actor
+        # Ray counts each attempt while it restarts an actor: only one that is dead fails.
+        start = actor.start.options(max_task_retries=-1)
+        self._awaited[start.remote(self._setup, self._reading)] = None, actor
 
     def _receive(self, reference: Reference) -> None:
-        """Take an answer, or give lost work out again."""
-        if reference in self._reading:
-            self._reading.remove(reference)  # the actor that needs it gets its error, too
+        """Take an answer; a block whose actor was lost is awaited no more."""
+        if reference not in self._awaited:
             return
+        block, actor = self._awaited.pop(reference)
         try:
             answer = self.ray.get(reference, timeout=FETCH_TIMEOUT_S)
         except self.ray.exceptions.RayError as problem:
             self.cluster.check()
-            reason = describe_failure(problem)
-            self.run.tally.lost[reason] += 1
-            if self._starting.pop(reference, None):
-                if not self._starting and not self._free and not self._computing:
-                    self._given_up.append(
-                        f"processes of the cluster are lost as they start ({reason})"
-                    )
-                    self._raise_given_up()
-            elif isinstance(problem, self.ray.exceptions.RayActorError):
-                self._lose_actor(self._computing[reference][1], reason)
-            else:
-                block, actor = self._computing.pop(reference)
-                self._free.append(actor)
-                self._repeat(block, reason)
+            self._lose(block, actor, problem)
             return
-        if actor := self._starting.pop(reference, None):
-            self._free += [actor, actor]
-            self.run.devices.update(answer)
-        else:
-            block, actor = self._computing.pop(reference)
+        if block:
             self._free.append(actor)
             self._finish(block.task, answer)
+        else:
+            self._free += [actor] * BLOCKS_PER_COMPUTER
+            self.run.devices.update(answer)
 
-    def _lose_actor(self, actor: Actor, reason: str) -> None:
-        """Ray restarts it: until then its blocks go to others; the first of them is to blame."""
-        lost = [(ref, block) for ref, (block, owner) in self._computing.items() if owner is actor]
-        for reference, block in reversed(lost):
-            del self._computing[reference]
-            block.losses -= reference != lost[0][0]
-            self._repeat(block, reason)
-        self._free = [free for free in self._free if free is not actor]
-        self._start(actor)
-
-    def _repeat(self, block: _Block, reason: str) -> None:
-        """Read a lost block again, as frames may be lost with it; at last it is left to do."""
-        block.losses += 1
-        if block.losses < MAX_LOSSES:
-            block.clips = []
-            self._to_read.appendleft(block)
+    def _lose(self, block: _Block | None, actor: Actor, problem: Exception) -> None:
+        """Give lost blocks out again; one that is lost too often is left to do."""
+        reason = describe_failure(problem)
+        self.run.tally.lost[reason] += 1
+        if not block:
+            if not self._free and not self._awaited:
+                self._given_up.append(
+                    f"the processes of the cluster cannot start ({reason}); every machine needs "
+                    "the same obygaze: pip install 'obygaze[extract,ray]'"
+                )
+                self._fail()
             return
-        first, last = (
-            self.run.manifest.ids[row] for row in (block.task.rows[0], block.task.rows[-1])
-        )
-        self._given_up.append(
-            f"{MAX_LOSSES} processes were lost over the clips {first} to {last} ({reason})"
-        )
-        if not self.run.tally.clips:
-            self._raise_given_up()  # other blocks would fail too
+        blocks = [block]
+        if isinstance(problem, self.ray.exceptions.RayActorError):
+            others = [ref for ref, (_, owner) in self._awaited.items() if owner is actor]
+            blocks += [other for ref in others if (other := self._awaited.pop(ref)[0])]
+            self._free = [free for free in self._free if free is not actor]
+            self._start(actor)
+        else:
+            self._free.append(actor)
+        block.losses += 1  # the oldest, which was computed
+        if block.losses == MAX_LOSSES:
+            first, last = (self.run.manifest.ids[block.task.rows[i]] for i in (0, -1))
+            subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
+            self._given_up.append(f"{subject} ({reason})")
+            if not self.run.tally.clips:  # other blocks would fail too
+                self._fail()
+            blocks.remove(block)
+        self._again.extendleft(reversed(blocks))
 
     def _finish(self, task: BlockTask, computed: Computed) -> None:
+        tally = self.run.tally
         for row, clip in zip(task.rows, computed.clips, strict=True):
+            tally.count(clip)
             if isinstance(clip, Failed) and clip.status == Status.MISSING:
-                self._check_missing(row)
-            self.run.tally.count(clip)
-        self._seconds += computed.seconds
+                with contextlib.suppress(VideoError):
+                    path = self._media.find(self.run.manifest.items[row])
+                    raise ClusterError(
+                        f"{path} is here, but not on every machine of the cluster; each of them "
+                        "has to see the films under the same path"
+                    )
+        tally.device += computed.seconds / self.plan.forwards
         self.run.batches.update(computed.batches)
         for name, reason in computed.broken.items():
             self.run.broken.add(name, BrokenBackbone(reason))
         self._writer.submit(task, computed.outcomes)
         self._advance(len(task.rows), self.run.progress_note())
 
-    def _check_missing(self, row: int) -> None:
-        """Raise if this machine has a file that another machine misses."""
-        with contextlib.suppress(VideoError):
-            path = self._media.find(self.run.manifest.items[row])
-            raise ClusterError(
-                f"{path} is here, but not on every machine of the cluster; each of them has to "
-                "see the films under the same path"
-            )
-
-    def _raise_given_up(self) -> None:
-        if self._given_up:
-            raise ClusterError(
-                f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
-                "retries the rest"
-            )
+    def _fail(self) -> None:
+        raise ClusterError(
+            f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
+            "retries the rest"
+        )
 
 
 def describe_failure(problem: Exception) -> str:
     """Why work was lost, in one line; raises errors that would recur on every process."""
-    cause = getattr(problem, "cause", None)
+    cause, text = getattr(problem, "cause", None), str(problem).strip()
     if isinstance(cause, ObygazeError):
         raise cause from None
-    text = str(problem)
-    missing = re.findall(
-        r"(?:(?:ModuleNotFound|Import)Error: |AttributeError: (?=Can't get attribute))(.+)", text
-    )
-    if missing:
-        address = re.search(r"\bip=([0-9a-fA-F.:]+)", text)
-        raise ClusterError(
-            f"a machine of the cluster{f' ({address[1]})' if address else ''} cannot run obygaze "
-            f"({missing[-1].strip()}); install the same on every machine: "
-            "pip install 'obygaze[extract,ray]'"
-        ) from None
     if isinstance(cause, Exception):
         return f"{type(cause).__name__}: {first_line(cause)}"
     if "node has died" in text or "node was terminated" in text:
         return "its machine is gone"
-    return first_line(problem)
+    if "is unavailable" in text:  # the rest names the actor by a number
+        return "its process ended"
+    return text.splitlines()[-1] if "creation task" in text else first_line(problem)
 
 
 def comparable(backbone: Backbone) -> dict[str, Any]:
@@ -378,47 +324,25 @@ def comparable(backbone: Backbone) -> dict[str, Any]:
     return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
 
 
-def _check_software(expected: str) -> None:
-    if (installed := version("obygaze")) != expected:
-        raise ClusterError(
-            f"the machine {platform.node()} has obygaze {installed}, and the command runs "
-            f"{expected}; install the same version on every machine of the cluster"
-        )
-
-
 _reader: list[tuple[ItemReader, Decoder]] = []
 """Of a process of the cluster, which Ray uses for one run only."""
 
 
-def read_clip(
-    setup: tuple[str, Path, Sequence[Backbone], float, Path | None],
-    item: Item,
-    names: Sequence[str],
-) -> tuple[ReadItem | Failed, Pixels]:
-    """Read a clip in a task; frames are resized on the CPU before they travel."""
+def read_clip(setup: Setup, item: Item, names: Sequence[str]) -> ReadItem | Failed:
+    """Read a clip in a task; frames are resized on the CPU before they travel, as arrays."""
     if not _reader:
-        software, videos, backbones, stall_timeout, cache = setup
-        _check_software(software)
-        if not videos.is_dir():
-            raise VideoError(
-                f"the machine {platform.node()} has no folder {videos}; every machine of "
-                "the cluster has to see the films under the same path"
-            )
-        _reader.append((ItemReader(videos, backbones, cache), Decoder(stall_timeout)))
+        setup.check()
+        reader = ItemReader(setup.videos, setup.backbones, setup.options.cache)
+        _reader.append((reader, Decoder(setup.options.stall_timeout)))
     reader, decoder = _reader[0]
     clip = reader.read(decoder, item, names)
     if isinstance(clip, Failed):
-        return clip, {}
-    pixels = {
-        name: frames.numpy()
-        for name, frames in clip.inputs.items()
-        if isinstance(frames, torch.Tensor)
-    }
-    return replace(clip, inputs={}), pixels
+        return clip
+    return replace(clip, inputs={name: frames.numpy() for name, frames in clip.inputs.items()})
 
 
 class Computed(NamedTuple):
-    """A block's outcomes for each store, its clips without frames, and why backbones are broken."""
+    """A block's outcomes for each store, its clips without frames, and why backbones broke."""
 
     outcomes: dict[str, dict[int, Done | Failed]]
     clips: list[ReadItem | Failed]
@@ -428,87 +352,87 @@ class Computed(NamedTuple):
 
 
 class Computer:
-    """Holds the backbones on a device; `recipes` describe those of the command.
+    """Holds the backbones on a device, and embeds blocks that tasks read for it.
 
-    Two threads call `compute`: one uploads the next block while the other computes.
+    While one thread embeds a block, another uploads the next, and a third has one read.
     """
 
-    def __init__(
-        self,
-        loads: Sequence[Load],
-        plan: WorkerPlan,
-        recipes: Mapping[str, Mapping[str, Any]],
-        batch: int | None,
-        folder: Path,
-    ) -> None:
-        self._loads, self._plan, self._recipes = loads, plan, recipes
-        self._batch, self._folder = batch, folder
-        self._uploading, self._computing = threading.Lock(), threading.Lock()
-        self._streams: dict[str, torch.cuda.Stream] = {}
+    def __init__(self) -> None:
+        self._reading, self._uploading, self._embedding = (threading.Lock() for _ in range(3))
+        self._unread: list[Reference] = []
 
-    def start(self, software: str) -> dict[str, str]:
-        """Load the backbones; return the device of each."""
-        _check_software(software)
+    def start(self, setup: Setup, reading: tuple[Any, Any]) -> dict[str, str]:
+        """Load the backbones; return the device of each. `reading` is a task and its setup."""
+        setup.check()
+        self._reading_task = reading
+        self._window = max(1, setup.plan.workers // setup.plan.forwards)
         # Checkpoints may be relative to the folder of the command.
         with contextlib.suppress(OSError):
-            os.chdir(self._folder)
-        loaded = [load(self._plan.device) for load in self._loads]
-        backbones = [backbone for backbone in loaded if backbone.name in self._recipes]
-        for device in {backbone.device for backbone in backbones}:
-            if device.startswith("cuda"):
-                self._streams[device] = torch.cuda.Stream(device, priority=-1)
-                if self._plan.gpus < 1:
-                    limit_gpu_share(device, self._plan.gpus)
+            os.chdir(setup.folder)
+        expected = {backbone.name: comparable(backbone) for backbone in setup.backbones}
+        loaded = [load(setup.plan.device) for load in setup.loads]
+        backbones = [backbone for backbone in loaded if backbone.name in expected]
         for backbone in backbones:
-            if changed := recipe_differences(self._recipes[backbone.name], comparable(backbone)):
+            if changed := recipe_differences(expected[backbone.name], comparable(backbone)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another {backbone.name}: with other "
                     f"{' and other '.join(changed)}"
                 )
-        self._forwards = {backbone.name: Forward(backbone, self._batch) for backbone in backbones}
+        for device in {backbone.device for backbone in backbones}:
+            if device.startswith("cuda") and setup.plan.gpus < 1:
+                limit_gpu_share(device, setup.plan.gpus)
+        self._uploads = {backbone.name: FrameResizer(backbone.device) for backbone in backbones}
+        self._forwards = {
+            backbone.name: Forward(backbone, setup.options.batch) for backbone in backbones
+        }
+        self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
         return {backbone.name: backbone.device for backbone in backbones}
 
-    def compute(self, task: BlockTask, *clips: tuple[ReadItem | Failed, Pixels]) -> Computed:
-        """Embed a block, given its clips in order."""
-        read = dict(zip(task.rows, clips, strict=True))
+    def compute(self, task: BlockTask, items: Sequence[Item]) -> Computed:
+        """Have a block read by tasks, on any machine, and embed it."""
+        import ray
+
+        (read, setup), clips = self._reading_task, []
+        with self._reading:
+            for row, item in zip(task.rows, items, strict=True):
+                if len(self._unread) == self._window:
+                    _, self._unread = ray.wait(self._unread, fetch_local=False)
+                clips.append(read.remote(setup, item, task.names(row)))
+                self._unread.append(clips[-1])
         with self._uploading:
-            inputs = {
-                name: self._upload(name, [read[row][1][name] for row in rows if read[row][1]])
-                for name, rows in task.missing.items()
-            }
-            self._computing.acquire()  # before the next block is uploaded
+            uploaded = [self.upload(clip) for clip in ray.get(clips)]
+            self._embedding.acquire()  # in the order of the blocks
         try:
-            before, broken = self._seconds(), {}
-            outcomes: dict[str, dict[int, Done | Failed]] = {}
-            for name, rows in task.missing.items():
-                try:
-                    computed = iter(self._forwards[name](inputs.pop(name)))
-                except BrokenBackbone as problem:
-                    broken[name] = str(problem)
-                    continue
-                outcomes[name] = {
-                    row: clip
-                    if isinstance(clip, Failed)
-                    else Done({**next(computed), **clip.sampled[name]}, clip.source)
-                    for row, (clip, _) in ((row, read[row]) for row in rows)
-                }
-            batches = {name: forward.batch for name, forward in self._forwards.items()}
-            seconds = self._seconds() - before
-            return Computed(outcomes, [clip for clip, _ in clips], batches, seconds, broken)
+            return self.embed(task, uploaded)
         finally:
-            self._computing.release()
+            self._embedding.release()
 
-    def _upload(self, name: str, clips: Sequence[NDArray[Any]]) -> Sequence[torch.Tensor]:
-        """Take frames to the device of a backbone, on a stream beside that of the passes."""
-        device = self._forwards[name].backbone.device
-        pixels = [torch.tensor(clip) for clip in clips]
-        if device not in self._streams:
-            return upload(device, pixels)
-        stream = self._streams[device]
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            uploaded = upload(device, pixels)
-            stream.record_event().synchronize()
-        return uploaded
+    def embed(self, task: BlockTask, items: Sequence[ReadItem | Failed]) -> Computed:
+        """Embed a block, given its clips in order, uploaded."""
+        embedder = Embedder(self._forwards, self._broken)
+        before = embedder.seconds
+        for row, item in zip(task.rows, items, strict=True):
+            embedder.add(task, row, item)
+        broken = dict(self._broken.reasons)
+        return Computed(
+            {name: rows for name, rows in embedder.take().items() if name not in broken},
+            [
+                item if isinstance(item, Failed) else replace(item, inputs={}, uploads=())
+                for item in items
+            ],
+            embedder.batches,
+            embedder.seconds - before,
+            broken,
+        )
 
-    def _seconds(self) -> float:
-        return sum(forward.seconds for forward in self._forwards.values())
+    def upload(self, clip: ReadItem | Failed) -> ReadItem | Failed:
+        """Take a clip's frames to the devices, on streams beside those of the forward passes."""
+        if isinstance(clip, Failed):
+            return clip
+        inputs, uploads = {}, []
+        for name, frames in clip.inputs.items():
+            with self._uploads[name].aside() as stream:
+                device = self._forwards[name].backbone.device
+                (inputs[name],) = upload(device, [torch.tensor(frames)])
+                uploads += [stream.record_event()] if stream else []
+        return replace(clip, inputs=inputs, uploads=uploads)

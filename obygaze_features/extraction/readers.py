@@ -40,7 +40,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import VideoError
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, MediaFolder
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
@@ -75,7 +75,8 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) or its image, or the text.
+        For each backbone its frames (``[T,3,h,w]``) or its image, or the text; arrays in place of
+        tensors where they travel between machines.
     sampled
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
     pictures, why_slow
@@ -87,7 +88,7 @@ class ReadItem:
     """
 
     source: str | None
-    inputs: dict[str, Tensor | str]
+    inputs: dict[str, Any]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     pictures: int = 0
     why_slow: str | None = None
@@ -106,8 +107,10 @@ class ItemReader:
         self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
     ) -> None:
         max_pixels()  # a wrong limit is one error, not a failure of each item
-        self._media = media.resolve() if media else None
         self._folders: dict[str, MediaFolder] = {}
+        if media:
+            root = media.resolve()
+            self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
         self._cache = cache
         devices = dict.fromkeys(backbone.device for backbone in backbones)
@@ -123,17 +126,10 @@ class ItemReader:
             return self._read_image(item, names)
         return self._read_clip(decoder, item, names)
 
-    def _folder(self, kind: str) -> MediaFolder:
-        if kind not in self._folders:
-            assert self._media is not None
-            suffixes = IMAGE_SUFFIXES if kind == "image" else MEDIA_SUFFIXES
-            self._folders[kind] = MediaFolder(self._media, suffixes)
-        return self._folders[kind]
-
     def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
-        media = self._folder("clip")
+        media = self._folders["clip"]
         answer = ask_decoder(decoder, "decode", media, item, samplings, self._cache)
         if "error" in answer:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
@@ -153,7 +149,7 @@ class ItemReader:
         )
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        media, status, source = self._folder("image"), Status.MISSING, None
+        media, status, source = self._folders["image"], Status.MISSING, None
         try:
             path = media.find(item)
             status = Status.UNREADABLE
@@ -167,26 +163,20 @@ class ItemReader:
 
     def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
         """For each backbone its rows of the frames, resized."""
-        inputs: dict[str, Tensor | str] = {}
+        inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         resized_by_cpu = False
         for device, resize in self._resizers.items():
-            backbones = (self._backbones[name] for name in rows)
+            backbones = [self._backbones[name] for name in rows]
             if views := {
-                backbone.name: (backbone.preprocessing, rows[backbone.name])
-                for backbone in backbones
-                if backbone.device == device
+                b.name: (b.preprocessing, rows[b.name]) for b in backbones if b.device == device
             }:
                 resized, upload, fallback = resize(frames, views)
                 inputs |= resized
                 uploads += [upload] if upload else []
                 resized_by_cpu |= fallback
         return ReadItem(
-            None,
-            inputs,
-            pictures=len(frames),
-            uploads=uploads,
-            resized_by_cpu=resized_by_cpu,
+            None, inputs, pictures=len(frames), uploads=uploads, resized_by_cpu=resized_by_cpu
         )
 
 
@@ -212,18 +202,27 @@ class FrameResizer:
         When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
         them waits.
         """
+        with self.aside() as stream:
+            inputs = None
+            if stream:
+                inputs = run_if_it_fits(
+                    self._device, lambda: _resize_views(frames.to(self._device), views)
+                )
+            by_cpu = inputs is None
+            inputs = inputs or _resize_by_cpu(self._device, frames, views)
+            return inputs, stream and stream.record_event(), by_cpu and stream is not None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[torch.cuda.Stream | None]:
+        """Upload on a stream beside that of the forward passes; None if it is no GPU."""
         if not self._device.startswith("cuda"):
-            return _resize_by_cpu(self._device, frames, views), None, False
+            yield None
+            return
         stream = self._streams.get()
         try:
             # Without the device, leaving the stream would open a context on GPU 0.
             with torch.cuda.device(self._device), torch.cuda.stream(stream):
-                inputs = run_if_it_fits(
-                    self._device, lambda: _resize_views(frames.to(self._device), views)
-                )
-                by_cpu = inputs is None
-                inputs = inputs or _resize_by_cpu(self._device, frames, views)
-                return inputs, stream.record_event(), by_cpu
+                yield stream
         finally:
             self._streams.put(stream)
 
@@ -366,8 +365,9 @@ class Decoder:
         channel, worker_channel = socket.socketpair()
         channel.settimeout(START_TIMEOUT_S)
         # A file without a name ends with the last process that has it open, however that ends.
-        memfd_create = getattr(os, "memfd_create", None)
-        self._file = memfd_create("frames") if memfd_create else _unnamed_file()
+        with tempfile.TemporaryFile() as file:
+            memfd_create = getattr(os, "memfd_create", None)
+            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
         self._memory = Memory(self._file)
         self._channel, self._lines = channel, channel.makefile("rb")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
@@ -412,11 +412,6 @@ class Decoder:
                 file.close()
             os.close(self._file)
             self._process = None
-
-
-def _unnamed_file() -> int:
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def map_decoders(

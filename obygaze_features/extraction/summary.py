@@ -192,6 +192,6 @@ def log_run(
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
     for target in targets:
-        target.writer.log("extracted", device=devices[target.name], **packages, **brief)
-    folder = targets[0].path.parent
+        target.writer.log("extracted", device=devices[target.backbone.name], **packages, **brief)
+    folder = targets[0].writer.store.path.parent
     append_to_log(folder, "extracted", devices=dict(devices), **packages, **fields)

@@ -92,7 +92,7 @@ class Watching:
         self._kill, self._stop = kill, threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self.killed: list[int] = []
-        self.seen: dict[str, set[int]] = {"Reader": set(), "Computer": set()}
+        self.seen: dict[str, set[int]] = {"read_clip": set(), "Computer": set()}
 
     def __enter__(self) -> Watching:
         self._thread.start()

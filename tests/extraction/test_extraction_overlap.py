@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import ray_engine, readers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.plan import BlockTask
-from obygaze_features.extraction.ray_engine import Computer, WorkerPlan, comparable
+from obygaze_features.extraction.plan import BlockTask, Options
+from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.readers import FrameResizer, ReadItem
 from tests.kit.films import rows
 from tests.kit.models import write_checkpoint
@@ -277,11 +276,12 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     monkeypatch.chdir(tmp_path)
     backbones = [replace(tiny, device=GPU), replace(tiny, name="second", device="cuda:1")]
-    recipes = {backbone.name: comparable(backbone) for backbone in backbones}
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
+    blind = [backbone.without_network() for backbone in backbones]
     plan = WorkerPlan(1, 1, 1.0, share, "cuda")
-    computer = Computer(loads, plan, recipes, None, tmp_path)
-    assert computer.start(version("obygaze")) == {"tiny": GPU, "second": "cuda:1"}
+    computer = Computer()
+    devices = computer.start(Setup(blind, loads, plan, tmp_path, Options(), tmp_path), (None, None))
+    assert devices == {"tiny": GPU, "second": "cuda:1"}
     assert shares == ({GPU: 0.5, "cuda:1": 0.5} if share < 1 else {})
     clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
     uploads: list[torch.Tensor] = []
@@ -292,9 +292,10 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
             run_out(tensor)
 
     gpu.upload = full_once
-    read = [(ReadItem(None, {}, {"tiny": {}}), {"tiny": clip.numpy()}) for clip in clips]
-    outcomes = computer.compute(BlockTask(0, {"tiny": [0, 1, 2]}), *read).outcomes["tiny"]
-    assert len(uploads) == 2
+    read = [ReadItem(None, {"tiny": clip.numpy()}) for clip in clips]
+    uploaded = [computer.upload(clip) for clip in read]
+    outcomes = computer.embed(BlockTask(0, {"tiny": [0, 1, 2]}), uploaded).outcomes["tiny"]
+    assert len(uploads) == 3  # the second is uploaded with its batch
     for row, expected in zip(outcomes.values(), Forward(tiny)(clips), strict=True):
         np.testing.assert_array_equal(row.values["native"], expected["native"])
 
