@@ -49,9 +49,7 @@ def check_videos(
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
         return ask_decoder(decoder, "examine", media, item, SAMPLINGS, settings.cache)
 
-    for item, answer in map_items(
-        examine, items, "Checking", workers=settings.workers, stall_timeout=settings.stall_timeout
-    ):
+    for item, answer in map_items(examine, items, "Checking", settings):
         row = {"id": item.id, **answer, **answer.get("examination", {})}
         yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
 

@@ -140,7 +140,7 @@ def load(
         check_ray(options)
     elif options.engine != "local":
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
-    elif given := [name for name in vars(options) if name[:4] == "ray_" and getattr(options, name)]:
+    elif given := [n for n, x in vars(options).items() if n[:4] == "ray_" and x is not None]:
         raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray")
     loaded: list[Backbone] = []
     loads: list[Load] = []
@@ -207,7 +207,7 @@ def fill(
         manifest=manifest,
         media=media,
         options=options,
-        targets={target.backbone.name: target for target in targets},
+        targets=targets,
         rows=rows,
         blocks=blocks,
         begin=begin,
@@ -221,7 +221,7 @@ def fill(
     except BaseException as problem:
         # What was done is logged all the same, if the disk allows.
         with contextlib.suppress(OSError, ObygazeError):
-            log_run(targets, summarise(run, type(problem).__name__.strip("_")), run.devices)
+            log_run(run, summarise(run, type(problem).__name__.strip("_")))
         if is_asynchronous_error(problem):
             raise BackboneError(
                 f"the GPU failed ({first_line(problem)}), perhaps over an earlier operation than "
@@ -231,7 +231,7 @@ def fill(
         raise
     summary = summarise(run, "time" if run.out_of_time else "done")
     if blocks:
-        log_run(targets, summary, run.devices)
+        log_run(run, summary)
     return summary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -227,39 +227,40 @@ def open_targets(
     backbones: Sequence[Backbone],
     output: Path,
     leave_out: Callable[[str, BrokenBackbone], None],
-) -> list[ExtractionTarget]:
+) -> dict[str, ExtractionTarget]:
     """Create each backbone's store, or open it to resume; broken ones are left out."""
     paths = store_paths(backbones, output)
     for backbone in backbones:
         # No store is created before all existing ones are known to fit.
         if paths[backbone.name].exists():
             open_to_resume(paths[backbone.name], manifest, recipe_of(backbone))
-    targets = []
+    targets = {}
     for backbone in backbones:
-        path, recipe = paths[backbone.name], recipe_of(backbone)
+        name, recipe = backbone.name, recipe_of(backbone)
+        path = paths[name]
         if not path.exists():
             # Of several runs that start together, one creates the store and the others resume it.
             try:
                 probe = embed_probe(backbone)
             except BrokenBackbone as problem:
-                leave_out(backbone.name, problem)
+                leave_out(name, problem)
                 continue
             with contextlib.suppress(OutputExists):
                 StoreWriter.create(path, manifest, recipe, probe=probe)
-        targets.append(ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe)))
+        targets[name] = ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe))
     return targets
 
 
 def plan_blocks(
-    targets: Iterable[ExtractionTarget], rows: Rows, *, retry_failed: bool
+    targets: Mapping[str, ExtractionTarget], rows: Rows, *, retry_failed: bool
 ) -> list[BlockTask]:
     """The blocks of which any store lacks rows, in order."""
     lacking: dict[int, dict[str, list[int]]] = {}
-    for target in targets:
+    for name, target in targets.items():
         store = open_store(target.writer.store.path)  # the writer's own may be in use by its thread
         for row in store.missing_rows(rows, retry_failed=retry_failed).tolist():
             missing = lacking.setdefault(row // store.block_rows, {})
-            missing.setdefault(target.backbone.name, []).append(row)
+            missing.setdefault(name, []).append(row)
     return [BlockTask(block, lacking[block]) for block in sorted(lacking)]
 
 
@@ -314,7 +315,7 @@ class ExtractionRun:
         self._work_begin = time.monotonic()
         yield from self._claim(claims, self.blocks, retry_failed=self.options.retry_failed)
         # Blocks that others had claimed, and released or left when they died.
-        rest = plan_blocks(self.targets.values(), self.rows, retry_failed=False)
+        rest = plan_blocks(self.targets, self.rows, retry_failed=False)
         yield from self._claim(claims, rest, retry_failed=False)
 
     def is_over(self) -> bool:

@@ -1,8 +1,4 @@
-"""Reading, from an item's file to the inputs of the backbones, ahead of the thread that embeds.
-
-Processes decode clips, so that they can be killed; threads take the frames to the devices and
-resize them. Images are read by PIL.
-"""
+"""Reading: from an item's file to the inputs of the backbones, ahead of the thread that embeds."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +41,9 @@ from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 from obygaze_features.video.worker import HEARTBEAT, READY, Memory
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction.plan import Options
 
 MAX_ASPECT_RATIO = 100
 """Wider or taller images are refused: resized, they would take this many times the memory."""
@@ -199,8 +198,7 @@ class FrameResizer:
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
         """For each name its view of the frames; after which event; if a GPU left it to the CPU.
 
-        When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
-        them waits.
+        `frames` may be overwritten then: their memory is not pinned, so that uploading waits.
         """
         with self.aside() as stream:
             inputs = None
@@ -209,7 +207,12 @@ class FrameResizer:
                     self._device, lambda: _resize_views(frames.to(self._device), views)
                 )
             by_cpu = inputs is None
-            inputs = inputs or _resize_by_cpu(self._device, frames, views)
+            if inputs is None:
+                with explain_out_of_memory("a clip's frames", "cpu"):
+                    resized = _resize_views(frames, views)
+                inputs = dict(
+                    zip(resized, upload(self._device, list(resized.values())), strict=True)
+                )
             return inputs, stream and stream.record_event(), by_cpu and stream is not None
 
     @contextlib.contextmanager
@@ -230,12 +233,6 @@ class FrameResizer:
 def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
     return run_if_it_fits(device, lambda: [pixels.to(device) for pixels in inputs]) or inputs
-
-
-def _resize_by_cpu(device: str, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    with explain_out_of_memory("a clip's frames", "cpu"):
-        inputs = _resize_views(frames, views)
-    return dict(zip(inputs, upload(device, list(inputs.values())), strict=True))
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
@@ -330,8 +327,7 @@ class Decoder:
     def stop(self) -> None:
         """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
         self._stopped = True
-        process = self._process
-        if process is not None:
+        if process := self._process:
             process.kill()
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -459,16 +455,11 @@ def map_decoders(
 
 
 def map_items(
-    do: Callable[[Decoder, Task], Result],
-    items: Sequence[Task],
-    label: str,
-    *,
-    workers: int | None,
-    stall_timeout: float,
+    do: Callable[[Decoder, Task], Result], items: Sequence[Task], label: str, options: Options
 ) -> Iterator[tuple[Task, Result]]:
     """Yield each item and the result of `do`, in order, with a progress bar."""
-    count = workers or default_workers()
-    results = map_decoders(do, items, count, stall_timeout, ahead=2 * count)
+    count = options.workers or default_workers()
+    results = map_decoders(do, items, count, options.stall_timeout, ahead=2 * count)
     with contextlib.closing(results):
         yield from progress(results, label, unit="clip", total=len(items))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,7 @@ from obygaze_features.store import Failed, Status
 from obygaze_features.store.writer import append_to_log
 
 if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import ExtractionRun, ExtractionTarget
+    from obygaze_features.extraction.plan import ExtractionRun
 
 
 @dataclass
@@ -184,14 +183,12 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     )
 
 
-def log_run(
-    targets: Sequence[ExtractionTarget], summary: Summary, devices: Mapping[str, str]
-) -> None:
+def log_run(run: ExtractionRun, summary: Summary) -> None:
     """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
-    for target in targets:
-        target.writer.log("extracted", device=devices[target.backbone.name], **packages, **brief)
-    folder = targets[0].writer.store.path.parent
-    append_to_log(folder, "extracted", devices=dict(devices), **packages, **fields)
+    for name, target in run.targets.items():
+        target.writer.log("extracted", device=run.devices[name], **packages, **brief)
+        folder = target.writer.store.path.parent
+    append_to_log(folder, "extracted", devices=run.devices, **packages, **fields)

@@ -73,9 +73,7 @@ def write_thumbnails(
         write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
         return None
 
-    results = map_items(
-        draw, missing, "Thumbnails", workers=settings.workers, stall_timeout=settings.stall_timeout
-    )
+    results = map_items(draw, missing, "Thumbnails", settings)
     failed = {item.id: reason for item, reason in results if reason is not None}
     made, there = len(missing) - len(failed), len(items) - len(missing)
     return {"made": made, "there": there, "failed": failed}
