@@ -64,7 +64,7 @@ BLOCKS_PER_COMPUTER = 3
 FETCH_TIMEOUT_S = 120.0
 """For a finished answer to arrive."""
 STUCK_AFTER_S = 30.0
-"""Without a block for so long, the cluster may have too little room."""
+"""Without an answer for so long, the cluster may have too little room."""
 
 Reference = Any
 """Ray's reference to a result that may still be computed."""
@@ -217,6 +217,7 @@ class _RayRun:
             now = time.monotonic()
             for reference in finished:
                 self._receive(reference)
+                late = max(late, now + STUCK_AFTER_S)
             if now > late and not tally.clips:
                 count, workers, cpus, gpus, _ = self.plan
                 logger.info(

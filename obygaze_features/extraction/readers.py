@@ -53,6 +53,7 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 MAX_UPLOADS = 2
 """Clips that are on a GPU in full size at a time."""
 
+WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
 """For a process to start: it imports PyAV, perhaps over a network."""
 EXIT_TIMEOUT_S = 2.0
@@ -372,13 +373,7 @@ class Decoder:
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         with worker_channel:
             return subprocess.Popen(  # noqa: S603  # it is this very interpreter
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "obygaze_features.video.worker",
-                    *map(str, descriptors),
-                ],
+                [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -388,11 +383,10 @@ class Decoder:
             )
 
     def _wait_until_ready(self) -> None:
-        try:
-            ready = self._lines.readline() == READY
-        except (TimeoutError, ConnectionError):
-            ready = False
-        if not ready:
+        line = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            line = self._lines.readline()
+        if line != READY:
             ended = self._end()
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines()

@@ -168,8 +168,7 @@ def test_processes_killed_in_mid_block_change_nothing(
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.
-    assert len(watching.seen["read_clip"]) == 2
-    assert len(watching.seen["Computer"]) in (2, 3)
+    assert len(watching.computers) in (2, 3)
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
@@ -264,23 +263,6 @@ def test_a_block_that_kills_its_processes_is_left_to_do(
     store = of.open_store(tmp_path / "tiny.zarr")
     assert ((store.status == 1).sum(), store.failures) == (64, {})
     finish_locally(manifest, films, tiny, tmp_path, whole_store)
-
-
-@pytest.mark.faults
-def test_those_that_read_make_room_for_one_that_computes(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, caplog
-):
-    """Three are to read where there is room for two in all: one waits for the place of the dead."""
-    from obygaze_features.extraction import ray_engine
-
-    caplog.set_level("INFO", "obygaze_features")
-    monkeypatch.setattr(ray_engine, "STUCK_AFTER_S", 1.0)
-    (tmp_path / "deaths").mkdir()
-    load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=3)
-    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
-    (line,) = [line for line in caplog.messages if line.startswith("Waiting")]
-    assert line.endswith("1 x (1 CPU, 0 GPU) to compute and 3 x 1 CPU to read")
 
 
 COMMAND = """
