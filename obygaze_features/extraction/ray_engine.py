@@ -15,7 +15,7 @@ import os
 import platform
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -61,8 +61,6 @@ MAX_RESTARTS = 10
 """How often Ray restarts an actor that is lost."""
 BLOCKS_PER_COMPUTER = 3
 """One block is computed while the next is uploaded and another read."""
-FETCH_TIMEOUT_S = 120.0
-"""For a finished answer to arrive."""
 STUCK_AFTER_S = 30.0
 """Without an answer for so long, the cluster may have too little room."""
 
@@ -151,12 +149,6 @@ class Setup:
             )
 
 
-@dataclass(eq=False)
-class _Block:
-    task: BlockTask
-    losses: int = 0
-
-
 class _RayRun:
     """What is awaited from which actor: its start (no block), or a block."""
 
@@ -179,9 +171,10 @@ class _RayRun:
             max_restarts=MAX_RESTARTS,
             max_concurrency=BLOCKS_PER_COMPUTER,
         )(Computer)
-        self._awaited: dict[Reference, tuple[_Block | None, Actor]] = {}
+        self._awaited: dict[Reference, tuple[BlockTask | None, Actor]] = {}
         self._free: list[Actor] = []  # each as often as it may get another block
-        self._again: deque[_Block] = deque()
+        self._again: deque[BlockTask] = deque()
+        self._losses: Counter[int] = Counter()
         self._given_up: list[str] = []
         for _ in range(plan.forwards):
             self._start(computer.remote())
@@ -194,11 +187,11 @@ class _RayRun:
             BlockWriter(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
-            self._drive(map(_Block, self.run.tasks(claims)))
+            self._drive(self.run.tasks(claims))
         if self._given_up:
             self._fail()
 
-    def _drive(self, blocks: Iterator[_Block]) -> None:
+    def _drive(self, blocks: Iterator[BlockTask]) -> None:
         tally, begin = self.run.tally, time.monotonic()
         late = begin + STUCK_AFTER_S
         while not self.run.is_over():
@@ -208,11 +201,12 @@ class _RayRun:
                     break
                 actor = max(self._free, key=self._free.count)
                 self._free.remove(actor)
-                items = [self.run.manifest.items[row] for row in block.task.rows]
-                self._awaited[actor.compute.remote(block.task, items)] = block, actor
+                items = [self.run.manifest.items[row] for row in block.rows]
+                self._awaited[actor.compute.remote(block, items)] = block, actor
             if self._free and not any(block for block, _ in self._awaited.values()):
                 return
-            finished, _ = self.ray.wait(list(self._awaited), timeout=1, fetch_local=False)
+            # An answer has arrived then: `get` would wait for one even if the cluster is gone.
+            finished, _ = self.ray.wait(list(self._awaited), timeout=1)
             self.cluster.check()
             now = time.monotonic()
             for reference in finished:
@@ -239,19 +233,19 @@ class _RayRun:
             return
         block, actor = self._awaited.pop(reference)
         try:
-            answer = self.ray.get(reference, timeout=FETCH_TIMEOUT_S)
+            answer = self.ray.get(reference, timeout=STUCK_AFTER_S)
         except self.ray.exceptions.RayError as problem:
             self.cluster.check()
             self._lose(block, actor, problem)
             return
         if block:
             self._free.append(actor)
-            self._finish(block.task, answer)
+            self._finish(block, answer)
         else:
             self._free += [actor] * BLOCKS_PER_COMPUTER
             self.run.devices.update(answer)
 
-    def _lose(self, block: _Block | None, actor: Actor, problem: Exception) -> None:
+    def _lose(self, block: BlockTask | None, actor: Actor, problem: Exception) -> None:
         """Give lost blocks out again; one that is lost too often is left to do."""
         reason = describe_failure(problem)
         self.run.tally.lost[reason] += 1
@@ -271,9 +265,9 @@ class _RayRun:
             self._start(actor)
         else:
             self._free.append(actor)
-        block.losses += 1  # the oldest, which was computed
-        if block.losses == MAX_LOSSES:
-            first, last = (self.run.manifest.ids[block.task.rows[i]] for i in (0, -1))
+        self._losses[block.block] += 1  # the oldest, which was computed
+        if self._losses[block.block] == MAX_LOSSES:
+            first, last = (self.run.manifest.ids[block.rows[i]] for i in (0, -1))
             subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
             self._given_up.append(f"{subject} ({reason})")
             if not self.run.tally.clips:  # other blocks would fail too
