@@ -34,8 +34,7 @@ class RunWarning:
     Parameters
     ----------
     code
-        Its kind: ``synthetic``, ``unknown-origin``, ``leak``, ``skipped``, ``concepts``,
-        ``released-concepts``, ``no-features`` or ``untested``.
+        Its kind, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
     subject
         The task, estimator or test set that it is about; empty for the whole run.
     text
