@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray
-from obygaze_features.store.metadata import remedy
+from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.reader import Store
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk

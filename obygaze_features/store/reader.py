@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray, StoredArrays, read_bytes_array
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, location_of
 from obygaze_features.store.metadata import (
+    DamagedFile,
+    StoredArray,
+    StoredArrays,
     read_attributes,
+    read_bytes_array,
     read_items,
     read_record,
     read_rows_table,
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
     from obygaze_features.manifests import Items
     from obygaze_features.store.diff import Difference
+    from obygaze_features.store.export import Exported
+    from obygaze_features.store.transfer import Packed, Pushed
     from obygaze_features.store.verify import Damage
     from obygaze_features.store.views import StoreDataset
 
@@ -109,7 +114,7 @@ class Store:
         """The store's folder; `StoreError` if the store is not in one, and so is read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} can only be read; to change it, download it with: "
+                f"{self.where} can only be read; to change or send it, download it with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
@@ -160,15 +165,15 @@ class Store:
         if self.is_final:
             status = read_bytes_array(self.location, fmt.STATUS, (len(self),))
             if status.max() > max(Status):
-                where = self.location.join(fmt.STATUS)
-                raise StoreError(f"{where}: unknown status {status.max()}; {remedy(self.location)}")
+                reason = f"it has the unknown status {status.max()}"
+                raise DamagedFile(self.location, f"{fmt.STATUS}/c/0", reason)
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
             first = record.block * self.block_rows
             status[first : first + len(record.status)] = record.status
         if not status.all():
-            self._refuse_if_replaced()
+            self.location.refuse_if_changed()
         return status
 
     @cached_property
@@ -304,8 +309,6 @@ class Store:
             done = self._are_done(rows)
         if done.all():
             return self._gather(stored, rows)
-        if "status" not in self.__dict__:
-            self._refuse_if_replaced()
         if missing == "raise":
             self._require_done(self.ids if ids is None else ids, rows, done)
         if missing == "drop":
@@ -438,20 +441,26 @@ class Store:
         *,
         arrays: Sequence[str] | str | None = None,
         overwrite: bool = False,
-    ) -> Path:
+    ) -> Exported:
         """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
         from obygaze_features.store.export import export
 
-        return Path(export(self, output, arrays=arrays, overwrite=overwrite)["path"])
+        return export(self, output, arrays=arrays, overwrite=overwrite)
 
-    def push(self, target: Path | str) -> str:
-        """Copy a final store to a folder, S3 or the Hub; gives its new address.
+    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
+        """Write a final store into one zip file; see `obygaze_features.store.transfer.pack`."""
+        from obygaze_features.store.transfer import pack
 
-        See `obygaze_features.store.push.push`.
+        return pack(self, output, overwrite=overwrite)
+
+    def push(self, target: Path | str) -> Pushed:
+        """Copy a final store to a folder, S3 or the Hub.
+
+        See `obygaze_features.store.transfer.push`.
         """
-        from obygaze_features.store.push import push
+        from obygaze_features.store.transfer import push
 
-        return str(push(self.path, target)["where"])
+        return push(self, target)
 
     def diff(self, other: Store | Path | str) -> Difference:
         """Compare with another store: attributes, probes and common rows."""
@@ -469,15 +478,13 @@ class Store:
         try:
             return fmt.decode_ids(table)
         except ValueError as problem:
-            where = self.location.join(fmt.IDS)
-            raise StoreError(f"{where}: {problem}; {remedy(self.location)}") from None
+            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", str(problem)) from None
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
         rows = {item_id: row for row, item_id in enumerate(self.ids)}
         if len(rows) < len(self):
-            where = self.location.join(fmt.IDS)
-            raise StoreError(f"{where}: an id is there twice; {remedy(self.location)}")
+            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", "an id is there twice")
         return rows
 
     @cached_property
@@ -526,6 +533,8 @@ class Store:
             if record is not None:
                 in_block = np.flatnonzero(blocks == block)
                 done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
+        if not done.all():
+            self.location.refuse_if_changed()
         return done
 
     def _require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
@@ -541,13 +550,6 @@ class Store:
             reason = "is not done yet"
         more = f" (and {missing.size - 1} more that cannot be read)" if missing.size > 1 else ""
         raise StoreError(f"{self.where}: {first} {reason}{more}")
-
-    def _refuse_if_replaced(self) -> None:
-        """Raise if the store was replaced since it was opened."""
-        if self.location.refuse_if_changed():
-            return
-        if read_attributes(self.location)["state"] != self.attributes["state"]:
-            raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
     def _read_row(self, stored: StoredArray, row: int) -> NDArray[Any]:
         try:
@@ -568,7 +570,7 @@ class Store:
             raise self._damage_error(problem, rows) from None
 
     def _damage_error(self, problem: DamagedChunk, rows: Rows) -> StoreError:
-        self._refuse_if_replaced()
+        self.location.refuse_if_changed()
         hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
         ids = [self.ids[row] for row in hit.tolist()]
         more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""

@@ -73,7 +73,7 @@ def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
 def test_hdf5_for_other_programs(final_store, tmp_path):
     store = open_store(final_store)
     result = export(store, tmp_path / "toy.h5", arrays=["frames", "native"])
-    assert (result["rows"], result["done"], result["arrays"]) == (18, 17, ["native", "frames"])
+    assert (result.rows, result.done, result.arrays) == (18, 17, ["native", "frames"])
     with h5py.File(tmp_path / "toy.h5") as file:
         assert file["frames"].chunks == (18, 2, 3)  # small rows share a chunk
         assert file["frames"].fletcher32
@@ -117,7 +117,7 @@ def path(tmp_path):
 @pytest.fixture
 def exported(tmp_path):
     store = open_store(open_state(tmp_path / "s.zarr", {"native": VALUES}, failed={0, 1}))
-    return export(store, tmp_path / "x.h5")["path"]
+    return export(store, tmp_path / "x.h5").path
 
 
 def change(path, datasets):
@@ -221,7 +221,7 @@ THEIRS = [
     ({"ids": ["a", "b", "c", "d", "e"]}, "none of the 5 items of made-up"),
     ({"native": None, "frames": None}, "no dataset of numbers with a row for each id"),
     ({"obygaze.json": "{"}, r"obygaze\.json cannot be read"),
-    ({"obygaze.json": "{}"}, "the attribute n is missing"),
+    ({"obygaze.json": "{}"}, "attributes are not valid"),
     ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "a row of native would take more than 1 G"),
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
      "a chunk of native would take more than 1 GiB"),

@@ -24,6 +24,7 @@ from obygaze_features.store import (
     open_store,
 )
 from obygaze_features.store import format as fmt
+from obygaze_features.store.transfer import Packed, Pushed
 
 ARRAYS = (
     ArraySpec("native", (5,), "float32", "five numbers"),
@@ -201,3 +202,11 @@ def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
         finalise(path, compress=state == "compressed", allow_incomplete=True)
     return folder
+
+
+def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
+    return open_store(path).pack(output, overwrite=overwrite)
+
+
+def push(path: Path, target: Path | str) -> Pushed:
+    return open_store(path).push(target)

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.store import open_store
-from obygaze_features.store.pack import pack
 from tests.kit import store as toys
 from tests.kit.files import refused
 from tests.kit.servers import serve
-from tests.kit.store import flip_bit
+from tests.kit.store import flip_bit, pack
 
 
 def test_finalise_tells_what_it_did_and_what_is_next(obygaze, path, tmp_path):
@@ -62,7 +61,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
     flip_bit(path / "items.csv", 3)  # which a repair cannot make
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, "repair" in result.stdout) == (1, False)
-    assert "next: restore items.csv from a copy" in result.stdout
+    assert "next: pull the store again, or restore items.csv" in result.stdout
 
 
 def test_parts_are_merged_and_compared(obygaze, path, tmp_path):
@@ -149,7 +148,7 @@ SLIPS = [
       for command in ("info", "verify", "repair", "finalise")),
     ("stores info s3://", 2, ["s3:// has no bucket; give s3://BUCKET/NAME.zarr"]),
     ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
-    ("stores push {final} {folder}/notes.txt", 2, ["notes.txt is a file"]),
+    ("stores push {final} {folder}/notes.txt", 1, ["notes.txt", "Not a directory"]),
     ("stores repair {zip}", 1, ["{zip} can only be read", "stores pull {zip} -o NAME.zarr"]),
     ("stores unpack {own} -o {new}.zarr", 1, ["obygaze stores pack STORE -o NAME.zip"]),
     ("stores info {own}", 1, ["obygaze stores pack STORE -o NAME.zip"]),

@@ -22,9 +22,9 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, StoreUnreadable
 from obygaze_features.store import diff, finalise, open_store, remote, subset, verify
-from obygaze_features.store.pull import pull
+from obygaze_features.store.transfer import pull
 from obygaze_features.store.views import StoreDataset
 from tests.kit import store as toys
 from tests.kit.files import refused
@@ -197,10 +197,10 @@ def test_a_store_that_is_replaced_is_not_mixed_with_the_old(url, own):
     other = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
     finalise(open_state(own, other, block_rows=32))
     np.testing.assert_array_equal(open_store(url)["tt005"]["frames"], ROWS[N - 6])
-    with pytest.raises(StoreError, match=r"final.zarr was changed since it was opened; open it ag"):
+    with pytest.raises(StoreUnreadable, match=r"final.zarr was replaced since .*; open it again"):
         _ = store.sources
     shutil.rmtree(own)
-    with pytest.raises(StoreError, match="no longer exists at this address"):
+    with pytest.raises(StoreUnreadable, match=r"final.zarr was replaced since"):
         store.read("frames", ["tt100"])
     # One without a list of checksums is read as well.
     source = open_state(own.parent / "open.zarr", {name: v[:9] for name, v in VALUES.items()})
@@ -248,7 +248,7 @@ def test_an_experiment_reads_a_store_elsewhere(server, world, experiment, finish
 def test_https_is_checked_by_its_certificate(stores, tmp_path, trusted):
     with serve(stores, make_certificate(tmp_path / "certificate.pem")) as served:
         if not trusted:
-            with pytest.raises(StoreError, match="the certificate is not trusted") as problem:
+            with pytest.raises(StoreError, match="certificate verify failed") as problem:
                 open_store(f"{served.url}/final.zarr")
             assert "\n" not in str(problem.value)
             return
@@ -394,7 +394,7 @@ def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses):
         asked = [path for path, _ in served.requests if path.endswith("frames/zarr.json")]
         assert (len(asked), len(pauses)) == (5, 4)
     # Once it has answered, nobody there is trouble that may pass.
-    with pytest.raises(StoreError, match="check the host and port"):
+    with pytest.raises(StoreError, match="check the address"):
         store.read("frames", ["tt010"])
     assert len(pauses) == 8
 
@@ -411,7 +411,7 @@ def test_what_cannot_work_is_tried_once(monkeypatch, pauses):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         for host in (f"127.0.0.1:{unused.getsockname()[1]}", "nowhere.example"):
-            with pytest.raises(StoreError, match=r"x.zarr.*; check the host and port"):
+            with pytest.raises(StoreError, match=r"x.zarr.*; check the address"):
                 open_store(f"http://{host}/x.zarr")
     assert pauses == []
 
@@ -419,7 +419,7 @@ def test_what_cannot_work_is_tried_once(monkeypatch, pauses):
 def test_what_is_not_there_is_one_line(server, url, tmp_path):
     with pytest.raises(StoreError, match=r"there is no store at .*/x.zarr: it has no zarr.json"):
         open_store(f"{server.url}/x.zarr")
-    for status, line in [(403, "403 Forbidden; give a user and a password"), (418, "418")]:
+    for status, line in [(403, "403 Forbidden; give credentials"), (418, "418")]:
         server.refuse = lambda path, status=status: (status, {})
         with pytest.raises(StoreError, match=f"answers {line}"):
             open_store(url)
@@ -428,12 +428,9 @@ def test_what_is_not_there_is_one_line(server, url, tmp_path):
     with pytest.raises(StoreError, match=r"no store at .*final.zarr: it has no zarr.json"):
         open_store(url)
     server.refuse = lambda path: (302, {"Location": "/gone"}) if "log.jsonl" in path else None
-    assert pull(url, tmp_path / "x.zarr")["files"]
-    for address in (
-        "https://", "http://host:abc/x.zarr", "http://host:99999/x", "http://a b/x.zarr",
-        "http://u:p@[::1/x.zarr",
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match="names no host"):
+    assert pull(url, tmp_path / "x.zarr").files
+    for address in ("https://", "http://host:99999/x", "http://a b/x.zarr", "http://u:p@[::1/x"):
+        with pytest.raises(StoreError, match="check the address"):
             open_store(address)
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, UsageError
 from obygaze_features.store import diff, open_store, subset, verify
-from obygaze_features.store.pull import pull
-from obygaze_features.store.push import push
+from obygaze_features.store.transfer import pull
 from tests.kit.servers import bucket
-from tests.kit.store import flip_bit, in_all_states, numbers
+from tests.kit.store import flip_bit, in_all_states, numbers, push
 
 VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
 
@@ -96,9 +95,8 @@ def test_an_endpoint_where_nobody_is_is_named(url, stores, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
         s3fs.S3FileSystem.clear_instance_cache()
         for ask in (open_store, partial(push, stores / "final.zarr")):
-            with pytest.raises(StoreError, match=f"nobody answers at {nobody}; check") as problem:
+            with pytest.raises(StoreError, match=f"{nobody}.*; check the address"):
                 ask(f"{url}/final.zarr")
-            assert str(problem.value).endswith("AWS_ENDPOINT_URL), and run the same command again")
         s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -110,7 +108,7 @@ def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    with pytest.raises(StoreError, match=r"no access .* AWS_ACCESS_KEY_ID") as problem:
+    with pytest.raises(StoreError, match=r"give credentials: .* AWS_ACCESS_KEY_ID") as problem:
         open_store(f"{url}/final.zarr")
     assert "\n" not in str(problem.value)
     s3fs.S3FileSystem.clear_instance_cache()

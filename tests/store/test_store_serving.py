@@ -15,10 +15,10 @@ import pytest
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import diff, open_store
-from obygaze_features.store.pack import pack
-from obygaze_features.store.pull import pull
 from obygaze_features.store.serving import make_server
+from obygaze_features.store.transfer import pull
 from tests.kit.servers import in_a_thread
+from tests.kit.store import pack
 
 DATA = bytes(range(256)) * 9
 
