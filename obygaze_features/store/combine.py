@@ -249,11 +249,11 @@ def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
     output = Path(output)
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    folders = [
-        store.location.path.resolve() for store in stores if isinstance(store.location, Folder)
-    ]
-    if output.resolve() in folders:
-        raise UsageError(f"{output} is one of the input stores; choose another output")
-    if any(folder in output.resolve().parents for folder in folders):
-        raise UsageError(f"{output} is inside a store; choose another output")
+    goal = output.resolve()
+    for store in stores:
+        folder = store.location.path.resolve() if isinstance(store.location, Folder) else None
+        if folder in (goal, *goal.parents):
+            raise UsageError(
+                f"{output} is one of the input stores, or inside it; choose another output"
+            )
     return output

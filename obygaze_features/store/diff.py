@@ -160,7 +160,7 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
     for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="batch"):
         batch = ids[start : start + BATCH_ROWS]
         a, b = left.read(name, batch), right.read(name, batch)
-        if left.stored[name].spec.padded and right.stored[name].spec.padded:
+        if left.stored(name).spec.padded and right.stored(name).spec.padded:
             # Padding on both sides is equal; on one side it is a difference.
             both = np.isnan(a) & np.isnan(b)
             a, b = (np.nan_to_num(np.where(both, 0, rows)) for rows in (a, b))

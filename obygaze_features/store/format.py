@@ -303,60 +303,48 @@ def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for one of `COORDINATES`: one chunk with its checksum."""
-    from zarr.codecs import Crc32cCodec, VLenUTF8Codec
+    """Arguments of ``Group.create_array`` for one of `COORDINATES`."""
+    from zarr.codecs import VLenUTF8Codec
 
-    return {
-        "name": name,
-        "shape": (n,),
-        "dtype": "string",
-        "fill_value": "",
-        "chunks": (n,),
-        "serializer": VLenUTF8Codec(),
-        "filters": None,
-        "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(name, ()),
-        "attributes": {"meaning": f"{name} of each item, as in {ITEMS}"},
-        # Zarr would leave out a chunk of empty texts.
-        "config": {"write_empty_chunks": True},
-    }
+    layout = _one_chunk(name, (n,), VLenUTF8Codec(), f"{name} of each item, as in {ITEMS}")
+    # Zarr would leave out a chunk of empty texts.
+    return layout | {"dtype": "string", "fill_value": "", "config": {"write_empty_chunks": True}}
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `IDS`: one chunk with its checksum."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
+    """Arguments of ``Group.create_array`` for `IDS`."""
+    from zarr.codecs import BytesCodec
 
-    return {
-        "name": IDS,
-        "shape": (n, width),
-        "dtype": "uint8",
-        "fill_value": 0,
-        "chunks": (n, width),
-        "serializer": BytesCodec(endian=None),
-        "filters": None,
-        "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(IDS, (width,)),
-        "attributes": {"meaning": "ids in UTF-8, padded with zero bytes"},
-    }
+    return _one_chunk(
+        IDS, (n, width), BytesCodec(endian=None), "ids in UTF-8, padded with zero bytes"
+    )
 
 
 def status_layout(n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `STATUS`: one chunk with its checksum."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
+    """Arguments of ``Group.create_array`` for `STATUS`."""
+    from zarr.codecs import BytesCodec
+
+    meaning = "0 to do, 1 done, 2 and up: why it failed"
+    layout = _one_chunk(STATUS, (n,), BytesCodec(endian=None), meaning)
+    # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
+    return layout | {"config": {"write_empty_chunks": True}}
+
+
+def _one_chunk(name: str, shape: tuple[int, ...], serializer: Any, meaning: str) -> dict[str, Any]:
+    """An array of bytes in one chunk with its checksum."""
+    from zarr.codecs import Crc32cCodec
 
     return {
-        "name": STATUS,
-        "shape": (n,),
+        "name": name,
+        "shape": shape,
         "dtype": "uint8",
         "fill_value": 0,
-        "chunks": (n,),
-        "serializer": BytesCodec(endian=None),
+        "chunks": shape,
+        "serializer": serializer,
         "filters": None,
         "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(STATUS, ()),
-        "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
-        # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
-        "config": {"write_empty_chunks": True},
+        "dimension_names": dimensions(name, shape[1:]),
+        "attributes": {"meaning": meaning},
     }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,17 +101,16 @@ def import_features(
     output = Path(path)
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    stated: Recipe | None = None
-    if recipe and (backbone or preprocessing or precision):
+    is_stated = bool(backbone or preprocessing or precision)
+    if recipe and is_stated:
         raise UsageError("give a recipe, or backbone, preprocessing and precision, not both")
+    stated = stated_recipe(
+        {"name": backbone} if backbone else {},
+        {"mode": preprocessing} if preprocessing else {},
+        precision,
+    )
     if recipe:
         stated = read_recipe(Path(recipe))
-    elif backbone or preprocessing or precision:
-        stated = stated_recipe(
-            {"name": backbone} if backbone else {},
-            {"mode": preprocessing} if preprocessing else {},
-            precision,
-        )
     if ids and in_order:
         raise UsageError("give --ids or --in-order, not both")
     if not isinstance(manifest, Manifest):
@@ -120,11 +120,11 @@ def import_features(
     if not paths:
         raise UsageError("no source is given; name a file or a folder of features")
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
-    if opened.recipe and stated:
+    if opened.recipe and (recipe or is_stated):
         raise UsageError(
             f"{opened.description} is an exported store and says itself how it was made"
         )
-    made = opened.recipe or stated or stated_recipe({}, {}, None)
+    made = opened.recipe or stated
     return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
 
 
@@ -272,28 +272,27 @@ class ClipFolder:
                 f"none of the {len(manifest)} items of {manifest.name} is there: "
                 f"{self._describe_missing(manifest.items[0])}"
             )
-        examples: dict[tuple[tuple[int, ...], str], list[Path]] = {}
-        reason, sample = "", files[:: -(-len(files) // MAX_SAMPLED)]
+        kinds, reason, sample = Counter[str](), "", files[:: -(-len(files) // MAX_SAMPLED)]
+        shape_of = {}
         for file in sample:
             try:
                 values = self.read(file)
             except StoreError as problem:
                 reason = reason or f"{self.short(file)}: {problem}"
             else:
-                examples.setdefault((values.shape, str(values.dtype)), []).append(file)
-        if not examples:
+                kind = describe_shape(values.shape, values.dtype)
+                kinds[kind] += 1
+                shape_of.setdefault(kind, (values.shape, str(values.dtype), self.short(file)))
+        if not kinds:
             raise StoreError(f"{self.path}: none of {len(sample)} files can be read; {reason}")
-        ranked = sorted(examples.items(), key=lambda example: -len(example[1]))
-        (shape, dtype), alike = ranked[0]
-        if 2 * len(alike) <= sum(map(len, examples.values())):
-            pair = " and ".join(
-                f"{self.short(paths[0])} holds {describe_shape(*kind)}"
-                for kind, paths in ranked[:2]
-            )
+        [(kind, count), *others] = kinds.most_common()
+        if 2 * count <= kinds.total():
+            pair = [f"{shape_of[kind][2]} holds {kind}" for kind in (kind, others[0][0])]
             raise StoreError(
-                f"{pair}, and most files of {self.path.name} are not alike; an array of "
-                "a store has one shape and type a clip, so remove the files that do not belong"
+                f"{' and '.join(pair)}, and most files of {self.path.name} are not alike; an array "
+                "of a store has one shape and type per clip: remove the files that do not belong"
             )
+        shape, dtype, _ = shape_of[kind]
         return ArraySpec(self.name, shape, dtype, f"imported from {self.suffix} files")
 
     def find(self, item: Item) -> Path:

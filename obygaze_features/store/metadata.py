@@ -11,7 +11,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -134,6 +134,10 @@ class DamagedFile(StoreError):
         self.file, self.reason = file, reason
 
 
+class NewerStore(StoreError):
+    """A store of a later version of the format than this obygaze reads."""
+
+
 def _read_as(location: Location, name: str, kind: type[Value]) -> Value:
     """A JSON file as a type; FileNotFoundError where there is none."""
     data = location.read(name)
@@ -151,10 +155,11 @@ def read_attributes(location: Location) -> dict[str, Any]:
         raise StoreError(_describe_no_store(location)) from None
     if not isinstance(ours, dict):
         raise StoreError(f"{location.where} is a Zarr group, but not one that obygaze made")
-    if ours.get("format_version") != fmt.FORMAT_VERSION:
-        raise StoreError(
-            f"{location.where} has format version {ours.get('format_version')!r:.20}, "
-            f"and this obygaze reads version {fmt.FORMAT_VERSION}"
+    if (version := ours.get("format_version")) != fmt.FORMAT_VERSION:
+        is_newer = isinstance(version, int) and version > fmt.FORMAT_VERSION
+        raise (NewerStore if is_newer else StoreError)(
+            f"{location.where} has format version {version!r:.20}, and this obygaze reads version "
+            f"{fmt.FORMAT_VERSION}"
         )
     check_attributes(location.join("zarr.json"), ours)
     return ours
@@ -311,30 +316,7 @@ class StoredArray:
     compressed: bool = False
 
 
-class StoredArrays(Mapping[str, StoredArray]):
-    """The arrays of a store by name; the metadata of each is read on first use."""
-
-    def __init__(self, location: Location, attributes: Mapping[str, Any]) -> None:
-        self.location, self.attributes = location, attributes
-        self.specs = {spec.name: spec for spec in fmt.specs_of(attributes)}
-        self._arrays: dict[str, StoredArray] = {}
-
-    def __getitem__(self, name: str) -> StoredArray:
-        if name not in self._arrays:
-            self._arrays[name] = _read_array(self.location, self.specs[name], self.attributes)
-        return self._arrays[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.specs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.specs)
-
-    def __len__(self) -> int:
-        return len(self.specs)
-
-
-def _read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
+def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
     """Read how an array is stored; `StoreError` if its chunks are not whole rows in shards."""
     name = f"{spec.name}/zarr.json"
     header = _read_header(location, spec.name, (attributes["n"], *spec.shape), spec.dtype)

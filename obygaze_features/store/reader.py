@@ -20,7 +20,7 @@ from obygaze_features.store.location import Folder, Location, location_of
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
-    StoredArrays,
+    read_array,
     read_attributes,
     read_bytes_array,
     read_items,
@@ -76,17 +76,15 @@ class Store:
 
     def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
         """The row of an id in every array."""
-        if not isinstance(item_id, str):
+        if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
             raise UsageError(
                 f"{self.where}: rows are read by id (got {item_id!r:.60}); for example "
                 f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
             )
-        if item_id in self.stored and item_id not in self:
-            raise UsageError(f"{item_id!r} is an array, not an id; use store.read({item_id!r})")
         row = self._find_done_row(item_id)
         if row is None:
             row = int(self.rows_of([item_id])[0])  # raises, with the reason
-        return {name: self._read_row(array, row) for name, array in self.stored.items()}
+        return {name: self._read_row(self.stored(name), row) for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -124,20 +122,28 @@ class Store:
         """Whether the store is finalised: read-only, with large shards and a checksum list."""
         return bool(self.attributes["state"] == "final")
 
-    @cached_property
-    def stored(self) -> StoredArrays:
-        """How each array is stored, by name."""
-        return StoredArrays(self.location, self.attributes)
-
     @property
     def arrays(self) -> list[str]:
         """The names of the arrays."""
-        return list(self.stored)
+        return list(self.attributes["arrays"])
 
-    @property
+    @cached_property
     def specs(self) -> list[ArraySpec]:
         """Name, shape, type and meaning of each array."""
-        return list(self.stored.specs.values())
+        return fmt.specs_of(self.attributes)
+
+    def stored(self, array: str) -> StoredArray:
+        """How an array is stored, read on first use."""
+        if not isinstance(array, str):
+            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
+        if array not in self._stored:
+            spec = next((spec for spec in self.specs if spec.name == array), None)
+            if spec is None:
+                raise StoreError(
+                    f"{self.where} has no array {array}; it has {', '.join(self.arrays)}"
+                )
+            self._stored[array] = read_array(self.location, spec, self.attributes)
+        return self._stored[array]
 
     @property
     def block_rows(self) -> int:
@@ -231,7 +237,8 @@ class Store:
             self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
-        keep = ["location", "checksums", "attributes", "_records"]
+        self._stored: dict[str, StoredArray] = {}
+        keep = ["location", "checksums", "attributes", "_records", "_stored"]
         if before and before["items_digest"] == self.attributes["items_digest"]:
             keep += ["ids", "_id_bytes", "_row_of"]
         for name in set(vars(self)).difference(keep):
@@ -295,7 +302,7 @@ class Store:
         """
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
-        stored = self._stored(array)
+        stored = self.stored(array)
         if ids is not None:
             _require_ids(ids)
         if ids is not None and len(ids) == 1:
@@ -319,7 +326,7 @@ class Store:
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
         """Rows of an array by row number; all of them must be done."""
-        stored = self._stored(array)
+        stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
         done = self._are_done(rows)
@@ -338,7 +345,7 @@ class Store:
             Some ids, and their rows in each array: a block of an open store, or about 32 MiB of
             a final one.
         """
-        stored = [self._stored(name) for name in (self.arrays if arrays is None else arrays)]
+        stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
         if self.is_final:
             step = max(1, PART_BYTES // max(1, sum(array.spec.row_bytes for array in stored)))
@@ -495,13 +502,6 @@ class Store:
     def _row_reader(self) -> RowReader:
         return RowReader(self.location, self.record_of, checksums=self.checksums)
 
-    def _stored(self, array: str) -> StoredArray:
-        if not isinstance(array, str):
-            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
-        if array not in self.stored:
-            raise StoreError(f"{self.where} has no array {array}; it has {', '.join(self.arrays)}")
-        return self.stored[array]
-
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """The row of each id; -1 if the store does not have it."""
         _require_ids(ids)
@@ -602,7 +602,8 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
     """Open the store at a location."""
     store = Store(location, checksums=checksums)
     if location.is_local:
-        list(store.stored.values())  # report damaged metadata of an array on opening
+        for name in store.arrays:  # report damaged metadata of an array on opening
+            store.stored(name)
     return store
 
 

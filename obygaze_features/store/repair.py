@@ -23,9 +23,9 @@ from obygaze_features.common.files import (
     new_file,
     new_folder,
     require_plain_file,
-    sha256_of,
     sync_folder,
     unfinished,
+    write_text,
 )
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
@@ -43,7 +43,7 @@ from obygaze_features.store.writer import append_to_log
 ASIDE = ".before-repair"
 """Ends the name of what a repair replaced or dropped, which stays beside the store."""
 ASIDE_NOTE = "kept-by-repair.txt"
-"""Written first into such a folder; one without it is somebody else's, and is not filled."""
+"""Says in such a folder where it is from."""
 
 _WRITERS_FILE = re.compile(rf"{fmt.STAGING}/|(.*/)?\.")
 """What only a killed writer leaves; a shard is moved into its array after its record is there."""
@@ -174,48 +174,30 @@ def _files_of(path: Path) -> list[str]:
 def _set_aside(path: Path, names: Collection[str]) -> Path | None:
     """Give files a second name in a folder beside the store, where they stay; None without files.
 
-    The store is not changed, and the names are on disk when this returns. So an interrupted repair
-    loses nothing, and a repeated one goes on in the same folder.
+    The store is not changed, and the names are on disk when this returns: an interrupted repair
+    loses nothing.
     """
     names = [name for name in names if (path / name).exists()]
     if not names:
         return None
     numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
     asides = (path.with_name(name) for name in numbered)
-    aside = next(aside for aside in asides if _has_room(aside, path, names))
-    aside.mkdir(exist_ok=True)
-    with new_file(aside / ASIDE_NOTE, overwrite=True) as temporary:
-        temporary.write_text(f"What obygaze stores repair dropped or replaced in {path.name}.\n")
+    aside = next(aside for aside in asides if not os.path.lexists(aside))
+    aside.mkdir()
+    note = f"What obygaze stores repair dropped or replaced in {path.name}.\n"
+    write_text(aside / ASIDE_NOTE, note)
     for name in names:
         target = aside / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            try:
-                os.link(path / name, target)
-            except OSError:  # some file systems know no hard links
-                with new_file(target) as temporary:
-                    shutil.copyfile(path / name, temporary)
+        try:
+            os.link(path / name, target)
+        except OSError:  # some file systems know no hard links
+            with new_file(target) as temporary:
+                shutil.copyfile(path / name, temporary)
     for folder in {path.parent, *(parent for name in names for parent in (aside / name).parents)}:
         if folder.is_relative_to(path.parent):
             sync_folder(folder)
     return aside
-
-
-def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
-    """Whether a repair made this folder, and no other file of these names is in it.
-
-    A folder with a whole store takes only another whole store.
-    """
-    if not os.path.lexists(aside):
-        return True
-    inside = (aside, aside / ASIDE_NOTE, *aside.rglob("*"))
-    if any(path.is_symlink() for path in inside) or not (aside / ASIDE_NOTE).is_file():
-        return False
-    return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
-        sha256_of(path / name) == sha256_of(aside / name)
-        for name in names
-        if (aside / name).exists()
-    )
 
 
 def _retire_blocks(store: Store, blocks: Sequence[int]) -> Path | None:

@@ -8,7 +8,6 @@ of its chunks with its own checksum, which shows which of its rows are damaged.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,12 @@ from obygaze_features.store.location import (
     location_of,
     sha256_at,
 )
-from obygaze_features.store.metadata import DamagedFile, StoredArray, read_checksums
+from obygaze_features.store.metadata import (
+    DamagedFile,
+    NewerStore,
+    StoredArray,
+    read_checksums,
+)
 from obygaze_features.store.reader import Store, open_at
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
@@ -66,7 +70,7 @@ def verify(address: Path | str) -> list[Damage]:
     try:
         store = open_at(location)
     except StoreError as problem:
-        if compare_file(location, fmt.ITEMS, None) or _is_newer(location):
+        if compare_file(location, fmt.ITEMS, None) or isinstance(problem, NewerStore):
             raise
         changed = list(_find_changed(location, checksums))
         return changed or [_as_damage(problem)]
@@ -113,15 +117,6 @@ def _as_damage(problem: StoreError) -> Damage:
     return Damage("zarr.json", None, (), str(problem))
 
 
-def _is_newer(location: Location) -> bool:
-    try:
-        group = json.loads(location.read("zarr.json"))
-        version = group["attributes"][fmt.ATTRIBUTES]["format_version"]
-    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
-        return False
-    return isinstance(version, int) and version > fmt.FORMAT_VERSION
-
-
 def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[Damage]:
     """The files that are missing or were changed."""
     files = progress(checksums.items(), "Metadata", unit="file", total=len(checksums))
@@ -148,7 +143,7 @@ def _check_block(store: Store, block: int) -> Iterator[Damage]:
     if record is None:
         return
     done = np.array(record.status) == Status.DONE
-    for array in store.stored.values():
+    for array in map(store.stored, store.arrays):
         if sha256 := record.shards[array.spec.name]:
             file = _find_shard(store, array.spec, record)
             yield from _check_shard(store, array, file, sha256, done, block)
@@ -165,7 +160,7 @@ def _check_final_shards(store: Store, checksums: Mapping[str, str]) -> Iterator[
     done = store.status == Status.DONE
     shards = [
         (array, shard)
-        for array in store.stored.values()
+        for array in map(store.stored, store.arrays)
         for shard in range(-(-len(store) // array.layout.shard_rows))
     ]
     for array, shard in progress(shards, "Verifying", unit="shard"):
@@ -253,7 +248,7 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
     done = np.flatnonzero(store.status == Status.DONE)
     names |= {
         fmt.shard_name(array.spec, shard)
-        for array in store.stored.values()
+        for array in map(store.stored, store.arrays)
         for shard in np.unique(done // array.layout.shard_rows).tolist()
     }
     return sorted(names.difference(listed)), sorted(set(listed) - names)

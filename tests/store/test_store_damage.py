@@ -136,7 +136,7 @@ def test_a_folder_in_a_shards_place_is_named(path):
 
 @pytest.mark.parametrize("state", ["open", "final"], indirect=True)
 def test_a_chunk_that_a_done_row_lacks_is_named(path, state):
-    layout, hit = open_store(path).stored["native"].layout, ROWS_HIT[state]
+    layout, hit = open_store(path).stored("native").layout, ROWS_HIT[state]
     chunks = [None, *[np.ones(layout.chunk_shape, "float32")] * (layout.chunks - 1)]
     write_shard(path / SHARD, chunks, layout)
     with pytest.raises(StoreError, match=f"a chunk is missing; the row of {', '.join(hit)} "):
