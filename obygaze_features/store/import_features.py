@@ -273,7 +273,7 @@ class ClipFolder:
                 f"{self._describe_missing(manifest.items[0])}"
             )
         kinds, reason, sample = Counter[str](), "", files[:: -(-len(files) // MAX_SAMPLED)]
-        shape_of = {}
+        shape_of: dict[str, tuple[tuple[int, ...], str, str]] = {}
         for file in sample:
             try:
                 values = self.read(file)

@@ -18,60 +18,59 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from obygaze_features.common.text import redact_url
-from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError
-from obygaze_features.store.remote import REPLACED, Remote, Span, is_url
+from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable
 from obygaze_features.store.shards import MappedFile, map_file
 
+REPLACED = "{} was replaced since it was opened (finalised, repaired, overwritten); open it again"
 BLOCK_BYTES = 2**20
 """Bytes that are read at a time from a file that is read from end to end."""
 _HEADER_BYTES = 30
 """Bytes of the header before a file's name in a zip file."""
 _ENCRYPTED = 0x1
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""The beginning of a URL that lacks a slash."""
+
+Span = tuple[int, int]
 
 
-class Location(Protocol):
+class Location:
     """Where the files of one store are.
 
     A file that is not there is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local
     disks, and a `StoreError` of one line elsewhere.
     """
 
-    @property
-    def address(self) -> str | Path:
-        """What `open_store` opens it by, here and in other processes."""
-
-    @property
-    def where(self) -> str:
-        """The address for messages, without secrets."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether looking at a file costs next to nothing."""
+    address: str | Path
+    """What `open_store` opens it by, here and in other processes."""
+    where: str
+    """The address for messages, without secrets."""
+    is_local = True
+    """Whether looking at a file costs next to nothing."""
 
     def join(self, name: str) -> str:
         """A file's own address, for messages."""
+        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file."""
+        raise NotImplementedError
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
         """Part of a file, or as much as there is; a negative `start` counts from the end."""
+        raise NotImplementedError
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file, each a (start, length), in few requests."""
+        return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` to its end, piece by piece."""
+        raise NotImplementedError
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
+        raise NotImplementedError
 
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
@@ -80,13 +79,11 @@ class Location(Protocol):
         """Raise `StoreUnreadable` if another store, or none, is there by now."""
 
 
-class Folder:
+class Folder(Location):
     """A folder on this machine, which messages may call by another name (`where`).
 
     From `pin` on it is the store that was there then: files of another one are not read.
     """
-
-    is_local = True
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
@@ -125,10 +122,6 @@ class Folder:
             raise
         if name != "zarr.json":
             self.refuse_if_changed()
-
-    def join(self, name: str) -> str:
-        """The file's path."""
-        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file."""
@@ -169,18 +162,12 @@ class Folder:
             return map_file(path)
 
 
-class ZipArchive:
+class ZipArchive(Location):
     """A zip file on this machine that holds one store, mapped: its files are not compressed."""
 
-    is_local = True
-
     def __init__(self, path: Path, where: str | None = None) -> None:
-        self.address = path
+        self.path = self.address = path
         self.where = where or str(path)
-
-    def join(self, name: str) -> str:
-        """The file, as if the zip file were a folder."""
-        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the checksum that the zip file has of it."""
@@ -194,10 +181,6 @@ class ZipArchive:
         data = self.map(name).bytes
         start = max(0, start + len(data) if start < 0 else start)
         return data[start : start + length].tobytes()
-
-    def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file."""
-        return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` on."""
@@ -219,9 +202,6 @@ class ZipArchive:
         content = archive[start : start + info.file_size]
         return MappedFile(self.join(name), content, self._mapped.memory)
 
-    def refuse_if_changed(self) -> None:
-        """Nothing: what is mapped stays what it was."""
-
     @property
     def names(self) -> list[str]:
         """The names of the files in it."""
@@ -229,14 +209,14 @@ class ZipArchive:
 
     @cached_property
     def _mapped(self) -> MappedFile:
-        with _reading(self.address) as path:
+        with _reading(self.path) as path:
             return map_file(path)
 
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
         """What the zip file holds, by name."""
         try:
-            with _reading(self.address) as path, ZipFile(path) as archive:
+            with _reading(self.path) as path, ZipFile(path) as archive:
                 infos = archive.infolist()
         except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
             raise StoreError(
@@ -292,25 +272,6 @@ def _check_zip_members(where: str, infos: Sequence[ZipInfo], size: int) -> None:
         raise StoreError(f"{where}: {twice[0]!r:.80} is there twice")
     if sum(info.file_size for info in infos) > size:
         raise StoreError(f"{where}: its files claim more bytes than the zip file has")
-
-
-def location_of(address: str | Path) -> Location:
-    """The location of an address; whether anything is there is not checked."""
-    if is_url(address):
-        if redact_url(address).endswith(".zip"):
-            where = redact_url(address)
-            raise StoreError(
-                f"{where} is a zip file on another machine, which is not read there; "
-                f"download it: obygaze stores pull {where} -o NAME.zarr"
-            )
-        return Remote(address)
-    path = Path(address)
-    if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
-        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
-        return ZipArchive(path)
-    return Folder(path)
 
 
 def sha256_at(location: Location, name: str) -> str:

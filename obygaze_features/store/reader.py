@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, location_of
+from obygaze_features.store.location import Folder, Location
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -28,7 +28,7 @@ from obygaze_features.store.metadata import (
     read_rows_table,
     remedy,
 )
-from obygaze_features.store.remote import Remote
+from obygaze_features.store.remote import Remote, location_of
 from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 

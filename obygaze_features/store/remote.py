@@ -31,6 +31,7 @@ from obygaze_features.errors import (
     UsageError,
 )
 from obygaze_features.store import format as fmt
+from obygaze_features.store.location import REPLACED, Folder, Location, Span, ZipArchive
 
 SCHEMES = ("https", "http", "s3", "gs", "hf", "file")
 """What a URL may begin with. fsspec knows more: some of them run what a server sends."""
@@ -47,17 +48,17 @@ MAX_FILE_BYTES = 2**30
 """What is read of one file at most, so that nobody can fill the memory."""
 TIMEOUT_S = 30
 """Seconds without a byte after which a connection counts as cut."""
-REPLACED = "{} was replaced since it was opened (finalised, repaired, overwritten); open it again"
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
 """s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
 
-Span = tuple[int, int]
 Range = tuple[int | None, int | None]
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""The beginning of a URL that lacks a slash."""
 
 
-class Remote:
+class Remote(Location):
     """A folder behind a URL; nothing of it is kept on this machine.
 
     A password and a query (``?token=...``) are sent with each request, and never shown.
@@ -66,17 +67,13 @@ class Remote:
     is_local = False
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self.address = self.url = address
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
         self._listed: bytes | None = None
         self._answered = False
         self._opened: tuple[int, Any, str, str] | None = None
         self._open()
-
-    def join(self, name: str) -> str:
-        """The URL of a file, for messages."""
-        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the store's list of checksums once that is loaded."""
@@ -125,9 +122,6 @@ class Remote:
             return False
         return True
 
-    def map(self, name: str) -> None:
-        """Nothing: only local files can be mapped."""
-
     def describe_missing(self) -> str | None:
         """What is missing where no store was found: the bucket, or everything."""
         system, root, _ = self._open()
@@ -163,7 +157,7 @@ class Remote:
         """The file system, the root in it, and the query that each URL ends in."""
         # Its connections belong to one process, and do not survive a fork.
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *open_file_system(self.address))
+            self._opened = (os.getpid(), *open_file_system(self.url))
         return self._opened[1:]
 
     def _fetch(
@@ -220,6 +214,25 @@ class Remote:
             return self._answered and not certificate
         passing = aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError
         return isinstance(problem, passing)
+
+
+def location_of(address: str | Path) -> Location:
+    """The location of an address; whether anything is there is not checked."""
+    if is_url(address):
+        if redact_url(address).endswith(".zip"):
+            where = redact_url(address)
+            raise StoreError(
+                f"{where} is a zip file on another machine, which is not read there; "
+                f"download it: obygaze stores pull {where} -o NAME.zarr"
+            )
+        return Remote(address)
+    path = Path(address)
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
+    if path.suffix == ".zip" and path.is_file():
+        return ZipArchive(path)
+    return Folder(path)
 
 
 def is_url(address: str | Path) -> TypeGuard[str]:

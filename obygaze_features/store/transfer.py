@@ -43,7 +43,6 @@ from obygaze_features.store.location import (
     Location,
     ZipArchive,
     is_store_name,
-    location_of,
     sha256_at,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
@@ -51,6 +50,7 @@ from obygaze_features.store.reader import Store, open_at
 from obygaze_features.store.remote import (
     Remote,
     is_url,
+    location_of,
     one_line_errors,
     open_file_system,
     parse_hf_address,

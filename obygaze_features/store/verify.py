@@ -25,7 +25,6 @@ from obygaze_features.store.location import (
     Folder,
     Location,
     is_store_name,
-    location_of,
     sha256_at,
 )
 from obygaze_features.store.metadata import (
@@ -35,6 +34,7 @@ from obygaze_features.store.metadata import (
     read_checksums,
 )
 from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 

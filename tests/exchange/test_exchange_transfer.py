@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import diff, open_store, remote, verify
+from obygaze_features.store import diff, open_store, remote, transfer, verify
 from obygaze_features.store.remote import open_file_system
 from obygaze_features.store.transfer import pull
 from tests.exchange.conftest import files_of
@@ -267,34 +262,11 @@ def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
 
 
-@pytest.mark.gate
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
-def test_an_interrupted_pull_says_how_to_resume(server, tmp_path):
-    """Before a terminal there is a bar, and Ctrl-C is one line."""
-    termios = pytest.importorskip("termios")
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    words = ["stores", "pull", f"{server.url}/toy.zarr", "-o", str(tmp_path / "x.zarr")]
-    with (
-        os.fdopen(ours, "rb", buffering=0) as terminal,
-        subprocess.Popen(
-            [sys.executable, "-m", "cli", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=theirs,
-            # What runs in a shell's background has Ctrl-C ignored, and children inherit it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as process,
-    ):
-        os.close(theirs)
-        server.then = lambda path: (
-            process.send_signal(signal.SIGINT) if path.endswith("frames/c/0/0/0") else None
-        )
-        text = b""
-        with contextlib.suppress(OSError):  # the terminal's end, once the process is gone
-            while data := terminal.read(2**12):
-                text += data
-    assert process.returncode == 130
-    assert b"Fetching: " in text
-    assert text.endswith(
-        b"What was fetched is kept; run the same command again to resume.\r\nInterrupted.\r\n"
-    )
+def test_an_interrupted_pull_says_how_to_resume(final_store, obygaze, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfer, "pull", interrupted)
+    result = obygaze("stores", "pull", final_store, "-o", tmp_path / "x.zarr")
+    assert result.exit_code == 130
+    assert "What was fetched is kept; run the same command again to resume." in result.stderr

@@ -74,9 +74,8 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
         lambda: store.read("native", store.ids, missing="drop"),
         lambda: list(store.iter_blocks()),
     ):
-        with pytest.raises(StoreError, match=line) as problem:
+        with pytest.raises(StoreError, match=line):
             read()
-        assert "\n" not in str(problem.value)
     with pytest.raises(StoreError, match=f"row of {hit[-1]} cannot be read"):
         store.read("native", ["tt008", hit[-1]])
     with pytest.raises(StoreError, match=hit[0]):
@@ -120,9 +119,8 @@ def test_damage_of_a_whole_shard_names_its_rows(path, state, spoil):
     hit = SHARD_HIT[state]
     more = f"{', '.join(hit[:3])} and of {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
     for checksums in (True, False):
-        with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot") as problem:
+        with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot"):
             open_store(path, checksums=checksums).read("native", missing="nan")
-        assert f"obygaze stores repair {path}" in str(problem.value)
     open_store(path).read("frames", missing="nan")
 
 

@@ -264,17 +264,14 @@ def make_certificate(path):
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    key, now, day = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC), timedelta(days=1)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    builder = builder.add_extension(address, critical=False)
+    ours = x509.BasicConstraints(ca=True, path_length=None)
+    certificate = builder.add_extension(ours, critical=True).sign(key, hashes.SHA256())
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     private = key.private_bytes(pem, pkcs8, serialization.NoEncryption())
     path.write_bytes(private + certificate.public_bytes(pem))
@@ -327,16 +324,12 @@ def test_who_asks_is_told_to_no_other_server(server, url, stores):
     "address",
     [
         "http://user:HU/SH@127.0.0.1/x.zarr",
-        "http://user:80/HUSH@127.0.0.1/x.zarr",
         "http://ann:HUSH@host:abc/x?token=HUSH",
-        "http://a:HU?SH@",
         "SERVER/x.zarr?token=HUSH x",
-        "SERVER/x.zarr?token=a@HUSH",
         "SERVER/x.zarr#HUSH",
         "http:/user:HUSH@127.0.0.1/x.zarr",
         "s3://WHO:HUSH@bucket/x",
         "s3://WHO:HU/SH@bucket/x",
-        "hf://HUSH@datasets/x",
         "hf://datasets/x#HUSH",
     ],
 )
@@ -442,27 +435,12 @@ def test_a_server_without_ranges_is_one_line(server, url):
         store.read("frames", ["tt010"])
 
 
-@pytest.mark.parametrize("name", ["sto rés", "日本", "a%20b", "50%", "a+b (1)"])
+@pytest.mark.parametrize("name", ["sto rés", "日本", "a%20b", "a+b (1)"])
 def test_a_url_with_any_letters_is_read(server, stores, tmp_path, name):
     (tmp_path / unquote(name)).symlink_to(stores)
     server.folder = tmp_path
     store = open_store(f"{server.url}/{name}/final.zarr")
     np.testing.assert_array_equal(store.read("frames", ["tt010"]), ROWS[10:11])
-
-
-def test_redirects_are_followed(server, url, stores, tmp_path):
-    (tmp_path / "a b").symlink_to(stores)
-    server.folder = tmp_path
-    server.refuse = lambda path: (
-        (302, {"Location": path.replace("/old", "/a b")}) if path.startswith("/old") else None
-    )
-    store = open_store(f"{server.url}/old/final.zarr")
-    np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
-    for elsewhere in ("/final.zarr/zarr.json", "ftp://elsewhere/"):
-        server.refuse = lambda path, to=elsewhere: (301, {"Location": to})
-        with pytest.raises(StoreError, match=f"{url}/checksums.json: ") as problem:
-            open_store(url)
-        assert "\n" not in str(problem.value)
 
 
 def test_a_proxy_is_asked_where_there_is_one(server, url, monkeypatch):

@@ -136,21 +136,16 @@ def test_a_gap_between_frames_is_no_padding(tmp_path):
 ONES = Done({"native": np.ones(3)}, None)
 SLIPS = {
     "no such block": (lambda w: w.write_block(3, []), "block 3 has 0 rows"),
-    "too few rows": (lambda w: w.write_block(2, []), r"block 2 has 1 row \(got 0\)"),
     "too many rows": (lambda w: w.write_block(2, [None, None]), r"block 2 has 1 row \(got 2\)"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
         r"native has shape \(3,\) \(got \(2,\)\)",
     ),
-    "array missing": (lambda w: w.write_block(2, [Done({}, None)]), "lacks 'native'"),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
         "unknown array 'more'",
     ),
     "done": (lambda w: w.write_block(2, [Failed(Status.DONE, "?")]), "not the status of a failure"),
-    "to do": (
-        lambda w: w.write_block(2, [Failed(Status.TODO, "?")]), "not the status of a failure"
-    ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
     "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
     "no items": (

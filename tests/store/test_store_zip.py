@@ -84,27 +84,9 @@ def test_a_bit_that_flips_is_found(stores, tmp_path):
         _ = open_store(tmp_path / "y.zip").ids
 
 
-def cut(share):
-    return lambda content, file: file.write_bytes(content[: int(share * len(content))])
-
-
-def film(content, file):
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("film.mkv", "x")
-
-
-@pytest.mark.parametrize(
-    ("forge", "reason"),
-    [
-        *((cut(share), "not a zip file, or is cut short") for share in (0.0, 0.3, 0.9, 0.999)),
-        (lambda content, file: file.write_text("no archive"), "not a zip file"),
-        (film, "x.zip is not a feature store"),
-        (lambda content, file: None, "x.zip does not exist"),
-    ],
-)
-def test_what_is_no_stores_archive_is_refused(stores, tmp_path, forge, reason):
-    forge((stores / "final.zip").read_bytes(), tmp_path / "x.zip")
-    with pytest.raises(StoreError, match=reason) as problem:
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_an_archive_that_is_cut_short_is_named(stores, tmp_path, share):
+    content = (stores / "final.zip").read_bytes()
+    (tmp_path / "x.zip").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StoreError, match=r"x\.zip is not a zip file, or is cut short"):
         open_store(tmp_path / "x.zip")
-    assert "x.zip" in str(problem.value)
-    assert "\n" not in str(problem.value)
