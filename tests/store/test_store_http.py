@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import pickle
 import re
@@ -12,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -76,21 +73,13 @@ def as_user(url, user="ann:secret", query="?token=hush"):
 @pytest.mark.parametrize("state", toys.STATES)
 def test_everything_reads_as_from_the_folder(server, stores, state):
     here, there = open_store(stores / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
-    assert there.info() == here.info()
-    assert there.sources == here.sources
-    assert there.ids == here.ids
-    assert there.items.digest == here.items.digest
+    toys.assert_alike(there, here)
     wanted = ["tt005", "tt200", "tt005", "tt033"]
-    for name in here.arrays:
-        rows = there.read(name, missing="nan")
-        np.testing.assert_array_equal(rows, here.read(name, missing="nan"))
-        np.testing.assert_array_equal(there.read(name, wanted), here.read(name, wanted))
+    np.testing.assert_array_equal(there.read("frames", wanted), ROWS[[5, 200, 5, 33]])
     with pytest.raises(StoreError, match="tt007 failed: row 7 is broken"):
         there["tt007"]
     with pytest.raises(StoreError, match="tt288 is not done yet"):
         there["tt288"]
-    again = pickle.loads(pickle.dumps(there))
-    np.testing.assert_array_equal(again["tt001"]["frames"], ROWS[1])
     dataset = StoreDataset(f"{server.url}/{state}.zarr", "native", ["tt001", "tt040"])
     assert pickle.loads(pickle.dumps(dataset))[1][1].tolist() == VALUES["native"][40].tolist()
     assert repr(there).startswith(f"Store('{server.url}/{state}.zarr', ")
@@ -145,28 +134,6 @@ def test_an_open_store_takes_the_blocks_records(server, stores, tmp_path):
     assert open_store(url).status.all()
     assert verify(url) == []
     assert diff(open_store(url), open_store(path)).identical
-
-
-@pytest.mark.parametrize("name", ["rows.csv", "frames/c/0/0/0", "evil"])
-def test_verify_compares_the_list_with_what_a_store_has(server, own, name):
-    """The same wherever the store is."""
-    sums = json.loads((own / "checksums.json").read_text())
-    if name == "evil":
-        (own / name).write_bytes(b"x")
-        sums[name] = hashlib.sha256(b"x").hexdigest()
-    else:
-        del sums[name]
-    (own / "checksums.json").chmod(0o644)
-    (own / "checksums.json").write_text(json.dumps(sums))
-    with zipfile.ZipFile(own.parent / "final.zip", "w") as archive:
-        for file in own.rglob("*"):
-            if file.is_file():
-                archive.write(file, file.relative_to(own).as_posix())
-    [here] = [entry for entry in verify(own) if not entry.harmless]
-    assert here.file == name
-    assert "list" in here.why
-    for address in (f"{server.url}/final.zarr", own.parent / "final.zip", f"file://{own}"):
-        assert verify(address) == [here]
 
 
 def test_damage_is_named_as_on_the_disk(url, own):

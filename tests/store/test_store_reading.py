@@ -205,10 +205,7 @@ def test_a_store_is_the_same_in_every_state(either):
     assert store.failures == {"tt003": "row 3 is broken"}
     sources = [f"{row:064x}" if row in DONE else None for row in range(9)]
     assert store.sources == dict(zip(store.ids, sources, strict=True))
-    assert (store.blocks, store.block_rows) == (5, 2)
-    if store.is_final:
-        assert (store.records, store.record_of(0)) == ([], None)
-    else:
+    if not store.is_final:
         assert [record.block for record in store.records] == [0, 1, 2, 4]
         assert (store.record_of(3), store.record_of(99)) == (None, None)
     row = store["tt008"]
@@ -231,12 +228,6 @@ def test_a_store_is_the_same_in_every_state(either):
     near = ["tt000x", "tt00", "tt000\0", "", "tt", "\ud800", "tt000" * 9]
     assert store.done_ids(["tt001", *near, "tt000"]) == ["tt001", "tt000"]
     assert store.done_ids([]) == []
-
-    parts = list(store.iter_blocks(["frames"]))
-    assert [item_id for ids, _ in parts for item_id in ids] == [f"tt{row:03}" for row in DONE]
-    assert all(list(rows) == ["frames"] for _, rows in parts)
-    joined = np.concatenate([rows["frames"] for _, rows in parts])
-    np.testing.assert_array_equal(joined, VALUES["frames"][DONE])
 
     letter = pickle.dumps(store)  # it travels to another process as its path
     assert len(letter) < 1000

@@ -96,9 +96,8 @@ def test_a_store_is_read_and_pulled(port, folder, sound, tmp_path):
     pack(sound / "final.zarr", folder / "toy.zip")
     url, here = f"http://127.0.0.1:{port}/toy", open_store(sound / "final.zarr")
     assert diff(open_store(f"{url}.zarr"), here).identical
-    for end in ("zarr", "zip"):
-        pull(f"{url}.{end}", tmp_path / f"{end}.zarr")
-        assert diff(open_store(tmp_path / f"{end}.zarr"), here).identical
+    pull(f"{url}.zip", tmp_path / "zip.zarr")
+    assert diff(open_store(tmp_path / "zip.zarr"), here).identical
 
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
@@ -119,15 +118,11 @@ def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
     assert process.returncode == 0
 
 
-def test_where_it_can_be_served(folder, monkeypatch):
+def test_where_it_can_be_served(folder, port, monkeypatch):
     with pytest.raises(StoreError, match="data is not a folder"):
         make_server(folder / "deep/data", "127.0.0.1", 0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        with pytest.raises(StoreError, match=f"at 127.0.0.1:{number}: Address already in use"):
-            make_server(folder, "127.0.0.1", number)
+    with pytest.raises(StoreError, match=f"at 127.0.0.1:{port}: Address already in use"):
+        make_server(folder, "127.0.0.1", port)
     monkeypatch.setattr(HTTPServer, "server_bind", lambda server: None)  # needs no such network
     monkeypatch.setattr(HTTPServer, "server_activate", lambda server: None)
     for host, family in (("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)):
