@@ -27,7 +27,7 @@ from benchmarks.store import FRAMES, make_store
 from benchmarks.zoo import TABLE_2, fit_all, paper_folds
 from benchmarks.zoo_peers import batches_of_files, save_clips
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.protocols import Fold
+from obygaze_models.data.folds import Fold
 from obygaze_models.data.stores import open_stores, read_frames
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.attention import AttentionProbe

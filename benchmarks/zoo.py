@@ -27,7 +27,8 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.protocols import Fold, LeaveFilmOut, PaperSplit
+from obygaze_models.data.folds import Fold
+from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.tasks import LevelTask, Problem, concept_targets
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM

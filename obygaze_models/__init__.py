@@ -59,54 +59,44 @@ if TYPE_CHECKING:
     )
     from obygaze_models.saved.persistence import load_model, save_model
 
-_ROOMS = {
-    "AttentionProbe": "estimators.attention",
-    "ClipDataset": "data.dataset",
-    "ConceptBank": "estimators.concepts",
-    "ConceptBottleneck": "estimators.bottlenecks",
-    "Experiment": "experiments.experiment",
-    "FilmPrior": "estimators.baselines",
-    "FrameMIL": "estimators.attention",
-    "FramePredictions": "saved.inference",
-    "HybridBottleneck": "estimators.bottlenecks",
-    "LeakFree": "data.protocols",
-    "LeaveFilmOut": "data.protocols",
-    "LinearSVMProbe": "estimators.svm",
-    "LogisticProbe": "estimators.logistic",
-    "MLPProbe": "estimators.mlp",
-    "ManifestSplit": "data.protocols",
-    "Moments": "explain.moments",
-    "OfficialSplit": "data.protocols",
-    "OracleBottleneck": "estimators.bottlenecks",
-    "PaperSplit": "data.protocols",
-    "Predictions": "saved.inference",
-    "RandomDirections": "estimators.concepts",
-    "Released": "data.protocols",
-    "Run": "experiments.run_folder",
-    "compare": "experiments.compare",
-    "evaluate": "saved.inference",
-    "evaluate_moments": "explain.moment_scores",
-    "find_moments": "explain.moments",
-    "load_dataset": "data.dataset",
-    "load_experiment": "experiments.experiment",
-    "load_model": "saved.persistence",
-    "load_run": "experiments.run_folder",
-    "make_estimator": "estimators.registry",
-    "predict": "saved.inference",
-    "predict_frames": "saved.inference",
-    "report": "report.page",
-    "reproduce": "reproduce.reproduce",
-    "run_experiment": "experiments.run",
-    "save_model": "saved.persistence",
+_NAMES = {
+    "data.dataset": ["ClipDataset", "load_dataset"],
+    "data.protocols": [
+        "LeakFree",
+        "LeaveFilmOut",
+        "ManifestSplit",
+        "OfficialSplit",
+        "PaperSplit",
+        "Released",
+    ],
+    "estimators.attention": ["AttentionProbe", "FrameMIL"],
+    "estimators.baselines": ["FilmPrior"],
+    "estimators.bottlenecks": ["ConceptBottleneck", "HybridBottleneck", "OracleBottleneck"],
+    "estimators.concepts": ["ConceptBank", "RandomDirections"],
+    "estimators.logistic": ["LogisticProbe"],
+    "estimators.mlp": ["MLPProbe"],
+    "estimators.registry": ["make_estimator"],
+    "estimators.svm": ["LinearSVMProbe"],
+    "experiments.compare": ["compare"],
+    "experiments.experiment": ["Experiment", "load_experiment"],
+    "experiments.run": ["run_experiment"],
+    "experiments.run_folder": ["Run", "load_run"],
+    "explain.moment_scores": ["evaluate_moments"],
+    "explain.moments": ["Moments", "find_moments"],
+    "report.page": ["report"],
+    "reproduce.reproduce": ["reproduce"],
+    "saved.inference": ["FramePredictions", "Predictions", "evaluate", "predict", "predict_frames"],
+    "saved.persistence": ["load_model", "save_model"],
 }
+_ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
-__all__ = list(_ROOMS)
+__all__ = sorted(_ROOMS)
 
 __getattr__ = lazy_names(__name__, _ROOMS)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 class _FrontDoor(ModuleType):

@@ -100,8 +100,7 @@ def pytest_runtest_makereport(
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     parts = report.nodeid.partition("::")[0].split("/")
-    room = parts[1] if parts[0] == "tests" else "docstrings"
-    USED[room] += sum(value for name, value in report.user_properties if name == "cpu")
+    USED[parts[1]] += sum(value for name, value in report.user_properties if name == "cpu")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

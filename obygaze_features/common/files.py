@@ -383,14 +383,18 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: Path, error: type[ObygazeError]) -> Any:
-    """Read a JSON file; a broken one raises `error` with the line that is wrong."""
+def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
+    """Read a file; one that cannot be read, or may never end, raises `error`."""
     require_readable(path, error)
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}") from None
-    return parse_json(data, path, error)
+
+
+def read_json(path: Path, error: type[ObygazeError]) -> Any:
+    """Read a JSON file; a broken one raises `error` with the line that is wrong."""
+    return parse_json(read_bytes(path, error), path, error)
 
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:

@@ -98,7 +98,7 @@ def explain(
     from obygaze_models.explain.analyses import analyse
     from obygaze_models.explain.analysis_tables import describe_analysis
     from obygaze_models.explain.clips import explain_clips
-    from obygaze_models.saved.model_header import read_about
+    from obygaze_models.saved.about import read_about
 
     result: Any
     if analysis is None:

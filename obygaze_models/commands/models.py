@@ -169,7 +169,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     """
     from obygaze_features.common.tables import align
     from obygaze_models.estimators.registry import describe_estimators
-    from obygaze_models.saved.model_header import read_about
+    from obygaze_models.saved.about import read_about
 
     if folder is None:
         estimators = describe_estimators()

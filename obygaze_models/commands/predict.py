@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -156,7 +156,7 @@ def predict(
     from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.saved.inference import SEEN_RENAMED
+    from obygaze_models.saved.about import SEEN_RENAMED
     from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
@@ -207,7 +207,7 @@ def _write_held_out(
     folder: Path,
     ids: list[str] | None,
     estimator: str | None,
-    outputs: dict[str, Path | None],
+    outputs: dict[str, Any],
     *,
     overwrite: bool,
     as_json: bool,
@@ -215,18 +215,18 @@ def _write_held_out(
     """Write a run's held-out predictions, or print the first."""
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.held_out import describe_held_out as describe
-    from obygaze_models.experiments.held_out import held_out, held_out_files
+    from obygaze_models.experiments.exports import HELD_OUT, export_files, held_out
+    from obygaze_models.experiments.exports import describe_held_out as describe
     from obygaze_models.experiments.run_folder import load_run
 
     run = load_run(folder)
     rows = held_out(run, model=estimator, ids=ids)
-    files, lines = held_out_files(rows, **outputs)
+    files, lines = export_files(rows, HELD_OUT, **outputs)
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if as_json:
-        echo_json([row.row() for row in rows])
+        echo_json([row.cells for row in rows])
     for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
         click.echo(line, err=as_json)
     echo_warnings(
@@ -280,24 +280,10 @@ def _write_films(
         return []
     from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.exports import elan_files, film_tables
+    from obygaze_models.experiments.exports import export_files, model_rows
 
-    items = store.items
-    files: dict[Path, str] = {}
-    lines = []
-    if tables:
-        texts = film_tables(predictions, items)
-        files |= {tables / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'table')}, one a film -> {tables}")
-    if elan:
-        texts = elan_files(predictions, items)
-        files |= {elan / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
-        if untimed := sum(items[items.row(clip)].start is None for clip in predictions.ids):
-            lines.append(
-                f"{counted(untimed, 'clip')} not in them: the manifest gives no start and end in "
-                "the film"
-            )
+    rows, warnings = model_rows(predictions, store.items), predictions.warnings
+    files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
@@ -384,7 +370,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
     Example:
       obygaze models export models/sure -o sure.onnx
     """
-    from obygaze_models.saved.onnx_export import export_onnx
+    from obygaze_models.experiments.exports import export_onnx
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")

@@ -74,13 +74,15 @@ def write_run(
         name=name,
     )
     write_text(output, run.text)
-    click.echo(f"{counted(run.clips, 'test clip')} ranked, tag {run.tag} -> {output}")
+    click.echo(
+        f"{counted(len(run.predictions.ids), 'test clip')} ranked, tag {run.tag} -> {output}"
+    )
     if run.missing:
         missing = counted(len(run.missing), "test clip")
         click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
-    echo_warnings(run.warnings)
-    if run.seen:
-        seen = counted(len(run.seen), "test clip was", "test clips were")
+    echo_warnings(run.predictions.warnings)
+    if known := sum(seen != "no" for seen in run.predictions.seen):
+        seen = counted(known, "test clip was", "test clips were")
         echo_warnings([f"{seen} used to train the model: this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""

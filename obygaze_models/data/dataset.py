@@ -70,18 +70,14 @@ class ClipDataset:
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """The clips of some rows: numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]
-        numbers = chosen.tolist()
-        return replace(
-            self,
-            ids=[self.ids[row] for row in numbers],
-            X=self.X[chosen],
-            levels=[self.levels[row] for row in numbers],
-            groups=self.groups[chosen],
-            concepts=self.concepts[chosen],
-            folds=self.folds[chosen],
-            y=None if self.y is None else self.y[chosen],
-            frames=None if self.frames is None else self.frames[chosen],
-        )
+        columns: dict[str, Any] = {
+            name: [getattr(self, name)[row] for row in chosen.tolist()]
+            for name in ("ids", "levels")
+        }
+        for name in ("X", "groups", "concepts", "folds", "y", "frames"):
+            if (array := getattr(self, name)) is not None:
+                columns[name] = array[chosen]
+        return replace(self, **columns)
 
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
@@ -96,17 +92,13 @@ class ClipDataset:
             "clips": f"{len(self):,}",
             "films": f"{len(set(self.groups.tolist()) - {''}):,}",
             "X": " x ".join(map(str, self.X.shape)),
-            "classes": ", ".join(
-                f"{count:,} {name}" for name, count in self._class_counts().items()
-            ),
+            "classes": ", ".join(f"{n:,} {name}" for name, n in self._class_counts().items()),
             "concepts": ", ".join(self.concept_names),
         }
-        cells = "".join(
-            f"<tr><th>{key}</th><td>{escape(value)}</td></tr>"
-            for key, value in rows.items()
-            if value
-        )
-        return f"<table>{cells}</table>"
+        cells = [
+            f"<tr><th>{key}</th><td>{escape(rows[key])}</td></tr>" for key in rows if rows[key]
+        ]
+        return f"<table>{''.join(cells)}</table>"
 
     def _class_counts(self) -> dict[str, int]:
         if self.y is None:
@@ -134,9 +126,8 @@ class Join:
 
     def missing(self) -> list[tuple[str, str, list[str]]]:
         """The same in parts: the list's name, what its clips lack, and its clips."""
-        return [
-            (name, text, ids) for name, text in _MISSING.items() if (ids := getattr(self, name))
-        ]
+        lists = [(name, text, getattr(self, name)) for name, text in _MISSING.items()]
+        return [entry for entry in lists if entry[2]]
 
 
 def load_dataset(

@@ -18,66 +18,36 @@ put the validation clips back into training there; the others leave them out. On
 goes by `groups`, the films; the others warn that they ignore them, as scikit-learn's `KFold` does.
 
 The released files draw a fold column for each pairing of levels, so that clips that one pairing
-trains on are tested in another; `obygaze_models.data.leaks` counts them.
+trains on are tested in another; `obygaze_models.data.folds` counts them.
 """
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, ClassVar, Literal, TypeVar
+from itertools import permutations
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
-from sklearn.utils import check_random_state, column_or_1d, indexable
-from sklearn.utils.multiclass import check_classification_targets
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
+from obygaze_models.data.folds import (
+    Array,
+    Balance,
+    ByFolds,
+    FoldParts,
+    RandomState,
+    Splitter,
+    balanced,
+    draw_seeds,
+    select_rows,
+)
 
 FILM_CLIPS = 10
 """A film tests and validates if it has at least this many clips of each class; ten in the paper."""
 VALIDATION_SHARE = 10
 """Where a benchmark has no validation set, one in this many development clips validates."""
-N_FOLDS = 10
-BALANCES = ("undersample", "weights", "none")
-"""``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
-train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
-"""
-Balance = Literal["undersample", "weights", "none"]
-RandomState = int | np.random.RandomState | None
-Array = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """The rows of one fit.
-
-    `tests` has the rows of each test set by its name; `group` is what some folds share and others
-    do not, such as the film that is left out. `drawn_from` counts the clips that `train` was drawn
-    from; 0 where the protocol draws none.
-    """
-
-    index: int
-    name: str
-    seed: int
-    train: Array
-    validation: Array
-    tests: Mapping[str, Array]
-    group: str = ""
-    drawn_from: int = 0
-
-    @property
-    def test_rows(self) -> Array:
-        """The rows of all test sets; a clip of several is asked about once."""
-        return np.unique(np.concatenate(list(self.tests.values())))
-
-
 S = TypeVar("S", bound="Splitter")
 PROTOCOLS: dict[str, type[Splitter]] = {}
 """The splitter of each protocol, in the order of the report: those without leaks first."""
@@ -109,161 +79,13 @@ def protocol(
     return register
 
 
-class Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """What all splitters share; `protocol` gives the attributes."""
-
-    title: ClassVar[str]
-    short: ClassVar[str]
-    default_balance: ClassVar[str]
-    in_turn: ClassVar[bool]
-
-    @classmethod
-    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """The splitter of an experiment's clips, as its manifest divides them."""
-        return cls(**options)
-
-    @abstractmethod
-    def make_folds(
-        self, y: Array, tests: Mapping[str, Array], *, groups: Sequence[str] | Array | None = None
-    ) -> list[Fold]:
-        """The folds of an experiment.
-
-        Parameters
-        ----------
-        y
-            The class of each clip in training, from 0; -1 takes no part.
-        tests
-            The same in each test set, by its name.
-        groups
-            The film of each clip.
-        """
-
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows, for scikit-learn.
-
-        Parameters
-        ----------
-        X
-            Features; only their number counts.
-        y
-            The class of each clip; classes are ordered as sorted, so the last is the positive one.
-        groups
-            Ignored, with a warning.
-        """
-        codes = self._codes_without_groups(X, y, groups)
-        for fold in self.make_folds(codes, {"test": codes}):
-            yield fold.train, fold.tests["test"]
-
-    def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
-        if groups is not None:
-            warnings.warn(
-                f"{type(self).__name__} ignores groups; LeaveFilmOut goes by them", stacklevel=3
-            )
-        return self._check(X, y)[0]
-
-    def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
-        """The class of each clip from 0, and the groups; errors as scikit-learn's splitters."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
-        _, y, groups = indexable(X, y, groups)
-        check_classification_targets(y)
-        return np.unique(column_or_1d(y), return_inverse=True)[1], groups
-
-
-class _ByFolds(Splitter):
-    """Those that go by a fold column."""
-
-    @classmethod
-    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """The splitter of an experiment's clips, as its manifest divides them."""
-        return cls(data.folds, last=division.last, **options)
-
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        random_state: RandomState = 0,
-    ) -> None:
-        self.folds = folds
-        self.last = last
-        self.random_state = random_state
-
-    def _column(self, y: Array) -> Array:
-        """The fold of each clip."""
-        if self.folds is None:
-            folds = np.full(len(y), -1)
-            taking = np.flatnonzero(y >= 0)
-            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
-            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
-                folds[taking[rows]] = number
-            return folds
-        folds = np.asarray(self.folds)
-        if len(folds) != len(y):
-            raise ExperimentError(
-                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
-                "clips; give the fold of each, such as data.folds"
-            )
-        return folds
-
-    def _last(self) -> int:
-        if self.last is not None:
-            return self.last
-        return N_FOLDS - 1 if self.folds is None else int(np.max(self.folds, initial=-1))
-
-    def _last_of_three(self) -> int:
-        last = self._last()
-        if last < 2:
-            raise ExperimentError(
-                f"the split has {counted(last + 1, 'fold')}; to train, validate and test takes "
-                "three"
-            )
-        return last
-
-
-class _Balanced(Splitter):
-    """Those that can draw their training clips."""
-
-    balance: Balance
-
-    def _draw(
-        self,
-        index: int,
-        name: str,
-        seed: int,
-        y: Array,
-        pool: Array,
-        validation: Array,
-        tests: dict[str, Array],
-        group: str = "",
-    ) -> Fold:
-        """A fold whose training rows are drawn from `pool`, or are all of it."""
-        train = balanced(pool, y, seed, self.balance)
-        return Fold(index, name, seed, train, validation, tests, group, len(pool))
-
-
-class _BalancedByFolds(_Balanced, _ByFolds):
-    """Those of them that go by a fold column."""
-
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        balance: Balance = "undersample",
-        random_state: RandomState = 0,
-    ) -> None:
-        super().__init__(folds, last=last, random_state=random_state)
-        self.balance = balance
-
-
 @protocol(
     "leak-free",
     "Leak-free: one fold column for all clips; the last fold tests",
     "one test fold",
     balance="undersample",
 )
-class LeakFree(_BalancedByFolds):
+class LeakFree(ByFolds):
     """One fold column for all clips: the last fold tests, each other one validates in turn.
 
     The training rows are balanced: of each class as many are drawn as the smallest has, anew in
@@ -282,21 +104,22 @@ class LeakFree(_BalancedByFolds):
         Fixes the draws; each fold gets a seed of its own from it. A number, None, or a RandomState.
     """
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        balance: Balance = "undersample",
+        random_state: RandomState = 0,
+    ) -> None:
+        super().__init__(folds, last=last, random_state=random_state)
+        self.balance = balance
+
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
-        return [
-            self._draw(
-                fold,
-                f"validation fold {fold}",
-                seed,
-                y,
-                _rows((folds >= 0) & (folds != fold) & (folds != last), y),
-                _rows(folds == fold, y),
-                _tests(folds == last, tests),
-            )
-            for fold, seed in enumerate(_seeds(self.random_state, last))
-        ]
+        for fold in range(last):
+            train = (folds >= 0) & (folds != fold) & (folds != last)
+            yield f"validation fold {fold}", train, folds == fold, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of splits, which the folds alone decide."""
@@ -310,7 +133,7 @@ class LeakFree(_BalancedByFolds):
     balance="none",
     in_turn=True,
 )
-class LeaveFilmOut(_Balanced):
+class LeaveFilmOut(Splitter):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
     A film is eligible if it has at least `min_clips` clips of each class; the others train in
@@ -360,33 +183,19 @@ class LeaveFilmOut(_Balanced):
             if all(((films == film) & (y == code)).sum() >= self.min_clips for code in classes)
         ]
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         films, eligible = self._films(y, groups)
-        pairs = [(test, stop) for test in eligible for stop in eligible if stop != test]
-        return [
-            self._draw(
-                index,
-                f"without {test}, stopped by {stop}",
-                seed,
-                y,
-                _rows((films != test) & (films != stop), y),
-                _rows(films == stop, y),
-                _tests(films == test, tests),
-                group=test,
-            )
-            for index, ((test, stop), seed) in enumerate(
-                zip(pairs, _seeds(self.random_state, len(pairs)), strict=True)
-            )
-        ]
+        for test, stop in permutations(eligible, 2):
+            train = (films != test) & (films != stop)
+            yield f"without {test}, stopped by {stop}", train, films == stop, films == test, test
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; each eligible film tests once, all others train."""
         codes, groups = self._check(X, y, groups)
         films, eligible = self._films(codes, groups)
-        for film, seed in zip(eligible, _seeds(self.random_state, len(eligible)), strict=True):
-            train = balanced(_rows(films != film, codes), codes, seed, self.balance)
-            yield train, _rows(films == film, codes)
+        for film, seed in zip(eligible, draw_seeds(self.random_state, len(eligible)), strict=True):
+            train = balanced(select_rows(films != film, codes), codes, seed, self.balance)
+            yield train, select_rows(films == film, codes)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of eligible films, which takes `y` and `groups`."""
@@ -414,7 +223,7 @@ class LeaveFilmOut(_Balanced):
     balance="undersample",
     in_turn=True,
 )
-class ManifestSplit(_BalancedByFolds):
+class ManifestSplit(LeakFree):
     """Each fold tests in turn; training rows are balanced as in `LeakFree`.
 
     The next fold that has clips of every class validates; after the last comes the first.
@@ -425,37 +234,24 @@ class ManifestSplit(_BalancedByFolds):
         As in `LeakFree`.
     """
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
         complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
-        fold_list = []
-        for fold, seed in enumerate(_seeds(self.random_state, last + 1)):
+        for fold in range(last + 1):
             others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
             after = next((number for number in others if number in complete), others[0])
-            train = _rows((folds >= 0) & (folds != fold) & (folds != after), y)
-            fold_list.append(
-                self._draw(
-                    fold,
-                    f"test fold {fold}",
-                    seed,
-                    y,
-                    train,
-                    _rows(folds == after, y),
-                    _tests(folds == fold, tests),
-                )
-            )
-        return fold_list
+            train = (folds >= 0) & (folds != fold) & (folds != after)
+            yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; all folds but the test fold train."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
-        for fold, seed in enumerate(_seeds(self.random_state, self._last() + 1)):
+        for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):
             if fold in present:
-                train = _rows((folds >= 0) & (folds != fold), codes)
-                yield balanced(train, codes, seed, self.balance), _rows(folds == fold, codes)
+                train = select_rows((folds >= 0) & (folds != fold), codes)
+                yield balanced(train, codes, seed, self.balance), select_rows(folds == fold, codes)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of folds that have clips."""
@@ -477,7 +273,7 @@ class ManifestSplit(_BalancedByFolds):
     "Official sets: trained, stopped and tested on a benchmark’s own",
     "official sets",
 )
-class OfficialSplit(_ByFolds):
+class OfficialSplit(ByFolds):
     """One fit by the sets that a benchmark gives out; training rows are taken as they are.
 
     The last fold tests, the last but one validates, the others train. Of two folds the first
@@ -489,27 +285,22 @@ class OfficialSplit(_ByFolds):
         As in `LeakFree`.
     """
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
                 "the split has 1 fold; official sets are two or more, the last tests"
             )
-        [seed] = _seeds(self.random_state, 1)
-        train = _rows((folds >= 0) & (folds < max(1, last - 1)), y)
-        if last > 1:
-            validation = _rows(folds == last - 1, y)
-        else:
-            chance = np.random.default_rng(seed)
-            classes = [train[y[train] == code] for code in np.unique(y[train])]
-            drawn = [
-                chance.choice(rows, -(-len(rows) // VALIDATION_SHARE), replace=False)
-                for rows in classes
-            ]
-            validation = np.sort(np.concatenate([*drawn, train[:0]]))
-            train = np.setdiff1d(train, validation)
-        return [Fold(0, "official sets", seed, train, validation, _tests(folds == last, tests))]
+        train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
+        if last == 1:
+            chance = np.random.default_rng(draw_seeds(self.random_state, 1)[0])
+            validation = np.zeros(len(y), dtype=bool)
+            for code in np.unique(y[train & (y >= 0)]):
+                rows = np.flatnonzero(train & (y == code))
+                share = -(-len(rows) // VALIDATION_SHARE)
+                validation[chance.choice(rows, share, replace=False)] = True
+            train = train & ~validation
+        yield "official sets", train, validation, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of splits, which is one."""
@@ -521,7 +312,7 @@ class OfficialSplit(_ByFolds):
     "As the paper’s text has it: eight training folds, negatives drawn by folds",
     "the paper’s text",
 )
-class PaperSplit(_ByFolds):
+class PaperSplit(ByFolds):
     """The last fold tests, the last but one validates, the others train: as many fits as those.
 
     All positives train. Of the negatives whole folds are taken, as many as come nearest to the
@@ -534,28 +325,17 @@ class PaperSplit(_ByFolds):
         As in `LeakFree`.
     """
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         pool = last - 1
-        training = _rows((folds >= 0) & (folds < pool), y)
-        positives, negatives = training[y[training] == 1], training[y[training] == 0]
-        balanced_count = round(pool * len(positives) / max(1, len(negatives)))
-        n_chosen = min(pool, max(1, balanced_count))
-        fold_list = []
-        for index, seed in enumerate(_seeds(self.random_state, pool)):
+        training = (folds >= 0) & (folds < pool)
+        positives, negatives = (int((training & (y == code)).sum()) for code in (1, 0))
+        n_chosen = min(pool, max(1, round(pool * positives / max(1, negatives))))
+        for index in range(pool):
             chosen = [(index + step) % pool for step in range(n_chosen)]
-            fold_list.append(
-                Fold(
-                    index,
-                    f"negatives of folds {', '.join(map(str, chosen))}",
-                    seed,
-                    np.union1d(positives, negatives[np.isin(folds[negatives], chosen)]),
-                    _rows(folds == pool, y),
-                    _tests(folds == last, tests),
-                )
-            )
-        return fold_list
+            train = training & ((y == 1) | np.isin(folds, chosen))
+            name = f"negatives of folds {', '.join(map(str, chosen))}"
+            yield name, train, folds == pool, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """The number of splits, which the folds alone decide."""
@@ -606,36 +386,17 @@ class Released(Splitter):
         runs = find_released_runs(manifest, split)
         return cls(ids, runs, {"test": released_test_ids(manifest, split)})
 
-    def make_folds(self, y: Array, tests: Mapping[str, Array], *, groups: Any = None) -> list[Fold]:
-        """The folds of an experiment: the training, validation and test rows of each fit."""
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         if len(self.ids) != len(y):
             raise ExperimentError(
                 f"Released: ids has {len(self.ids)} entries, and there are {len(y)} clips; give "
                 "the id of each, such as data.ids"
             )
-        row_of = {clip: row for row, clip in enumerate(self.ids)}
 
-        def rows(clips: Sequence[str] | frozenset[str], codes: Array) -> Array:
-            chosen = np.array(sorted(row_of[clip] for clip in clips if clip in row_of), np.intp)
-            return chosen[codes[chosen] >= 0]
-
-        return [
-            Fold(
-                index,
-                f"{self.runs.name} run {run.name}",
-                seed,
-                rows(run.train, y),
-                rows(run.validation, y),
-                {name: rows(self.tested[name], codes) for name, codes in tests.items()},
-            )
-            for index, (run, seed) in enumerate(
-                zip(
-                    self.runs.runs,
-                    _seeds(self.random_state, len(self.runs.runs)),
-                    strict=True,
-                )
-            )
-        ]
+        tested = {test: np.isin(self.ids, list(clips)) for test, clips in self.tested.items()}
+        for run in self.runs.runs:
+            train, validation = (np.isin(self.ids, part) for part in (run.train, run.validation))
+            yield f"{self.runs.name} run {run.name}", train, validation, tested, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows, where there is one test set."""
@@ -662,8 +423,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
     if name in manifest.run_names:
         return manifest.runs(name)
     split = manifest.split(name)
-    with_media = {item.id for item in manifest if item.media}
-    usable = split.where(with_media.__contains__)
+    usable = split.where(_with_media(manifest).__contains__)
     last = split.last_fold
 
     def run(fold: int) -> Run:
@@ -676,34 +436,8 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
     """The clips of a released split's last fold that have a media file."""
     split = manifest.split(name)
-    with_media = {item.id for item in manifest if item.media}
-    return frozenset(with_media.intersection(split.fold(split.last_fold)))
+    return frozenset(_with_media(manifest).intersection(split.fold(split.last_fold)))
 
 
-def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
-    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
-    if balance not in BALANCES:
-        raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
-    if balance != "undersample":
-        return rows
-    chance = np.random.default_rng(seed)
-    classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]
-    size = min(map(len, classes), default=0)
-    drawn = [chance.choice(rows, size, replace=False) for rows in classes]
-    return np.sort(np.concatenate(drawn)) if drawn else rows
-
-
-def _seeds(random_state: RandomState, count: int) -> list[int]:
-    seed: Any = random_state
-    if not isinstance(random_state, Integral):
-        seed = check_random_state(random_state).randint(2**31)
-    seeds: list[int] = np.random.SeedSequence(seed).generate_state(count).tolist()
-    return seeds
-
-
-def _rows(chosen: Array, y: Array) -> Array:
-    return np.flatnonzero(chosen & (y >= 0))
-
-
-def _tests(chosen: Array, tests: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: _rows(chosen, codes) for name, codes in tests.items()}
+def _with_media(manifest: Manifest) -> set[str]:
+    return {item.id for item in manifest if item.media}

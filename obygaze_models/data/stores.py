@@ -82,6 +82,15 @@ class _StoreGroup:
     def arrays(self) -> list[str]:
         return [spec.name for spec in self.specs]
 
+    def read_features(
+        self, ids: Sequence[str], array: str, pooling: str | None
+    ) -> tuple[list[str], Array]:
+        """The clips that all stores have, and their features side by side."""
+        parts = [read_features(store, ids, array, pooling) for store in self.stores]
+        shared = set.intersection(*(set(have) for have, _ in parts))
+        columns = [values[np.isin(have, list(shared))] for have, values in parts]
+        return [clip for clip in ids if clip in shared], np.concatenate(columns, axis=1)
+
     @property
     def attributes(self) -> dict[str, Any]:
         """As of one store, whose name and backbone are those of all."""
@@ -128,11 +137,10 @@ def read_features(
         One of `POOLINGS`, over all axes but the last. Padding at the end of a clip is left out.
     """
     if isinstance(group := cast(object, store), _StoreGroup):
-        return _read_group(group, ids, array, pooling)
+        return group.read_features(ids, array, pooling)
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
-        names = [spec.name for spec in store.specs]
-        raise ExperimentError(f"{store.where}: {unknown_name('array', array, names)}")
+        raise ExperimentError(f"{store.where}: {unknown_name('array', array, store.arrays)}")
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
@@ -218,20 +226,6 @@ def store_fingerprint(store: Store) -> str:
     for record in store.records:
         digest.update(record.to_bytes())
     return digest.hexdigest()
-
-
-def _read_group(
-    group: _StoreGroup, ids: Sequence[str], array: str, pooling: str | None
-) -> tuple[list[str], Array]:
-    """The clips that all stores have, and their features side by side."""
-    parts = [read_features(store, ids, array, pooling) for store in group.stores]
-    shared = set.intersection(*(set(have) for have, _ in parts))
-    common = [clip for clip in ids if clip in shared]
-    columns = []
-    for have, features in parts:
-        row_of = {clip: row for row, clip in enumerate(have)}
-        columns.append(features[[row_of[clip] for clip in common]])
-    return common, np.concatenate(columns, axis=1)
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,33 +27,6 @@ EASY, CARRIERS = "EN", ("HN", "S")
 PAPER_LEVELS = frozenset({EASY, *CARRIERS, "NS"})
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
-
-
-class Task(Protocol):
-    """What experiments ask of a task."""
-
-    @property
-    def name(self) -> str:
-        """As tables and files name it."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The name of each label, from 0 on; of two the second is the positive one."""
-
-    @property
-    def levels(self) -> set[str]:
-        """The levels whose clips take part."""
-
-    def labels(self, data: ClipDataset) -> Array:
-        """A class for each clip, or `UNUSED`."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is learned, and on which tests what was learnt is judged."""
-
-    train: Task
-    tests: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
@@ -148,6 +122,19 @@ class ConceptTask:
         return concept_targets(data.levels, has_concept, self.negatives)[:, 0].astype(np.int64)
 
 
+Task = LevelTask | LevelsTask | ConceptTask
+"""Which class each clip is of: its name, in tables and files; the names of its classes, of two of
+which the second is the positive one; the levels that take part; and the labels of clips."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is learned, and on which tests what was learnt is judged."""
+
+    train: Task
+    tests: tuple[Task, ...]
+
+
 def make_task(
     scheme: LabelScheme,
     *,
@@ -192,9 +179,8 @@ def task_from(fields: Mapping[str, Any]) -> Task:
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
     }
-    kinds: list[type[Task]] = [LevelTask, LevelsTask, ConceptTask]
-    for kind in kinds:
-        if kind.__dataclass_fields__.keys() == values.keys():  # type: ignore[attr-defined]
+    for kind in (LevelTask, LevelsTask, ConceptTask):
+        if {field.name for field in dataclasses.fields(kind)} == values.keys():
             return kind(**values)
     raise ExperimentError(f"no task has the fields {', '.join(fields)}")
 
@@ -243,8 +229,7 @@ def concept_targets(
     has_concept = np.asarray(concepts, dtype=bool)
     if not PAPER_LEVELS.issuperset(levels if all_levels is None else all_levels):
         return has_concept.astype(np.int8)
-    easy = (np.array(levels) == "EN")[:, None]
-    annotated = np.isin(levels, ("HN", "S"))[:, None]
+    easy, annotated = (np.isin(levels, group)[:, None] for group in ((EASY,), CARRIERS))
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
     targets = np.full(has_concept.shape, -1, dtype=np.int8)
     targets[among & ~has_concept] = 0
@@ -268,20 +253,17 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
     Average precision is of the highest level against all others, accuracy is over all levels.
     """
-    measure = measure_of(labels)
-    highest, others = scheme.codes[-1:], set(scheme.codes[:-1])
-    for task in tasks:
-        match task:
-            case LevelTask():
-                fits = measure == TREC and task.positives == highest
-                fits = fits and set(task.negatives) == others
-            case LevelsTask():
-                fits = measure == ACCURACY and set(task.classes) == set(scheme.codes)
-            case _:
-                fits = False
-        if not fits:
-            return None
-    return measure
+    measure, highest = measure_of(labels), scheme.codes[-1:]
+
+    def fits(task: Task) -> bool:
+        if isinstance(task, LevelTask):
+            others = task.positives == highest and set(task.negatives) == set(scheme.codes[:-1])
+            return measure == TREC and others
+        return (
+            measure == ACCURACY and isinstance(task, LevelsTask) and task.levels == {*scheme.codes}
+        )
+
+    return measure if all(map(fits, tasks)) else None
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:

@@ -112,32 +112,25 @@ def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
     >>> group_warnings([*models, "3 clips left out", "3 clips left out"])
     ['mlp and svm: no weights.', '3 clips left out']
     """
-    subjects: dict[tuple[str, str], dict[str, None]] = {}
-    kinds: dict[str, list[tuple[str, str]]] = {}
+    kinds: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
     for warning in warnings:
         if not isinstance(warning, RunWarning):
             warning = RunWarning("", "", warning)
         code, subject, text = warning.code, warning.subject, warning.text
         is_named = bool(subject) and text.startswith(f"{subject}: ")
         key = code, text.removeprefix(subject) if is_named else text
-        if key not in subjects:
-            kinds.setdefault(code or text, []).append(key)
-        subjects.setdefault(key, {})[subject if is_named else ""] = None
-    order = sorted(kinds, key=lambda code: _FIRST.index(code) if code in _FIRST else len(_FIRST))
+        subjects = kinds.setdefault(code or text, {}).setdefault(key, {})
+        subjects[subject if is_named else ""] = None
     lines = []
-    for kind in order:
-        code, text = first = kinds[kind][0]
-        named = _join_subjects(list(subjects[first]))
-        others = len(kinds[kind]) - 1
-        more = f" (and {others:,} more of this kind)" if others else ""
+    for kind in sorted(kinds, key=lambda code: (*_FIRST, code).index(code)):
+        (code, text), subjects = next(iter(kinds[kind].items()))
+        first, *others = subjects
+        named = f"{', '.join([first, *others[:-1]])} and {others[-1]}" if others else first
+        if len(subjects) > MAX_SUBJECTS:
+            named = f"{first} and {len(others)} more"
+        more = f" (and {len(kinds[kind]) - 1:,} more of this kind)" if len(kinds[kind]) > 1 else ""
         lines.append(f"{_HEADINGS.get(code, '')}{named}{text}{more}")
     return lines
-
-
-def _join_subjects(names: list[str]) -> str:
-    if len(names) > MAX_SUBJECTS:
-        return f"{names[0]} and {len(names) - 1} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:

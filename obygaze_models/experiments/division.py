@@ -10,13 +10,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.splits import stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.protocols import (
-    N_FOLDS,
-    PROTOCOLS,
-    Fold,
-    find_released_runs,
-    released_test_ids,
-)
+from obygaze_models.data.folds import N_FOLDS, Fold
+from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.files import describe_other_kind, require_readable
+from obygaze_features.common.files import describe_other_kind, read_bytes
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
-from obygaze_models.data.protocols import BALANCES, PROTOCOLS
+from obygaze_models.data.folds import BALANCES
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
@@ -37,19 +38,32 @@ Location = Path | str
 _Name = Annotated[str, Meta(min_length=1)]
 _Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
 _Seed = Annotated[int, Meta(ge=0)]
-
-
-class _Table(msgspec.Struct):
-    """What an estimator's table has in any case."""
-
-    name: _Name
-
-
-_TABLES = list[_Table]
-
-
-def _levels(example: str) -> Meta:
-    return Meta(description=f"a list of levels, such as {example}")
+_LEVEL_KEYS = ("positives", "train_negatives", "levels")
+_LEVELS = "a list of levels, such as"
+_HINTS = {
+    "name": "a text",
+    "manifest": "a folder",
+    "store": "a folder, an archive or a URL; for several: stores = [...]",
+    "stores": 'a list, such as ["a.zarr", "b.zarr"]',
+    "split": 'the name of a split, or "" to draw ten folds',
+    "positives": f'{_LEVELS} ["S"]',
+    "train_negatives": f'{_LEVELS} ["HN"]',
+    "test_negatives": 'a list of lists of levels, such as [["EN"], ["EN", "HN"]]',
+    "levels": f'{_LEVELS} ["EN", "HN", "S"]',
+    "concepts": f'a list of concepts, such as ["Look"], or "{ALL}"',
+    "negatives": 'the set of a concept\'s negatives, "a", "b" or "c"',
+    "labels": "the name of a label set",
+    "array": "the name of an array",
+    "pooling": 'the name of a pooling, such as "max"',
+    "frames": "the name of an array of frames",
+    "protocol": 'the name of a protocol, such as "leak-free"',
+    "balance": 'how training clips are balanced, such as "none"',
+    "predictions": 'a list of tables, such as ["theirs.csv"]',
+    "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
+    "seed": "a whole number from 0 up",
+    "seeds": "a list of different whole numbers from 0 up",
+}
+"""What the value of each key of a file is."""
 
 
 @dataclass(frozen=True)
@@ -109,75 +123,48 @@ class Experiment:
         those of `seed`. Empty: `seed` alone.
     """
 
-    name: Annotated[_Name, Meta(description="a text")]
-    manifest: Annotated[Path, Meta(description="a folder")]
-    store: Annotated[
-        Location | tuple[Location, ...],
-        Meta(description="a folder, an archive or a URL; for several: stores = [...]"),
-    ]
-    split: Annotated[
-        str | None, Meta(description='the name of a split, or "" to draw ten folds')
-    ] = None
-    positives: Annotated[_Names, _levels('["S"]')] = ()
-    train_negatives: Annotated[_Names, _levels('["HN"]')] = ()
-    test_negatives: Annotated[
-        tuple[_Names, ...],
-        Meta(
-            min_length=1,
-            description='a list of lists of levels, such as [["EN"], ["EN", "HN"]]',
-        ),
-    ] = ()
-    levels: Annotated[_Names, _levels('["EN", "HN", "S"]')] = ()
-    concepts: Annotated[
-        _Names, Meta(description=f'a list of concepts, such as ["Look"], or "{ALL}"')
-    ] = ()
-    negatives: Annotated[
-        _Name, Meta(description='the set of a concept\'s negatives, "a", "b" or "c"')
-    ] = "a"
-    labels: Annotated[_Name | None, Meta(description="the name of a label set")] = None
-    array: Annotated[_Name, Meta(description="the name of an array")] = "native"
-    pooling: Annotated[_Name | None, Meta(description='the name of a pooling, such as "max"')] = (
-        None
-    )
-    frames: Annotated[_Name, Meta(description="the name of an array of frames")] = "frames"
-    protocol: Annotated[
-        _Name | None, Meta(description='the name of a protocol, such as "leak-free"')
-    ] = None
-    balance: Annotated[
-        _Name | None, Meta(description='how training clips are balanced, such as "none"')
-    ] = None
-    predictions: Annotated[
-        tuple[Path, ...], Meta(description='a list of tables, such as ["theirs.csv"]')
-    ] = ()
-    estimators: Annotated[
-        tuple[_Name | dict[str, Any], ...],
-        Meta(
-            description='a list of names, or of tables such as {name = "mlp", max_iter = 50}',
-        ),
-    ] = ("mlp",)
-    seed: Annotated[_Seed, Meta(description="a whole number from 0 up")] = 0
-    seeds: Annotated[
-        tuple[_Seed, ...],
-        Meta(min_length=1, description="a list of different whole numbers from 0 up"),
-    ] = ()
+    name: _Name
+    manifest: Path
+    store: Location | tuple[Location, ...]
+    split: str | None = None
+    positives: _Names = ()
+    train_negatives: _Names = ()
+    test_negatives: Annotated[tuple[_Names, ...], Meta(min_length=1)] = ()
+    levels: _Names = ()
+    concepts: _Names = ()
+    negatives: _Name = "a"
+    labels: _Name | None = None
+    array: _Name = "native"
+    pooling: _Name | None = None
+    frames: _Name = "frames"
+    protocol: _Name | None = None
+    balance: _Name | None = None
+    predictions: tuple[Path, ...] = ()
+    estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
+    seed: _Seed = 0
+    seeds: Annotated[tuple[_Seed, ...], Meta(min_length=1)] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):  # from Python lists and texts will do
             value = getattr(self, field.name)
             if isinstance(value, list) or (field.name == "test_negatives" and value):
                 object.__setattr__(self, field.name, _as_tuple(value))
-        if not isinstance(self.negatives, str):
-            raise ExperimentError(
-                f'{self.name!r}: negatives is "a", "b" or "c", of concepts; levels go into '
-                "train_negatives"
-            )
         object.__setattr__(self, "manifest", Path(self.manifest))
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
+        for slip in self._slips():
+            raise ExperimentError(f"{self.name!r}: {slip}")
+        _ = self.learners
+
+    def _slips(self) -> Iterator[str]:
+        """What does not go together, a sentence each."""
+        negatives: Any = self.negatives
+        if not isinstance(negatives, str):
+            yield 'negatives is "a", "b" or "c", of concepts; levels go into train_negatives'
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
         if self.balance is not None and self.protocol not in (None, *balanced):
-            raise ExperimentError(
-                f"{self.name!r}: the protocol {self.protocol} fixes the training clips; leave "
-                f"balance out, or take {' or '.join(balanced)}"
+            yield (
+                f"the protocol {self.protocol} fixes the training clips; leave balance out, or "
+                f"take {' or '.join(balanced)}"
             )
         for kind, value, names in (
             ("protocol", self.protocol, PROTOCOLS),
@@ -186,41 +173,35 @@ class Experiment:
             ("set of negatives", self.negatives, NEGATIVES),
         ):
             if value is not None and value not in names:
-                raise ExperimentError(f"{self.name!r}: {unknown_name(kind, value, names)}")
+                yield unknown_name(kind, value, names)
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
             "concepts": self.concepts,
         }
-        if sum(map(bool, kinds.values())) > 1:
-            first, second, *_ = (kind for kind, value in kinds.items() if value)
-            raise ExperimentError(f"{self.name!r} has {first} and {second}; one task at a time")
-        for key, meant in (("positives", ["S"]), ("train_negatives", ["EN"])):
-            if not (self.levels or self.concepts or getattr(self, key)):
-                example = str(meant).replace("'", '"')
-                raise ExperimentError(f"{self.name!r}: {key} is missing; add {key} = {example}")
+        first, *others = [kind for kind, value in kinds.items() if value] or ["positives"]
+        if others:
+            yield f"has {first} and {others[0]}; one task at a time"
+        for key, example in (("positives", "S"), ("train_negatives", "EN")):
+            if first == "positives" and not getattr(self, key):
+                yield f'{key} is missing; add {key} = ["{example}"]'
         if self.negatives != "a" and not self.concepts:
-            raise ExperimentError(
-                f"{self.name!r}: negatives is for concepts; for those of a bottleneck write "
+            yield (
+                "negatives is for concepts; for those of a bottleneck write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
         if self.protocol == "paper" and self.levels:
-            raise ExperimentError(
-                f"{self.name!r}: the paper's protocol is for two classes; for {len(self.levels)} "
-                "take leak-free"
+            yield (
+                f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
             )
-        if not self.concepts:
-            tests = self._level_problem.tests
-            if len({task.name for task in tests}) < len(tests):
-                raise ExperimentError(
-                    f"{self.name!r} has the same test set twice in test_negatives"
-                )
-        _ = self.learners
+        if not self.concepts and len(set(tests := self._level_problem.tests)) < len(tests):
+            yield "has the same test set twice in test_negatives"
 
     @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
+        folders = set()
         for entry in self.estimators:
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -231,13 +212,14 @@ class Experiment:
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name"))
             listed = str(options.pop(CALLED, name))
-            if listed in specs:
+            folder = folder_name(listed)
+            if folder.casefold() in folders:
                 raise ExperimentError(
-                    f"two estimators are called {listed!r} in {self.name!r}; give one another "
-                    f'name: {{name = "{name}", {CALLED} = "..."}}'
+                    f"{self.name!r}: two estimators are called {listed!r}, or so but for signs and "
+                    f'case; give one another name: {{name = "{name}", {CALLED} = "..."}}'
                 )
-            is_long = len(folder_name(listed).encode()) > MAX_NAME_BYTES
-            if is_long or not _LISTED.fullmatch(listed):
+            folders.add(folder.casefold())
+            if len(folder.encode()) > MAX_NAME_BYTES or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
                     f"{self.name!r}: {shorten(listed)} cannot name an estimator; begin with a "
                     f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
@@ -246,12 +228,6 @@ class Experiment:
                 specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
-        folders = {folder_name(listed).casefold(): listed for listed in specs}
-        if len(folders) < len(specs):
-            raise ExperimentError(
-                f"{self.name!r}: two estimators would be kept in one folder; give them names that "
-                "differ in more than signs and case"
-            )
         oracles = [name for name, spec in specs.items() if spec.name.startswith("oracle-")]
         if self.concepts and oracles:
             raise ExperimentError(
@@ -293,13 +269,8 @@ class Experiment:
             return tuple(map(scheme.level, levels))
 
         try:
-            return replace(
-                self,
-                positives=coded(self.positives),
-                train_negatives=coded(self.train_negatives),
-                test_negatives=tuple(map(coded, self.test_negatives)),
-                levels=coded(self.levels),
-            )
+            codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
+            return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
         except ManifestError as problem:
             raise ExperimentError(f"{self.name!r}: {problem}") from None
 
@@ -341,52 +312,38 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     With `only`, it has one estimator: that which is listed under this name, or of this number.
     """
     path = Path(path)
-    require_readable(path, ExperimentError)
     if other := describe_other_kind(path, "the TOML file of an experiment"):
         raise ExperimentError(other)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+        table = tomllib.loads(read_bytes(path, ExperimentError).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
-    hints = get_type_hints(Experiment, include_extras=True)
-    hints["stores"] = Annotated[_Names, Meta(description='a list, such as ["a.zarr", "b.zarr"]')]
     for key in table:
-        if key not in hints:
-            raise ExperimentError(f"{path}: {unknown_name('key', key, hints)}")
+        if key not in _HINTS:
+            raise ExperimentError(f"{path}: {unknown_name('key', key, _HINTS)}")
     if "store" in table and "stores" in table:
         raise ExperimentError(f"{path}: has store and stores; take stores for several")
-    values = {key: _convert(path, key, value, hints[key]) for key, value in table.items()}
+    values = {key: _convert(path, key, value) for key, value in table.items()}
     if "stores" in values:
         values["store"] = values.pop("stores")
     for key in ("name", "manifest", "store"):
         if key not in values:
-            raise ExperimentError(
-                f"{path}: {key} is missing; add {key} = ..., {_meaning(hints[key])}"
-            )
+            raise ExperimentError(f"{path}: {key} is missing; add {key} = ..., {_HINTS[key]}")
     entries = values.get("estimators", ())
     if only is not None and entries:
         listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
-        values["estimators"] = (
-            tuple(e for row, e in enumerate(entries) if only in (row, listed[row])) or entries
-        )
-    if "predictions" in values:
-        values["predictions"] = tuple(path.parent / name for name in values["predictions"])
-    values["manifest"] = path.parent / values["manifest"]
-    stores = values["store"]
-    several = stores if isinstance(stores, tuple) else (stores,)
-    located = tuple(store if is_url(store) else path.parent / store for store in several)
-    values["store"] = located if isinstance(stores, tuple) else located[0]
+        chosen = tuple(e for row, e in enumerate(entries) if only in (row, listed[row]))
+        values["estimators"] = chosen or entries
     try:
         return Experiment(**values)
     except ExperimentError as problem:
         raise ExperimentError(f"{path}: {problem}") from None
 
 
-def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
+def _convert(path: Path, key: str, value: Any) -> Any:
     """A TOML value as the experiment holds it."""
-    kind = {"manifest": _Name, "store": _Name, "predictions": _Names}.get(key, hint)
+    places = {"store": _Name, "stores": _Names, "manifest": _Name, "predictions": _Names}
+    kind = places.get(key) or get_type_hints(Experiment, include_extras=True)[key]
     original = value
     if key == "concepts" and value == ALL:
         value = [ALL]
@@ -397,13 +354,12 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
         if key == "seeds" and len(set(converted)) < len(converted):
             raise msgspec.ValidationError
         if key == "estimators":
-            msgspec.convert([table for table in value if isinstance(table, dict)], _TABLES)
+            tables = [table for table in value if isinstance(table, dict)]
+            msgspec.convert([table.get("name") for table in tables], list[_Name])
     except msgspec.ValidationError:
-        raise ExperimentError(
-            f"{path}: {key} must be {_meaning(hint)} (got {original!r})"
-        ) from None
-    return converted
-
-
-def _meaning(hint: Any) -> str:
-    return str(next(meta.description for meta in hint.__metadata__ if meta.description))
+        raise ExperimentError(f"{path}: {key} must be {_HINTS[key]} (got {original!r})") from None
+    if key not in places:
+        return converted
+    several = converted if isinstance(converted, tuple) else (converted,)
+    located = tuple(place if is_url(place) else path.parent / place for place in several)
+    return located if isinstance(converted, tuple) else located[0]

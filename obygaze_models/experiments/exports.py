@@ -1,78 +1,164 @@
-"""A model's predictions and moments film by film, for spreadsheets and for ELAN."""
+"""For other programs: predictions and moments for spreadsheets and ELAN, and models as ONNX.
+
+Rows in, a table or a document a film out. They are of a model's predictions; of a run's held-out
+predictions, each clip's by the fits that tested it, none of which was trained on it; or of moments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.tables import format_rows
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.package import need
+from obygaze_features.common.tables import align, format_rows
+from obygaze_features.common.text import (
+    counted,
+    format_signed,
+    format_time,
+    join_some,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items
-from obygaze_features.manifests.items import media_stem
+from obygaze_features.manifests import Items
+from obygaze_features.manifests.items import media_stem, safe_id
+from obygaze_features.manifests.statistics import without_year
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.fit import folder_name
+from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.run_folder import Clip, Run
+from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
+from obygaze_models.saved.persistence import load_model
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
 
 
-_Notes = dict[tuple[str, str], list[Annotation]]
-"""The annotations of each film and media file."""
-
 NO_FILM = "no-film"
 BYTE_ORDER_MARK = "\ufeff"
 """Without it Excel takes UTF-8 for the local encoding."""
+HELD_OUT = "held-out prediction"
+"""The linguistic type of a run's tiers."""
+PARTS = "parts in the "
+"""How the cell begins that has the concepts' parts in the log-odds."""
+MAX_PARTS_SHOWN = 3
+OPSET = 17
+Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class ClipPrediction:
-    """The prediction for a clip."""
+class Row:
+    """A prediction or a moment.
 
-    item: Item
-    predicted: str
-    probabilities: tuple[float, ...]
-    seen: str
-
-
-def film_tables(predictions: Predictions, items: Items) -> dict[str, str]:
-    """A table a film for spreadsheets: file name -> text.
-
-    A text that a spreadsheet would compute gets an apostrophe before it; numbers stay as they are.
+    Parameters
+    ----------
+    film, media, title
+        Where it is; the title is the film's, where it is known.
+    cells
+        A row of a table, by its columns.
+    tier, note
+        In ELAN; no note where there is no start and end in the film.
     """
-    clips = _by_clip(predictions, items)
-    return tables_by_film([(clip.item.film, _row(clip, predictions.classes)) for clip in clips])
+
+    film: str
+    media: str
+    cells: Mapping[str, Any]
+    tier: str
+    note: Annotation | None
+    title: str = ""
 
 
-def tables_by_film(rows: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, str]:
-    """The tables of rows, each with its film: file name -> text."""
-    films: dict[str, list[Mapping[str, object]]] = {}
-    for film, row in rows:
-        films.setdefault(film, []).append(row)
-    names = unique_names((film or NO_FILM for film in films), ".csv")
-    texts = [BYTE_ORDER_MARK + format_rows(of_film) for of_film in films.values()]
-    return dict(zip(names, texts, strict=True))
+def model_rows(predictions: Predictions, items: Items) -> list[Row]:
+    """A model's predictions, in the order of the items."""
+    tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    names = [f"probability of {name}" for name in predictions.classes]
+    rows = []
+    for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
+        item = items[items.row(predictions.ids[row])]
+        predicted, seen = predictions.predicted[row], predictions.seen[row]
+        shares = dict(zip(names, predictions.probabilities[row].tolist(), strict=True))
+        cells = {
+            "clip": item.id,
+            "film": item.film,
+            "file": item.media,
+            **_seconds(item.start, item.end),
+            "prediction": predicted,
+            **shares,
+            "seen in training": seen,
+        }
+        # Of two classes the second's probability is enough.
+        details = {name: f"{shares[name]:.3f}" for name in names[len(names) == 2 :]}
+        if seen != "no":
+            details["seen in training"] = seen
+        note = _annotate(item.start, item.end, predicted, {"clip": item.id, **details})
+        rows.append(Row(item.film, item.media, cells, tier, note))
+    return rows
 
 
-def elan_files(predictions: Predictions, items: Items) -> dict[str, str]:
-    """An ELAN document for each media file: file name -> text.
+def held_out(
+    run: Run, *, model: str | None = None, ids: Collection[str] | None = None
+) -> list[Row]:
+    """The held-out predictions of a run, by model and test, then film by film in time.
 
-    `ExperimentError` if no clip has a start and an end; clips without them are left out.
+    The probability is that of the second of two classes, else of the predicted one, on the average
+    of the fits. The parts are those of the concepts in its log-odds; none where they do not add up.
     """
-    notes: _Notes = {}
-    for clip in _by_clip(predictions, items):
-        if clip.item.start is not None:
-            note = _annotation(clip, predictions.classes)
-            notes.setdefault((clip.item.film, clip.item.media), []).append(note)
-    if not notes:
-        raise ExperimentError(
-            f"none of the {len(predictions.ids):,} clips has a start and an end in its film, so "
-            "ELAN has no place for them; --csv writes them for spreadsheets"
-        )
-    title = f"{predictions.about['estimator']}: {predictions.about['task']}"
-    return _documents(notes, title, "prediction", predictions.warnings)
+    if model is not None and model not in run.record.models:
+        raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
+    clips = run.clips()
+    if unknown := [clip for clip in ids or () if clip not in clips]:
+        raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
+    for fit in run.predictions():
+        if model in (None, fit.model):
+            fits_of.setdefault((fit.model, fit.test), []).append(fit)
+    rows = []
+    for (name, test), fits in fits_of.items():
+        mean = average_over_fits(fits)
+        classes = list(run.record.tests[test].classes)
+        task, called = run.record.trained_on(test), mean.called.tolist()
+        explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
+        parts = average_parts(explained, classes, mean.ids)
+        chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
+        for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
+            clip, code = clips[mean.ids[row]], called[row]
+            two = mean.probabilities.ndim == 1
+            share = mean.probabilities[row] if two else mean.probabilities[row, code]
+            target = classes[1] if two else classes[code]
+            reasons = ", ".join(
+                f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
+            )
+            named = {f"{PARTS}{name_log_odds(classes)}": reasons} if reasons else {}
+            cells = {
+                "title": clip.title,
+                "film": clip.film,
+                "clip": clip.id,
+                "file": clip.media,
+                "from": "" if clip.start is None else format_time(clip.start),
+                "to": "" if clip.end is None else format_time(clip.end),
+                **_seconds(clip.start, clip.end),
+                "annotators": clip.level,
+                "concepts": ", ".join(clip.concepts),
+                "model": name,
+                "test": test,
+                "prediction": classes[code],
+                "probability": f"{share:.6f}",
+                "probability of": target,
+                "fits": str(mean.fits[row]),
+                **named,
+            }
+            details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
+            note = _annotate(clip.start, clip.end, classes[code], details)
+            rows.append(Row(clip.film, clip.media, cells, f"{name}: {test}", note, clip.title))
+    return rows
 
 
 def moment_files(moments: Moments) -> dict[str, str]:
@@ -80,43 +166,149 @@ def moment_files(moments: Moments) -> dict[str, str]:
 
     `ExperimentError` if there is no moment in a film; those within clips are left out.
     """
-    notes: _Notes = {}
+    rows = []
     for moment in moments.moments:
         if not moment.axis.clip:
-            values = {
-                "mean probability": f"{moment.score:.3f}",
-                "clips": ", ".join(moment.clips),
-                "seen in training": "" if moment.seen == "no" else moment.seen,
-            }
-            values = {name: text for name, text in values.items() if text}
-            note = Annotation(*milliseconds(moment.start, moment.end), "moment", values)
-            film = moment.axis.film
-            notes.setdefault((film, moments.media.get(film, "")), []).append(note)
-    if not notes:
+            film, seen = moment.axis.film, "" if moment.seen == "no" else moment.seen
+            details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
+            details |= {"seen in training": seen} if seen else {}
+            note = _annotate(moment.start, moment.end, "moment", details)
+            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note))
+    if not rows:
         raise ExperimentError(
             "ELAN has no place for moments within clips; give the clips a start and an end: "
             "--manifest FOLDER"
             if moments.moments
             else "there are no moments to write for ELAN; try a lower --threshold"
         )
-    return _documents(notes, moments.title, "moment", moments.warnings)
+    return elan_documents(rows, "moment", moments.warnings)[0]
 
 
-def _documents(
-    notes: _Notes, title: str, kind: str, warnings: Sequence[RunWarning]
-) -> dict[str, str]:
-    films = [film for film, _ in notes]
+def export_files(
+    rows: Sequence[Row],
+    kind: str,
+    *,
+    table: Path | None = None,
+    tables: Path | None = None,
+    elan: Path | None = None,
+    annotations: Path | None = None,
+    warnings: Sequence[RunWarning] = (),
+) -> tuple[dict[Path, str], list[str]]:
+    """The files that are asked for: path -> text; and a line about each kind.
+
+    Parameters
+    ----------
+    rows
+        What is written.
+    table, tables, elan
+        A CSV file; the folder of a table a film; the folder of ELAN's documents.
+    kind, annotations, warnings
+        As in `elan_documents`.
+    """
+    files: dict[Path, str] = {}
+    lines = []
+    if table:
+        files[table] = format_rows(row.cells for row in rows)
+        lines.append(f"a row a clip and model -> {table}")
+    if tables:
+        films: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            films.setdefault(row.film, []).append(row.cells)
+        names = unique_names((film or NO_FILM for film in films), ".csv")
+        for name, cells in zip(names, films.values(), strict=True):
+            files[tables / name] = BYTE_ORDER_MARK + format_rows(cells)
+        lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
+    if elan:
+        if annotations and elan.resolve().is_relative_to(annotations.resolve()):
+            raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
+        texts, alone = elan_documents(rows, kind, warnings, annotations)
+        files |= {elan / name: text for name, text in texts.items()}
+        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        if annotations and alone:
+            named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
+            lines.append(f"no file in {annotations} of {named} (the models' tiers alone)")
+        if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
+            lines.append(
+                f"{counted(untimed, 'clip')} not in them: the manifest gives no start and end in "
+                "the film"
+            )
+    return files, lines
+
+
+def elan_documents(
+    rows: Sequence[Row],
+    kind: str,
+    warnings: Sequence[RunWarning] = (),
+    annotations: Path | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """A document a media file: file name -> text; and the films without a file of annotators.
+
+    Parameters
+    ----------
+    rows
+        Those without a note are left out.
+    kind
+        The linguistic type of the tiers.
+    warnings
+        Written into each document.
+    annotations
+        A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
+        a folder for each annotator. Each is copied, and gets the models' tiers.
+    """
+    tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
+    for row in rows:
+        if row.note is not None:
+            tiers = tiers_of.setdefault((row.film, row.media), {})
+            tiers.setdefault(row.tier, []).append(row.note)
+    if not tiers_of:
+        raise ExperimentError(
+            f"none of the {len({row.cells['clip'] for row in rows}):,} clips has a start and an "
+            "end in its film, so ELAN has no place for them; --csv writes them for spreadsheets"
+        )
+    titles = {row.film: row.title for row in rows}
+    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
+    films = [film for film, _ in tiers_of]
     stems = [
         film if film and films.count(film) == 1 else media_stem(media) or film or NO_FILM
-        for film, media in notes
+        for film, media in tiers_of
     ]
-    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
-    return {
-        name: to_eaf(Document([Tier(title, kind, of_file)], media, properties))
-        for name, ((_, media), of_file) in zip(
-            unique_names(stems, ".eaf"), notes.items(), strict=True
-        )
-    }
+    annotated = _files_by_film(annotations)
+    files: dict[str, str] = {}
+    alone: list[str] = []
+    for ((film, media), of_file), stem in zip(
+        tiers_of.items(), unique_names(stems, ".eaf"), strict=True
+    ):
+        new = [Tier(name, kind, notes) for name, notes in of_file.items()]
+        names = (film, media_stem(media), titles[film], without_year(titles[film]))
+        keys = [safe_id(name).casefold() for name in names if name]
+        paths = next((annotated[key] for key in keys if key in annotated), [])
+        if annotations is None or not paths:
+            alone.append(titles[film] or film)
+            files[stem] = to_eaf(Document(new, media, properties))
+            continue
+        for path in paths:
+            name = path.relative_to(annotations).as_posix()
+            files[name] = add_tiers(path, new, ExperimentError)
+    return files, alone
+
+
+def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
+    """How many clips of which films, and the first rows."""
+    clips = counted(len({row.cells["clip"] for row in rows}), "clip")
+    films = counted(len({row.film for row in rows}), "film")
+    models = counted(len({row.cells["model"] for row in rows}), "model")
+    yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
+    if limit:
+        columns = ["title", "from", "annotators", "model", "prediction", "probability"]
+        named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
+        table = []
+        for row in rows[:limit]:
+            largest = [", ".join(row.cells.get(n, "").split(", ")[:MAX_PARTS_SHOWN]) for n in named]
+            table.append([row.cells[name] for name in columns] + largest)
+        columns += named
+        yield align(columns, table, left=len(columns))
+        if (more := len(rows) - limit) > 0:
+            yield f"and {counted(more, 'more row')}; -o writes all to a file"
 
 
 def unique_names(texts: Iterable[str], suffix: str) -> list[str]:
@@ -134,44 +326,115 @@ def unique_names(texts: Iterable[str], suffix: str) -> list[str]:
     return names
 
 
-def _by_clip(predictions: Predictions, items: Items) -> list[ClipPrediction]:
-    """Each clip's prediction, in the items' order."""
-    rows = sorted(
-        zip(
-            map(items.row, predictions.ids),
-            predictions.predicted,
-            predictions.probabilities.tolist(),
-            predictions.seen,
-            strict=True,
+def _seconds(start: float | None, end: float | None) -> dict[str, str]:
+    times = {"start": start, "end": end}
+    return {name: "" if time is None else f"{time:.3f}" for name, time in times.items()}
+
+
+def _annotate(
+    start: float | None, end: float | None, value: str, details: Mapping[str, str]
+) -> Annotation | None:
+    if start is None or end is None:
+        return None
+    return Annotation(*milliseconds(start, end), value, details)
+
+
+def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
+    """The ``.eaf`` files in a folder and in its folders, which may be one an annotator."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.eaf")) if folder else ():
+        files.setdefault(safe_id(path.stem).casefold(), []).append(path)
+    if folder and not files:
+        raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
+    return files
+
+
+def _order(clip: Clip) -> tuple[Any, ...]:
+    start = float("inf") if clip.start is None else clip.start
+    return clip.title, clip.film, start, clip.number or 0, clip.id
+
+
+def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
+    """Write a model as ONNX: features [N, D] in, probabilities [N, classes] out.
+
+    Parameters
+    ----------
+    model
+        Its folder. Networks, logistic regression and bottlenecks with a linear head can be written.
+    output
+        The file.
+    overwrite
+        Replace an earlier file.
+    """
+    onnx = need("onnx", extra="onnx")
+    refuse_to_overwrite(output, overwrite=overwrite)
+    estimator, about = load_model(model)
+    layers = _layers(estimator, model)
+    graph = _graph(onnx, layers)
+    written = onnx.helper.make_model(
+        graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
+    )
+    written.ir_version = 8  # what opset 17 came with: older runtimes refuse newer ones
+    onnx.helper.set_model_props(
+        written,
+        {
+            "task": about["task"],
+            "classes": ", ".join(about["classes"]),
+            "array": about["features"]["array"],
+            "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
+        },
+    )
+    onnx.checker.check_model(written)
+    write_bytes(output, written.SerializeToString())
+
+
+def _layers(estimator: Any, path: Path) -> list[Layer]:
+    """The estimator as linear layers, with a ReLU between them and a softmax at the end."""
+    kind = type(estimator).__name__
+    linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
+    if kind == "MLPProbe":
+        *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
+        scale = estimator.temperature_
+        layers = [*hidden, (weight / scale, offset / scale)]
+    elif (
+        kind in ("LogisticProbe", "ConceptBottleneck")
+        and linear is not None
+        and hasattr(linear, "coef_")
+    ):
+        # A linear map is known from a row of zeros and from each feature alone.
+        rows = np.vstack([np.zeros(estimator.n_features_in_), np.eye(estimator.n_features_in_)])
+        if kind == "ConceptBottleneck":
+            rows = estimator.concept_scores(rows)
+        logits = as_logits(linear.decision_function(rows))
+        offset, weight = logits[0], logits[1:] - logits[0]
+        layers = [(weight, offset)]
+    else:
+        raise ExperimentError(
+            f"{path} is a {kind}, which is no chain of linear layers and is not written as ONNX; "
+            "networks, logistic regression and bottlenecks with a linear head are"
+        )
+    return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
+
+
+def _graph(onnx: Any, layers: list[Layer]) -> Any:
+    helper, make_node = onnx.helper, onnx.helper.make_node
+    nodes: list[Any] = []
+    constants: list[Any] = []
+    last = "features"
+    for number, layer in enumerate(layers):
+        names = [f"weight{number}", f"offset{number}"]
+        constants += map(onnx.numpy_helper.from_array, layer, names)
+        nodes.append(make_node("Gemm", [last, *names], [f"sum{number}"]))
+        last = f"sum{number}"
+        if number < len(layers) - 1:
+            nodes.append(make_node("Relu", [last], [f"hidden{number}"]))
+            last = f"hidden{number}"
+    nodes.append(make_node("Softmax", [last], ["probabilities"], axis=1))
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["clips", width])]
+        for name, width in (
+            ("features", layers[0][0].shape[0]),
+            ("probabilities", layers[-1][0].shape[1]),
         )
     )
-    return [
-        ClipPrediction(items[row], predicted, tuple(probabilities), seen)
-        for row, predicted, probabilities, seen in rows
-    ]
-
-
-def _row(clip: ClipPrediction, classes: Sequence[str]) -> dict[str, object]:
-    item, names = clip.item, [f"probability of {name}" for name in classes]
-    return {
-        "clip": item.id,
-        "film": item.film,
-        "file": item.media,
-        "start": None if item.start is None else f"{item.start:.3f}",
-        "end": None if item.end is None else f"{item.end:.3f}",
-        "prediction": clip.predicted,
-        **dict(zip(names, clip.probabilities, strict=True)),
-        "seen in training": clip.seen,
-    }
-
-
-def _annotation(clip: ClipPrediction, classes: Sequence[str]) -> Annotation:
-    assert clip.item.start is not None
-    assert clip.item.end is not None
-    values = {"clip": clip.item.id}
-    # Of two classes the second's probability is enough.
-    for code in range(1 if len(classes) == 2 else 0, len(classes)):
-        values[f"probability of {classes[code]}"] = f"{clip.probabilities[code]:.3f}"
-    if clip.seen != "no":
-        values["seen in training"] = clip.seen
-    return Annotation(*milliseconds(clip.item.start, clip.item.end), clip.predicted, values)
+    return helper.make_graph(nodes, "obygaze", inputs, outputs, constants)

@@ -36,7 +36,7 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, check_probabilities
 from obygaze_models.experiments.run_folder import Facts
-from obygaze_models.saved.model_header import digest_of
+from obygaze_models.saved.about import digest_of
 
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 1
 HEADER, FIT, ARRAYS, MODEL = "partial.json", "fit.json", "arrays.npz", "model"

@@ -21,7 +21,7 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.protocols import Fold
+from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import keywords, reads_frames

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.manifests.splits import overlapping
-from obygaze_models.data.leaks import find_leaks
+from obygaze_models.data.folds import find_leaks
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import official_measure, uses_external_data

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.data.leaks import footage_of
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan, about_features
 from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import Skipped
+from obygaze_models.saved.about import footage_of
 
 #: Of a saved model these are in its folder, not in ``models.jsonl``.
 _LONG = ("features", "seen", "footage", "warnings")

@@ -28,7 +28,8 @@ from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, Fold
+from obygaze_models.data.folds import Fold
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames

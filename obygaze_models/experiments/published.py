@@ -143,11 +143,10 @@ def published_film(
 
 def estimator_of(record: RunRecord, model: str) -> str:
     """The estimator of a model, which an experiment may list under another name."""
-    for entry in record.experiment["estimators"]:
-        options = {"name": entry} if isinstance(entry, str) else entry
-        if options.get("as", options["name"]) == model:
-            return str(options["name"])
-    return model
+    tables = [entry for entry in record.experiment["estimators"] if not isinstance(entry, str)]
+    return {str(table.get("as", table["name"])): str(table["name"]) for table in tables}.get(
+        model, model
+    )
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:

@@ -18,7 +18,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.saved.decoding import convert
+from obygaze_models.saved.about import convert
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4

@@ -46,7 +46,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.record import MAKE, RunRecord, read_record
 from obygaze_models.experiments.scores import check_scores
-from obygaze_models.saved.decoding import convert, read_lines
+from obygaze_models.saved.about import convert, read_lines
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments

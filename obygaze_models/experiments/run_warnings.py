@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from obygaze_features.common.text import counted, join_some
-from obygaze_models.data.leaks import Leak
-from obygaze_models.data.protocols import Fold
+from obygaze_models.data.folds import Fold, Leak
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.plugins import PluginError
 from obygaze_models.estimators.registry import ignored_plugins
@@ -19,7 +18,7 @@ from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.outside import OutsideModel
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.record import Skipped
-from obygaze_models.saved.model_card import unreliable_concepts
+from obygaze_models.saved.about import unreliable_concepts
 
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10

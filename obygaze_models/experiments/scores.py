@@ -24,7 +24,7 @@ from obygaze_models.experiments.record import (
     TestSet,
 )
 from obygaze_models.scoring.intervals import ScoredClips, film_intervals
-from obygaze_models.scoring.metrics import TREC, average_precision, score, trec_ranks
+from obygaze_models.scoring.metrics import TREC, score, trec_ranks
 
 TOLERANCE = 1e-6
 """Between scores that another release of a library computes."""
@@ -58,12 +58,9 @@ def score_models(
 
 def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
     """The scores of one fit on one test set."""
-    scores = score(fit.labels, fit.probabilities)
-    if trec:
-        # Every clip here is ranked, so that the ranks are enough; clips without features are in a
-        # warning of the run.
-        scores[TREC] = average_precision(fit.labels, trec_ranks(fit.ids, fit.probabilities))
-    return scores
+    # Clips without features are in a warning of the run.
+    ranks = trec_ranks(fit.ids, fit.probabilities) if trec else None
+    return score(fit.labels, fit.probabilities, ranks)
 
 
 def _score_model(

@@ -19,7 +19,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.protocols import Fold, balanced
+from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.tasks import ConceptTask
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import make_estimator
@@ -27,7 +27,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import PlannedFit, fit_estimator
 from obygaze_models.experiments.outcome import about_model
 from obygaze_models.experiments.plan import Plan, plan_clips
-from obygaze_models.saved.model_card import CARD, model_card
+from obygaze_models.saved.about import CARD, model_card
 
 
 @dataclass(frozen=True)

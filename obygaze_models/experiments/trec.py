@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import read_bytes
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest_id, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
-from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.fit import folder_name
-from obygaze_models.saved.inference import predict
-from obygaze_models.saved.model_header import read_about
+from obygaze_models.saved.about import read_about
+from obygaze_models.saved.inference import Predictions, predict
 from obygaze_models.scoring.metrics import (
-    ACCURACY,
     METRICS,
     TREC,
     trec_average_precision,
@@ -66,25 +65,19 @@ class WrittenRun:
         Of the run file.
     tag
         The run's name, and whether it used external data.
-    clips
-        How many it ranks.
+    predictions
+        Of the clips that it ranks.
     missing
         Test clips without features: those that are positive count against the run.
-    seen
-        Test clips that the model was trained on.
-    warnings
-        What a reader must know.
     """
 
     text: str
     tag: str
-    clips: int
+    predictions: Predictions
     missing: list[str]
-    seen: list[str]
-    warnings: list[RunWarning]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunScore:
     """A run's score on the labelled clips of a test set.
 
@@ -106,11 +99,11 @@ class RunScore:
     measure: str
     value: float | None
     clips: int
-    positives: int | None
+    positives: int | None = None
     missing: list[str]
     outside: list[str]
-    tag: str | None
-    external_data: bool | None
+    tag: str | None = None
+    external_data: bool | None = None
 
     @property
     def title(self) -> str:
@@ -162,19 +155,8 @@ def write_run(
         )
     external = uses_external_data(about["features"]["backbone"])
     tag = run_tag(name or about["model"], external_data=external)
-    ranked = set(predictions.ids)
-    return WrittenRun(
-        format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag),
-        tag,
-        len(predictions.ids),
-        [clip for clip in tested if clip not in ranked],
-        [
-            clip
-            for clip, seen in zip(predictions.ids, predictions.seen, strict=True)
-            if seen != "no"
-        ],
-        predictions.warnings,
-    )
+    text = format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag)
+    return WrittenRun(text, tag, predictions, _without(tested, predictions.ids))
 
 
 def run_tag(name: str, *, external_data: bool) -> str:
@@ -203,9 +185,7 @@ def read_run_file(path: Path) -> RunFile:
     As in trec_eval, scores order the clips; ranks are ignored.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
+        lines = read_bytes(path, ExperimentError).decode().splitlines()
     except UnicodeDecodeError:
         raise ExperimentError(f"{path} is not UTF-8; give a run file") from None
     scores: dict[str, float] = {}
@@ -275,45 +255,43 @@ def score_run(
             f"no clip of the test set (fold {folds.last_fold} of {split}) has a label in "
             f"{truth.name}, so there is nothing to score"
         )
+    about: dict[str, Any] = {}
     if measure == TREC:
-        return _score_ranking(path, manifest, truth, level_of)
-    return _score_classes(path, manifest, truth, level_of)
-
-
-def _score_ranking(
-    path: Path, manifest: Manifest, truth: LabelSet, level_of: Mapping[str, str]
-) -> RunScore:
-    run = read_run_file(path)
-    ids = _clip_ids(path, run.names, manifest)
-    highest = manifest.label_scheme(truth.name).codes[-1]
-    positives = {clip for clip, level in level_of.items() if level == highest}
-    # Ties are ordered by the names in the file; a clip that is not in it has no name there.
-    name_of = dict(zip(ids, run.names, strict=True))
-    names = [name_of.get(clip, clip) for clip in positives]
+        run = read_run_file(path)
+        ids = _clip_ids(path, run.names, manifest)
+        highest = manifest.label_scheme(truth.name).codes[-1]
+        positives = {clip for clip, level in level_of.items() if level == highest}
+        # Ties are ordered by the names in the file; a clip that is not in it has no name there.
+        name_of = dict(zip(ids, run.names, strict=True))
+        names = [name_of.get(clip, clip) for clip in positives]
+        value = trec_average_precision(run.names, run.scores, names)
+        about = {"positives": len(positives), "tag": run.tag, "external_data": run.external_data}
+    else:
+        levels = _read_levels(path, manifest.label_scheme(truth.name))
+        ids = _clip_ids(path, list(levels), manifest)
+        predicted = dict(zip(ids, levels.values(), strict=True))
+        correct = sum(predicted.get(clip) == level for clip, level in level_of.items())
+        value = correct / len(level_of)
     return RunScore(
         labels=truth.name,
-        measure=TREC,
-        value=trec_average_precision(run.names, run.scores, names),
+        measure=measure,
+        value=value,
         clips=len(level_of),
-        positives=len(positives),
         missing=_without(level_of, ids),
         outside=_without(ids, level_of),
-        tag=run.tag,
-        external_data=run.external_data,
+        **about,
     )
 
 
-def _score_classes(
-    path: Path, manifest: Manifest, truth: LabelSet, level_of: Mapping[str, str]
-) -> RunScore:
-    scheme = manifest.label_scheme(truth.name)
+def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
+    """The level that a table predicts for each clip, by the name that it gives the clip."""
+    levels: dict[str, str] = {}
     try:
         table = read_table(path, required=["id"])
         # Version 0.2 wrote "said".
         predictions = table.columns.get("prediction") or table.columns.get("said")
         if predictions is None:
             raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
-        levels: dict[str, str] = {}
         for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
@@ -323,20 +301,7 @@ def _score_classes(
                 raise table.problem(row, str(problem)) from None
     except ManifestError as problem:
         raise ExperimentError(str(problem)) from None
-    ids = _clip_ids(path, list(levels), manifest)
-    predicted = dict(zip(ids, levels.values(), strict=True))
-    correct = sum(predicted.get(clip) == level for clip, level in level_of.items())
-    return RunScore(
-        labels=truth.name,
-        measure=ACCURACY,
-        value=correct / len(level_of),
-        clips=len(level_of),
-        positives=None,
-        missing=_without(level_of, ids),
-        outside=_without(ids, level_of),
-        tag=None,
-        external_data=None,
-    )
+    return levels
 
 
 def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]:

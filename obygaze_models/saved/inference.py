@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.data.dataset import label_clips
-from obygaze_models.data.leaks import overlapping
 from obygaze_models.data.stores import (
     StoreLike,
     open_stores,
@@ -32,15 +31,13 @@ from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.plugins import plugin_errors
-from obygaze_models.saved.model_header import About, read_about
+from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.metrics import TREC, Scores, average_precision, score, trec_ranks
+from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
 Array = NDArray[Any]
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
-SEEN_RENAMED = "under another id"
-"""For clips that show seconds of a file which the model has seen under other ids."""
 
 _ANNOTATIONS_READ = {"concepts": "annotated concepts", "groups": "each clip's film"}
 """What some models predict from instead of features."""
@@ -215,14 +212,12 @@ def predict(
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
         probabilities[:, estimator.classes_] = estimator.predict_proba(clips.features)
-    predicted = [classes[code] for code in probabilities.argmax(axis=1).tolist()]
+    predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
     if band is not None:
-        unsure = (band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])
-        predicted = [
-            UNSURE if abstain else name
-            for abstain, name in zip(unsure.tolist(), predicted, strict=True)
-        ]
-    return Predictions(about, clips.ids, probabilities, predicted, clips.seen, clips.warnings)
+        predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
+    return Predictions(
+        about, clips.ids, probabilities, predicted.tolist(), clips.seen, clips.warnings
+    )
 
 
 def predict_frames(
@@ -323,8 +318,8 @@ def evaluate(
     measure = official_measure(truth, scheme, [task])
     no_features = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, no_features, scheme.concept_names, labels=labels)
-    classes = zip(clips.ids, task.labels(clips).tolist(), strict=True)
-    code_of = {clip: code for clip, code in classes if code >= 0}
+    code_of = dict(zip(clips.ids, task.labels(clips).tolist(), strict=True))
+    code_of = {clip: code for clip, code in code_of.items() if code >= 0}
     if not code_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
     predictions = predict(model, opened, ids=[clip for clip in code_of if clip in opened])
@@ -337,13 +332,15 @@ def evaluate(
     probabilities = predictions.probabilities
     ranks = trec_ranks(predictions.ids, probabilities[:, 1]) if measure == TREC else None
     seen = np.array(predictions.seen) != "no"
+    every, unseen = (
+        _score_part(codes[rows], probabilities[rows], None if ranks is None else ranks[rows])
+        for rows in (np.arange(len(codes)), np.flatnonzero(~seen))
+    )
     return ModelScore(
         task=about["task"],
-        every=_score_part(codes, probabilities, ranks),
-        unseen=_score_part(
-            codes[~seen], probabilities[~seen], None if ranks is None else ranks[~seen]
-        ),
-        seen=[clip for clip, was in zip(predictions.ids, seen.tolist(), strict=True) if was],
+        every=every,
+        unseen=unseen,
+        seen=np.array(predictions.ids)[seen].tolist(),
         missing=sorted(set(code_of) - set(predictions.ids)),
         warnings=predictions.warnings,
         measure=measure,
@@ -353,15 +350,12 @@ def evaluate(
 def _score_part(labels: Array, probabilities: Array, ranks: Array | None) -> PartScore:
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
-    scores = score(labels, probabilities[:, 1] if classes == 2 else probabilities)
-    if ranks is not None:
-        scores[TREC] = average_precision(labels, ranks)
     guessable = classes == 2 and 0 < positives < clips
     return PartScore(
         clips=clips,
         positives=positives,
         classes=len(np.unique(labels)),
-        scores=scores,
+        scores=score(labels, probabilities[:, 1] if classes == 2 else probabilities, ranks),
         baselines=baselines(positives / clips) if guessable else {},
     )
 
@@ -394,8 +388,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Clips:
+class _Clips(NamedTuple):
     """Clips of a store as a model reads them, and what must be said of them."""
 
     store: Store
@@ -406,9 +399,7 @@ class _Clips:
 
 
 def _read_clips(
-    about: Mapping[str, Any],
-    store: StoreLike | Sequence[StoreLike],
-    ids: Sequence[str] | None,
+    about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None
 ) -> _Clips:
     """The clips of a store that are asked for, by default all that are done."""
     opened = open_stores(store)
@@ -420,12 +411,7 @@ def _read_clips(
         hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
         raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
     clips, features = features_of(about, opened, ids)
-    trained_on = frozenset(about["seen"])
-    overlaps = overlapping(about, opened.items, clips).tolist()
-    seen = [
-        "yes" if clip in trained_on else SEEN_RENAMED if overlap else "no"
-        for clip, overlap in zip(clips, overlaps, strict=True)
-    ]
+    seen = seen_in_training(about, opened.items, clips)
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
     warnings = origin_warnings(opened.items, opened.attributes, earlier)
     return _Clips(opened, clips, features, seen, warnings)

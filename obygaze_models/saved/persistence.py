@@ -15,14 +15,14 @@ import hashlib
 import importlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import new_folder, require_readable
+from obygaze_features.common.files import new_folder, read_bytes
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
@@ -33,7 +33,7 @@ from obygaze_models.estimators.safe_classes import (
     class_path,
     unsafe_classes,
 )
-from obygaze_models.saved.model_header import (
+from obygaze_models.saved.about import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
@@ -92,9 +92,7 @@ def save_model(
     parts = _Parts()
     tree = _encode(model, "model", parts)
     try:
-        if hasattr(
-            model, "__sklearn_tags__"
-        ):  # the arrays of a tree that was read are no estimator
+        if hasattr(model, "__sklearn_tags__"):  # the arrays of a tree that was read have none
             check_is_fitted(model)
     except NotFittedError:
         kind = type(model).__name__
@@ -108,7 +106,9 @@ def save_model(
         "model": tree,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     } | ({"requires": parts.requires} if parts.requires else {})
-    with new_folder(path) if durable else _within(path) as folder:
+    if not durable:
+        path.mkdir(parents=True)
+    with new_folder(path) if durable else contextlib.nullcontext(path) as folder:
         for name, data in files.items():
             (folder / name).write_bytes(data)
         text = json.dumps(
@@ -130,8 +130,13 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
             "does not load; see: obygaze models list"
         )
-    digests = header.get("files") or {ARRAYS: header.get("arrays_sha256")}
-    files = {name: _read_file(path / name, digest) for name, digest in digests.items()}
+    files = {}
+    for name, digest in header["files"].items():
+        if not (path / name).exists():
+            raise damaged(path, f"it has no file {name!r}")
+        files[name] = read_bytes(path / name, ExperimentError)
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise damaged(path / name, "its digest differs")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         tree = header["model"]
@@ -152,25 +157,6 @@ def load_model(path: str | Path) -> tuple[Any, About]:
 def check_savable(model: Any) -> None:
     """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
     _encode(model, "model", _Parts())
-
-
-def _read_file(path: Path, digest: str | None) -> bytes:
-    if not path.exists():
-        raise damaged(path.parent, f"it has no file {path.name!r}")
-    require_readable(path, ExperimentError)
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise ExperimentError(f"{path} cannot be read: {problem.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise damaged(path, "its digest differs")
-    return data
-
-
-@contextlib.contextmanager
-def _within(path: Path) -> Iterator[Path]:
-    path.mkdir(parents=True)
-    yield path
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.scoring.metrics import METRICS, TREC, ranking_scores, score, weighted_scores
+from obygaze_models.scoring.metrics import METRICS, score, weighted_scores
 
 REPLICATES = 1000
 LEVEL = 0.95
@@ -33,12 +33,10 @@ class ScoredClips:
 
     Parameters
     ----------
-    labels, probabilities
+    labels, probabilities, trec
         As in `obygaze_models.scoring.metrics.score`.
     films
         The film of each clip.
-    trec
-        The clips' `trec_ranks`, where trec_eval's average precision is wanted.
     """
 
     labels: Array
@@ -188,10 +186,7 @@ def _weighted_means(
         draw = draw.ravel()
         weights = different[:, film_of_clip].astype(np.float64)
         share = weights.mean(axis=1)[draw]
-        scores = weighted_scores(fit.labels, fit.probabilities, weights)
-        if fit.trec is not None:
-            ranked = ranking_scores(fit.labels, fit.trec, weights)
-            scores[TREC] = ranked["average_precision"]
+        scores = weighted_scores(fit.labels, fit.probabilities, weights, fit.trec)
         for key, of_different in scores.items():
             values = of_different[draw]
             defined = ~np.isnan(values)

@@ -159,7 +159,7 @@ def predicted_classes(probabilities: Array) -> Array:
     return (probabilities > 0.5).astype(np.int64)
 
 
-def score(labels: Array, probabilities: Array) -> Scores:
+def score(labels: Array, probabilities: Array, trec: Array | None = None) -> Scores:
     """All scores of one set of predictions.
 
     Parameters
@@ -168,8 +168,11 @@ def score(labels: Array, probabilities: Array) -> Scores:
         A class from 0 on for each of N clips; of two classes 1 is the positive one.
     probabilities
         [N] of the positive class, or [N, classes] where there are more than two.
+    trec
+        The clips' `trec_ranks`, where trec_eval's average precision is wanted. Every clip here is
+        ranked: positive clips that are not count against `trec_average_precision` alone.
     """
-    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))))
+    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec)
     scores = {key: _defined(values[key]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
@@ -238,12 +241,14 @@ def trec_average_precision(
     return 0.0 if precision is None else precision * int(labels.sum()) / len(positive_ids)
 
 
-def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
+def weighted_scores(
+    labels: Array, probabilities: Array, weights: Array, trec: Array | None = None
+) -> dict[str, Array]:
     """The metrics of `score` for many weightings in one call, but for the AUROC of several classes.
 
     Parameters
     ----------
-    labels, probabilities
+    labels, probabilities, trec
         As in `score`.
     weights
         [draws, N], not negative.
@@ -257,6 +262,8 @@ def weighted_scores(labels: Array, probabilities: Array, weights: Array) -> dict
     for key, metric in METRICS.items():
         if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):
             scores[key] = metric.compute(labels, probabilities, weights)
+    if trec is not None:
+        scores[TREC] = ranking_scores(labels, trec, weights)["average_precision"]
     return scores
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
@@ -157,8 +156,8 @@ def processed(folder, frames):
     """By the checkpoint's own processor: [T,3,h,w]."""
     vivit = transformers.VivitImageProcessor
     is_vivit = "Vivit" in (folder / "preprocessor_config.json").read_text()
-    processor = (vivit.from_pretrained(folder) if is_vivit
-                 else AutoImageProcessor.from_pretrained(folder, backend="pil"))  # fmt: skip
+    auto = partial(transformers.AutoImageProcessor.from_pretrained, backend="pil")
+    processor = (vivit.from_pretrained if is_vivit else auto)(folder)
     values = processor(list(frames), return_tensors="pt")["pixel_values"].float()
     return values.view(len(frames), *values.shape[-3:])
 
@@ -282,15 +281,16 @@ TEXTS = [
     "engineer",
     "a picture of a happy woman " * 40,
 ]
-MODELS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
+MODELS = {"tiny-clip": "CLIPModel", "tiny-xclip": "XCLIPModel", "tiny-siglip": "SiglipModel"}
 
 
-def text_features(folder, model_class, texts=TEXTS):
+def text_features(folder, name, texts=TEXTS):
     """By transformers; SigLIP was trained on padded texts."""
+    model_class = getattr(transformers, name)
     options = {"padding": True, "max_length": 77}
-    if model_class is SiglipModel:
+    if name == "SiglipModel":
         options = {"padding": "max_length", "max_length": 64}
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokens = tokenizer(texts, truncation=True, return_tensors="pt", **options)
     with torch.no_grad():
         return tensor(model_class.from_pretrained(folder).eval().get_text_features(**tokens))
@@ -311,7 +311,7 @@ def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
     assert 0 < (ours - half).abs().max() < 0.1
 
     # Tokens are counted before they are cut.
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     counts = backbone.tokenizer.count(TEXTS)
     assert counts == [len(tokenizer(text)["input_ids"]) for text in TEXTS]
     assert counts[3] > backbone.tokenizer.max_tokens
@@ -376,7 +376,7 @@ def test_the_first_siglip_is_read_by_sentence_piece(copy, tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "special_tokens_map.json").write_text(json.dumps(marks))
     ours = of.load_backbone(folder, "cpu").embed_texts
-    expected = text_features(folder, SiglipModel, TEXTS[:3])
+    expected = text_features(folder, "SiglipModel", TEXTS[:3])
     torch.testing.assert_close(ours(TEXTS[:3]), expected, atol=1e-5, rtol=0)
     # Capitals and punctuation are nothing to it.
     first, same = ours(["a photo of a woman", "A photo, of a Woman!"])

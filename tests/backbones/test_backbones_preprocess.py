@@ -13,7 +13,6 @@ import torch
 import transformers
 from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
@@ -76,6 +75,8 @@ def processed(folder: Path, frames: np.ndarray, **options) -> torch.Tensor:
     """By the processor of transformers: [T,3,h,w]."""
     kind = json.loads((folder / "preprocessor_config.json").read_text())
     if "feature_extractor_type" in kind:
+        from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
         processor = CLIPImageProcessorPil.from_pretrained(folder)
     elif kind["image_processor_type"] == "VivitImageProcessor":
         processor = transformers.VivitImageProcessor.from_pretrained(folder)

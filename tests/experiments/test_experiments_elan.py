@@ -18,7 +18,7 @@ from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
-from obygaze_models.experiments import held_out as module
+from obygaze_models.experiments import exports
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.explain.parts import average_parts
 from tests.conftest import run_obygaze
@@ -229,13 +229,13 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
     labels = Manifest.load(run.record.experiment["manifest"]).labels()
     assert row["annotators"] == labels.level_of["f1-007"]
     assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
-    first = module.held_out(run, model="mlp")[0]
-    codes = replace(first, clip=replace(first.clip, level="=1+1", title="-5.0+A1"))
-    (cells,) = csv.DictReader(io.StringIO(module.held_out_table([codes])))
+    first = exports.held_out(run, model="mlp")[0]
+    codes = replace(first, cells={**first.cells, "annotators": "=1+1", "title": "-5.0+A1"})
+    files, _ = exports.export_files([codes], "any", table=tmp_path / "one.csv")
+    (cells,) = csv.DictReader(io.StringIO(files[tmp_path / "one.csv"]))
     assert (cells["annotators"], cells["title"]) == ("'=1+1", "'-5.0+A1")
-    untimed = [replace(first, clip=replace(first.clip, start=None, end=None))]
     with pytest.raises(ExperimentError, match="--csv"):
-        module.held_out_elan(untimed)
+        exports.elan_documents([replace(first, note=None)], "any")
 
 
 def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
@@ -310,8 +310,8 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
         read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
         assert read(pair, tier) == read(annotated, tier)
     predicted = {
-        int(row.clip.start): row.predicted
-        for row in module.held_out(run, model="mlp") if row.clip.film == "tt0120338"
+        int(float(row.cells["start"])): row.cells["prediction"]
+        for row in exports.held_out(run, model="mlp") if row.film == "tt0120338"
     }  # fmt: skip
     [tier] = [t for t in pair.get_tier_names() if t.startswith("mlp: ") and "," not in t]
     heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Run, RunSet
-from obygaze_models.data.leaks import find_leaks
+from obygaze_models.data.folds import find_leaks
 from obygaze_models.data.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
 
 

@@ -23,7 +23,7 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
-from obygaze_models.saved.model_header import digest_of
+from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
 from tests.kit.run import make_world, write_experiment, write_store

@@ -9,7 +9,7 @@ import pytest
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import Item, Items, Level, Manifest, Split, obygaze_scheme
-from obygaze_models.saved.decoding import read_lines
+from obygaze_models.saved.about import read_lines
 from tests.kit.files import write
 from tests.kit.run import write_store
 

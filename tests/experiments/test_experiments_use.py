@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
-from obygaze_models.data.leaks import footage_of, overlapping
+from obygaze_models.saved.about import footage_of, seen_in_training
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import RECIPE, make_world, write_experiment, write_store
@@ -191,11 +191,13 @@ def test_footage_is_met_as_by_a_plain_loop():
         return clip.start < second.end and second.start < clip.end
 
     reference, asked = draw("k", 60), draw("a", 200)
-    met = overlapping({"footage": footage_of(reference, reference.ids)}, asked, asked.ids)
+    about = {"seen": [], "footage": footage_of(reference, reference.ids)}
+    states = seen_in_training(about, asked, asked.ids)
     expected = [any(meet(clip, second) for second in reference) for clip in asked]
-    assert met.tolist() == expected
+    assert [state == RENAMED for state in states] == expected
     assert 0 < sum(expected) < len(expected)
-    assert not overlapping({}, asked, asked.ids).any()  # a model of an earlier obygaze
+    earlier = seen_in_training({"seen": []}, asked, asked.ids)  # a model of an earlier obygaze
+    assert set(earlier) == {"no"}
 
 
 @pytest.mark.gate

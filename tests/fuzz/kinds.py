@@ -27,7 +27,7 @@ from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments.finished_fits import FinishedFits
 from obygaze_models.experiments.record import seal
-from obygaze_models.saved.model_header import digest_of
+from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data
 

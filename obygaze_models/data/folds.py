@@ -1,0 +1,275 @@
+"""Folds: the rows of each fit, how splitters make them, and the clips that leak between them."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
+from sklearn.utils import check_random_state, column_or_1d, indexable
+from sklearn.utils.multiclass import check_classification_targets
+
+from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.errors import ExperimentError
+
+N_FOLDS = 10
+BALANCES = ("undersample", "weights", "none")
+"""``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
+train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
+"""
+Balance = Literal["undersample", "weights", "none"]
+RandomState = int | np.random.RandomState | None
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The rows of one fit.
+
+    `tests` has the rows of each test set by its name; `group` is what some folds share and others
+    do not, such as the film that is left out. `drawn_from` counts the clips that `train` was drawn
+    from; 0 where the protocol draws none.
+    """
+
+    index: int
+    name: str
+    seed: int
+    train: Array
+    validation: Array
+    tests: Mapping[str, Array]
+    group: str = ""
+    drawn_from: int = 0
+
+    @property
+    def test_rows(self) -> Array:
+        """The rows of all test sets; a clip of several is asked about once."""
+        return np.unique(np.concatenate(list(self.tests.values())))
+
+
+FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
+"""A fold before its training rows are drawn: its name; which clips train, validate, and test, as a
+boolean each, perhaps by test set; and its group."""
+
+
+class Splitter(BaseCrossValidator):  # type: ignore[misc]
+    """What all splitters share; `protocol` gives the attributes."""
+
+    title: ClassVar[str]
+    short: ClassVar[str]
+    default_balance: ClassVar[str]
+    in_turn: ClassVar[bool]
+    balance: Balance | None = None
+    random_state: RandomState = 0
+
+    @classmethod
+    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
+        """The splitter of an experiment's clips, as its manifest divides them."""
+        return cls(**options)
+
+    @abstractmethod
+    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+        """What each fold trains on before it is balanced, validates and tests."""
+
+    def make_folds(
+        self, y: Array, tests: Mapping[str, Array], *, groups: Sequence[str] | Array | None = None
+    ) -> list[Fold]:
+        """The folds of an experiment.
+
+        Parameters
+        ----------
+        y
+            The class of each clip in training, from 0; -1 takes no part.
+        tests
+            The same in each test set, by its name.
+        groups
+            The film of each clip.
+        """
+        parts, folds = list(self._parts(y, groups)), []
+        for index, seed in enumerate(draw_seeds(self.random_state, len(parts))):
+            name, train, validation, tested, group = parts[index]
+            pool = select_rows(train, y)
+            folds.append(
+                Fold(
+                    index,
+                    name,
+                    seed,
+                    balanced(pool, y, seed, self.balance),
+                    select_rows(validation, y),
+                    {
+                        test: select_rows(
+                            tested[test] if isinstance(tested, Mapping) else tested, codes
+                        )
+                        for test, codes in tests.items()
+                    },
+                    group,
+                    0 if self.balance is None else len(pool),
+                )
+            )
+        return folds
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
+        """Training and test rows, for scikit-learn.
+
+        Parameters
+        ----------
+        X
+            Features; only their number counts.
+        y
+            The class of each clip; classes are ordered as sorted, so the last is the positive one.
+        groups
+            Ignored, with a warning.
+        """
+        codes = self._codes_without_groups(X, y, groups)
+        for fold in self.make_folds(codes, {"test": codes}):
+            yield fold.train, fold.tests["test"]
+
+    def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
+        if groups is not None:
+            warnings.warn(
+                f"{type(self).__name__} ignores groups; LeaveFilmOut goes by them", stacklevel=3
+            )
+        return self._check(X, y)[0]
+
+    def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
+        """The class of each clip from 0, and the groups; errors as scikit-learn's splitters."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
+        _, y, groups = indexable(X, y, groups)
+        check_classification_targets(y)
+        return np.unique(column_or_1d(y), return_inverse=True)[1], groups
+
+
+class ByFolds(Splitter):
+    """Those that go by a fold column."""
+
+    def __init__(
+        self,
+        folds: Sequence[int] | Array | None = None,
+        *,
+        last: int | None = None,
+        random_state: RandomState = 0,
+    ) -> None:
+        self.folds = folds
+        self.last = last
+        self.random_state = random_state
+
+    @classmethod
+    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
+        """The splitter of an experiment's clips, as its manifest divides them."""
+        return cls(data.folds, last=division.last, **options)
+
+    def _column(self, y: Array) -> Array:
+        """The fold of each clip."""
+        if self.folds is None:
+            folds = np.full(len(y), -1)
+            taking = np.flatnonzero(y >= 0)
+            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
+            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
+                folds[taking[rows]] = number
+            return folds
+        folds = np.asarray(self.folds)
+        if len(folds) != len(y):
+            raise ExperimentError(
+                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
+                "clips; give the fold of each, such as data.folds"
+            )
+        return folds
+
+    def _last(self) -> int:
+        if self.last is not None:
+            return self.last
+        return N_FOLDS - 1 if self.folds is None else int(np.max(self.folds, initial=-1))
+
+    def _last_of_three(self) -> int:
+        last = self._last()
+        if last < 2:
+            raise ExperimentError(
+                f"the split has {counted(last + 1, 'fold')}; to train, validate and test takes "
+                "three"
+            )
+        return last
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Clips of a fold's test set that the same fold trains on, or is stopped by.
+
+    `otherwise` are those that a model of the fold saw in another way, say to learn its concepts.
+    """
+
+    fold: int
+    test: str
+    clips: int
+    train: list[str]
+    validation: list[str]
+    otherwise: list[str]
+
+    @property
+    def ids(self) -> list[str]:
+        """All of them."""
+        return sorted({*self.train, *self.validation, *self.otherwise})
+
+
+def find_leaks(
+    folds: Sequence[Fold],
+    ids: Sequence[str],
+    *,
+    seen: Mapping[int, Array] | None = None,
+    meet: Callable[[list[str], list[str]], list[str]] | None = None,
+) -> list[Leak]:
+    """The leaks of each fold and test set; only those that there are.
+
+    Parameters
+    ----------
+    seen
+        The rows that the models of a fold saw in any way, by the fold's index.
+    meet
+        Which of the first ids are among the second, or show the same seconds of a film; by
+        default those of equal ids.
+    """
+    meet = meet or (lambda left, right: sorted({*left} & {*right}))
+
+    def names(rows: Array) -> list[str]:
+        return [ids[row] for row in rows.tolist()]
+
+    leaks = []
+    for fold in folds:
+        used = [fold.train, fold.validation]
+        others = np.setdiff1d((seen or {}).get(fold.index, fold.train), np.concatenate(used))
+        for test, rows in fold.tests.items():
+            met = [meet(names(rows), names(part)) for part in (*used, others)]
+            leaks.append(Leak(fold.index, test, len(rows), *met))
+    return [leak for leak in leaks if leak.ids]
+
+
+def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
+    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+    if balance not in (None, *BALANCES):
+        raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
+    if balance != "undersample":
+        return rows
+    chance = np.random.default_rng(seed)
+    classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]
+    size = min(map(len, classes), default=0)
+    drawn = [chance.choice(rows, size, replace=False) for rows in classes]
+    return np.sort(np.concatenate(drawn)) if drawn else rows
+
+
+def draw_seeds(random_state: RandomState, count: int) -> list[int]:
+    """A seed for each fold."""
+    seed: Any = random_state
+    if not isinstance(random_state, Integral):
+        seed = check_random_state(random_state).randint(2**31)
+    seeds: list[int] = np.random.SeedSequence(seed).generate_state(count).tolist()
+    return seeds
+
+
+def select_rows(chosen: Array, y: Array) -> Array:
+    """The rows of the clips that are chosen and take part."""
+    return np.flatnonzero(chosen & (y >= 0))

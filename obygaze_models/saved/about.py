@@ -1,0 +1,276 @@
+"""What is kept with a saved model, and said of it: ``model.json``, ``README.md``, what it has seen.
+
+What is read from JSON is checked before anything uses it: another type is one clear error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from obygaze_features.common.files import read_bytes, read_format
+from obygaze_features.common.text import counted, is_folder_of
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests.items import media_stem
+from obygaze_features.manifests.splits import FilmSpans
+from obygaze_models.data.warnings import RunWarning
+
+T = TypeVar("T")
+FORMAT = "obygaze-model"
+FORMAT_VERSION = 2
+HEADER, CARD = "model.json", "README.md"
+MAKE = "obygaze models train"
+REMEDY = f"train the model again ({MAKE})"
+WHOLE = (-math.inf, math.inf)
+SEEN_RENAMED = "under another id"
+"""For clips that show seconds of a file which the model has seen under other ids."""
+#: What JSON that is none, is nested without end, or has other types raises.
+_PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+class _Backbone(msgspec.Struct, frozen=True):
+    name: str = ""
+    weights_sha256: str = ""
+    config: dict[str, Any] = {}
+
+
+class _Features(msgspec.Struct, frozen=True):
+    backbone: _Backbone = _Backbone()
+    preprocessing: dict[str, Any] = {}
+    array: str = ""
+    shape: list[int] = []
+    pooling: str | None = None
+
+
+class _About(msgspec.Struct):
+    """The keys that obygaze reads; others are anybody's."""
+
+    model: str = ""
+    estimator: str = ""
+    options: dict[str, Any] = {}
+    reads: str = ""
+    task: str = ""
+    learns: dict[str, str | list[str]] = {}
+    classes: list[str] = []
+    facts: dict[str, Any] = {}
+    features: _Features = _Features()
+    seen: list[str] = []
+    footage: dict[str, list[tuple[float, float] | None]] = {}
+    warnings: list[RunWarning] = []
+
+
+class _Header(msgspec.Struct):
+    about: dict[str, Any]
+    model: dict[str, Any]
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str]
+    requires: dict[str, str] = {}
+
+
+class About(dict[str, Any]):
+    """What is kept with a model. To read a key that it lacks is a clear error."""
+
+    def __init__(self, values: Mapping[str, Any], where: object) -> None:
+        super().__init__(values)
+        self._where = where
+        for key in ("features", "backbone"):
+            if isinstance(part := values.get(key), dict):
+                self[key] = About(part, where)
+
+    def check(self) -> None:
+        """Raise on what is of another type than a run writes."""
+        convert(dict(self), _About, f"{self._where}/{HEADER} (about)", REMEDY)
+
+    def __missing__(self, key: str) -> Any:
+        raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
+
+
+def read_about(path: Path) -> About:
+    """A model's description, without loading it."""
+    about: About = read_header(Path(path))["about"]
+    about.check()
+    return about
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The content of a model's header, all of it of the right types."""
+    if not (path / HEADER).is_file():
+        # A folder of models, or a run, which keeps them two folders further down.
+        for pattern in ("*", "models/*/*"):
+            if inside := sorted(path.glob(f"{pattern}/{HEADER}")):
+                raise ExperimentError(
+                    f"{is_folder_of(path, 'model', inside[0].parent)} "
+                    f"(all of them: obygaze models list {path})"
+                )
+    header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if header["format_version"] < FORMAT_VERSION:
+        raise ExperimentError(f"{path} was saved by an earlier obygaze (0.1); {REMEDY}")
+    if header.pop("sha256", None) != digest_of(header):
+        raise damaged(path / HEADER, "its digest differs")
+    convert(header, _Header, path / HEADER, REMEDY)
+    return {**header, "about": About(header["about"], path)}
+
+
+def digest_of(header: Mapping[str, Any]) -> str:
+    """Of the header's content, so that spaces and line ends do not matter."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+
+
+def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
+    """A file of JSON lines, each of a type."""
+    decoder, rows = msgspec.json.Decoder(kind), []
+    for number, line in enumerate(read_bytes(path, ExperimentError).splitlines(), start=1):
+        try:
+            rows.append(decoder.decode(line))
+        except _PROBLEMS as problem:
+            raise damaged(f"{path}, line {number},", problem, remedy) from None
+    return rows
+
+
+def convert(value: Any, kind: type[T], where: object, remedy: str) -> T:
+    """Parsed JSON as a type."""
+    try:
+        return msgspec.convert(value, kind)
+    except _PROBLEMS as problem:
+        raise damaged(where, problem, remedy) from None
+
+
+def damaged(where: object, reason: object, remedy: str = REMEDY) -> ExperimentError:
+    """The error for a file, or a model, that cannot be used."""
+    return ExperimentError(f"{where} is damaged, or was edited ({reason}); {remedy}")
+
+
+def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] | None]]:
+    """The file of each clip, without its extension: start and end, or None for all of it.
+
+    It is kept with a model as ``footage``. Clips with neither file nor times are left out.
+    """
+    files: dict[str, list[list[float] | None]] = {}
+    for clip in ids:
+        item = items[items.row(clip)]
+        if (name := _name(item)) is not None:
+            span = None if item.start is None or item.end is None else [item.start, item.end]
+            files.setdefault(name, []).append(span)
+    return files
+
+
+def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
+    """For each clip whether a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
+
+    Parameters
+    ----------
+    about
+        What `load_model` gave beside the model.
+    items
+        Those of the store that is asked about.
+    ids
+        Some of them.
+    """
+    trained_on = frozenset(about["seen"])
+    spans = FilmSpans(
+        {
+            name: [WHOLE if span is None else (span[0], span[1]) for span in spans]
+            for name, spans in about.get("footage", {}).items()
+        }
+    )
+
+    def overlaps(item: Item) -> bool:
+        start, end = WHOLE if item.start is None or item.end is None else (item.start, item.end)
+        return (name := _name(item)) is not None and spans.overlap(name, start, end)
+
+    return [
+        "yes" if clip in trained_on else SEEN_RENAMED if overlaps(items[items.row(clip)]) else "no"
+        for clip in ids
+    ]
+
+
+def _name(item: Item) -> str | None:
+    """As `overlap.met` has it; but a film without times is no more than where a clip is from."""
+    if item.media:
+        return media_stem(item.media)
+    return item.film if item.film and item.start is not None else None
+
+
+def model_card(
+    name: str, about: Mapping[str, Any], manifest: Manifest, *, trained: int, validated: int
+) -> str:
+    """The card of a model.
+
+    Parameters
+    ----------
+    name
+        Its heading.
+    about
+        What was said when the model was saved.
+    manifest
+        Whose clips it was trained on.
+    trained, validated
+        How many clips it learnt to tell apart, and how many stopped it.
+    """
+    features = about["features"]
+    backbone = features["backbone"]
+    warnings = "".join(f"\n**{RunWarning(**one)}**\n" for one in about["warnings"])
+    negative, *_, positive = about["classes"]
+    pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
+    if about["reads"] == "frames":
+        pooled = f", the sequence of {features['shape'][0]} frames of a clip"
+    options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
+    more = len(about["seen"]) - trained - validated
+    only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
+    facts = "".join(f"- {line}\n" for line in describe_facts(about["facts"]))
+    return f"""# {name}: {about["task"]}
+{warnings}
+Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film clip. Made by
+`obygaze models train`; `obygaze models predict` asks it.
+
+## What to beware of
+
+- It was not tested: `obygaze models run` says how well such a model does on clips that it has
+  not seen.
+- "{positive}" is what annotators of these films called so, under their definition; "{negative}" is
+  not the absence of anything else. Films of other times and places were not among them.
+- A probability is the model's, not an annotator's. It is meant for reading film collections in
+  bulk, not for judging a film or a person.
+
+## What it was trained on
+
+- estimator: {about["estimator"]}{f" ({options})" if options else ""}
+- features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
+  `{backbone["weights_sha256"]}`; others are refused
+- {counted(trained, "clip")} of the manifest {manifest.name} to learn from, and {validated:,} to
+  choose and to stop{f"; {more:,} more, which {only}" if more > 0 else ""}
+- annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}
+
+## What it chose
+
+{facts}- the rest is in `model.json`: every parameter, every fact, and each clip that it has seen
+"""
+
+
+def unreliable_concepts(facts: Mapping[str, Any]) -> list[str]:
+    """The concepts whose directions are unreliable; ``warnings`` has the reason of each."""
+    subjects = {warning["subject"] for warning in facts.get("warnings", [])}
+    return [name for name in facts.get("concepts", {}) if name in subjects]
+
+
+def describe_facts(facts: Mapping[str, Any]) -> list[str]:
+    """A line for each fact that is one number or word, and a few lines on concepts."""
+    lines = [
+        f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
+        for key, value in facts.items()
+        if isinstance(value, str | int | float)
+    ]
+    if concepts := facts.get("concepts"):
+        learned = ", ".join(f"{name} {quality['auc']:.2f}" for name, quality in concepts.items())
+        lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")
+    if skipped := facts.get("skipped"):
+        lines.append(f"concepts that could not be learned: {', '.join(skipped)}")
+    if unreliable := unreliable_concepts(facts):
+        lines.append(f"concepts that are unreliable: {', '.join(unreliable)}")
+    return lines
