@@ -150,19 +150,20 @@ def _open_source(
             f"{first}: one {kind} file has all arrays (got {len(paths)} files); import each into a "
             "store of its own"
         )
+    is_folder = kind == "pth" or (
+        kind == "npy" and not any(file.is_file() for file in paths.values())
+    )
+    has_ids = is_folder or kind == "hdf5" or (kind == "parquet" and not isinstance(ids, str))
+    if ids and has_ids:
+        raise UsageError(
+            f"{first} says itself whose its rows are; --ids and --in-order are for one file with "
+            "all rows"
+        )
     if kind == "parquet":
-        if ids and not isinstance(ids, str):
-            raise UsageError(f"{first} has a column of ids; give its name as ids")
         return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
-        if ids:
-            raise UsageError(f"{first} has its own ids; leave out ids and in_order")
         return read_hdf5(first)
-    if kind == "pth" or (kind == "npy" and not any(file.is_file() for file in paths.values())):
-        if ids:
-            raise UsageError(
-                f"{first} is not a file; --ids and --in-order are for one file with all rows"
-            )
+    if is_folder:
         return ClipFolders(paths, f".{kind}", manifest)
     listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
     if kind == "npy":

@@ -20,7 +20,8 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from obygaze_features.common.files import parse_json
+import msgspec
+
 from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import (
@@ -141,9 +142,10 @@ class Remote(Location):
             listed = self.read(fmt.CHECKSUMS)
         except FileNotFoundError:
             return
-        checksums = parse_json(listed, self.join(fmt.CHECKSUMS), StoreError)
-        if not isinstance(checksums, dict):
-            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not a list of checksums")
+        try:
+            checksums = msgspec.json.decode(listed, type=dict[str, str])
+        except ValueError as problem:
+            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not valid ({problem})") from None
         self._listed, self._checksums = listed, checksums
 
     def refuse_if_changed(self) -> None:
