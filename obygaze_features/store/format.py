@@ -209,16 +209,6 @@ def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
     ]
 
 
-def block_count(n: int, block_rows: int) -> int:
-    """Number of blocks of a store of `n` rows."""
-    return -(-n // block_rows)
-
-
-def rows_of_block(block: int, n: int, block_rows: int) -> range:
-    """The rows of a block; the last block may be short."""
-    return range(block * block_rows, min((block + 1) * block_rows, n))
-
-
 def record_name(block: int) -> str:
     """The path of a block's commit record, from the store's root."""
     return f"{RECORDS}/{block:06d}.json"

@@ -153,7 +153,7 @@ class Store:
     @property
     def blocks(self) -> int:
         """Number of blocks, written or not."""
-        return fmt.block_count(len(self), self.block_rows)
+        return -(-len(self) // self.block_rows)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -228,8 +228,8 @@ class Store:
         return read_record(self.location, block, ids, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
-        """The rows of a block."""
-        return fmt.rows_of_block(block, len(self), self.block_rows)
+        """The rows of a block; the last block may be short."""
+        return range(len(self))[block * self.block_rows : (block + 1) * self.block_rows]
 
     def refresh(self) -> Store:
         """Read again what other processes may have changed: the state, rows and their status."""

@@ -196,9 +196,6 @@ def test_outputs_are_replaced_only_when_told(tmp_path, path):
         subset(store, out, films=["tt1"])
     subset(store, out, ids=["tt1-000"], overwrite=True)
     assert len(open_store(out)) == 1
-    (tmp_path / "films.zarr").mkdir()
-    with pytest.raises(OutputExists, match="not made by obygaze"):
-        subset(store, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
 
 
 def test_damage_is_not_handed_on(tmp_path, path):

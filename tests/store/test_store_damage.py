@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import zarr
 
-from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import finalise, open_store, repair, verify
+from obygaze_features.errors import StoreError
+from obygaze_features.store import open_store
 from obygaze_features.store.shards import checksum, write_shard
 from tests.kit.store import STATES, final_state, flip_bit, open_state
 
@@ -122,14 +122,6 @@ def test_damage_of_a_whole_shard_names_its_rows(path, state, spoil):
         with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot"):
             open_store(path, checksums=checksums).read("native", missing="nan")
     open_store(path).read("frames", missing="nan")
-
-
-@pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_folder_in_a_shards_place_is_named(path):
-    (path / SHARD).unlink()
-    (path / SHARD).mkdir()
-    with pytest.raises(StoreUnreadable, match=re.escape(str(path / SHARD))):
-        open_store(path).read("native", missing="nan")
 
 
 @pytest.mark.parametrize("state", ["open", "final"], indirect=True)
@@ -299,14 +291,3 @@ def test_a_table_of_rows_that_does_not_fit_is_named(path):
         (path / "rows.csv").unlink() if wrong is None else (path / "rows.csv").write_text(wrong)
         with pytest.raises(StoreError, match=line):
             assert open_store(path).failures
-
-
-@pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_changed_table_of_rows_is_not_repaired(path):
-    finalise(path)
-    table = path / "rows.csv"
-    table.chmod(0o644)
-    table.write_text(table.read_text().replace("tt001,1", "tt001,x"))
-    assert [entry.file for entry in verify(path)] == ["rows.csv"]
-    with pytest.raises(StoreError, match=r"rows.csv cannot be repaired .*pull the store"):
-        repair(path)

@@ -24,7 +24,6 @@ from obygaze_features.store import diff, finalise, open_store, remote, subset, v
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.views import StoreDataset
 from tests.kit import store as toys
-from tests.kit.files import refused
 from tests.kit.servers import serve
 from tests.kit.store import final_state, flip_bit, in_all_states, open_state
 
@@ -307,19 +306,6 @@ def test_no_address_is_shown_with_its_secret(server, obygaze, address):
         assert result.exit_code in (1, 2)
         assert "Error: " in result.stderr
         assert not re.search("HUSH|HU[/?]|SH@|WHO", result.output)
-
-
-def test_commands_show_no_secret(server, url, own, obygaze):
-    secret = as_user(url, "ann:hush")
-    for ask in (["info", secret], ["verify", secret], ["diff", secret, own]):
-        result = obygaze("stores", *ask)
-        assert (result.exit_code, "hush" in result.output) == (0, False)
-        assert url in result.output
-    flip_bit(own / "rows.csv", 100)
-    result = obygaze("stores", "verify", secret)
-    assert (result.exit_code, "hush" in result.output) == (1, False)
-    assert result.output.endswith("next: tell its owner, who may run: obygaze stores repair\n")
-    refused(obygaze("stores", "info", f"{server.url}/none.zarr"), "none.zarr")
 
 
 # Whatever the network and the server do, in the end a line says it.

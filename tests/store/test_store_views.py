@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from obygaze_features.common import package
-from obygaze_features.errors import MissingExtra, StoreError
+from obygaze_features.errors import StoreError
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
 from tests.kit import store as toys
@@ -58,16 +57,6 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path):
     assert dataset.attrs["licence"] == "CC0"
     assert dataset["native"].attrs == {"meaning": "native"}
     assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]
-
-
-def test_a_view_without_its_package_names_the_extra(stores, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(package.importlib, "import_module", absent)
-    for view in (to_pandas, to_xarray):
-        with pytest.raises(MissingExtra, match=r"obygaze\[views\]"):
-            view(open_store(stores / "open.zarr"))
 
 
 def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
