@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import as_list
-from obygaze_features.errors import ManifestError, StoreError, UnknownItem, UsageError
+from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
@@ -71,12 +70,9 @@ def subset(
     """
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
-    ids = None if ids is None else as_list(ids)
     output = _check_output(output, [store])
     manifest = Manifest(store.attributes["manifest"], store.items)
     row_of = manifest.items.row_of
-    if unknown := [item_id for item_id in ids or () if item_id not in row_of]:
-        raise UnknownItem(f"{store.where} has no item {unknown[0]!r}")
     items = manifest.select(ids=ids, films=films).items
     if not len(items):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")

@@ -192,8 +192,8 @@ def _describe_no_store(location: Location) -> str:
             return other
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
-    elif isinstance(location, Remote) and (missing := location.describe_missing()):
-        return f"{missing}; check the address"
+    elif isinstance(location, Remote):
+        return f"there is no store at {location.where}: it has no zarr.json; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 
 

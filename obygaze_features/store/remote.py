@@ -123,19 +123,6 @@ class Remote(Location):
             return False
         return True
 
-    def describe_missing(self) -> str | None:
-        """What is missing where no store was found: the bucket, or everything."""
-        system, root, _ = self._open()
-        if _is_http(system):
-            return f"there is no store at {self.where}: it has no zarr.json"
-        bucket = root.partition("/")[0]
-        with one_line_errors(self.where):
-            if system.exists(root):
-                return None
-            if bucket and not system.exists(bucket):
-                return f"there is no bucket {bucket}, for {self.where}"
-        return f"there is nothing at {self.where}"
-
     def load_checksums(self) -> None:
         """Compare files with the store's list from now on; without a list, as they are."""
         try:

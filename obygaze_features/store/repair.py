@@ -114,8 +114,7 @@ def repair(
             aside = _retire_blocks(store, blocks)
             finish_moves(store.refresh())
         harmless = [entry.file for entry in entries if entry.harmless and not reopened]
-        cleared, left, strays = _clear(path, harmless)
-        aside = aside or strays
+        cleared, left, aside = _clear(path, harmless, aside)
         if not store.is_final and (damage or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
     return Repair(path, damage, restored, to_do, cleared, left, reopened, aside)
@@ -171,21 +170,22 @@ def _files_of(path: Path) -> list[str]:
     return [file.relative_to(path).as_posix() for file in files]
 
 
-def _set_aside(path: Path, names: Collection[str]) -> Path | None:
-    """Give files a second name in a folder beside the store, where they stay; None without files.
+def _set_aside(path: Path, names: Collection[str], aside: Path | None = None) -> Path | None:
+    """Give files a second name in a folder beside the store, by default a new one; which it is.
 
     The store is not changed, and the names are on disk when this returns: an interrupted repair
     loses nothing.
     """
     names = [name for name in names if (path / name).exists()]
     if not names:
-        return None
-    numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-    asides = (path.with_name(name) for name in numbered)
-    aside = next(aside for aside in asides if not os.path.lexists(aside))
-    aside.mkdir()
-    note = f"What obygaze stores repair dropped or replaced in {path.name}.\n"
-    write_text(aside / ASIDE_NOTE, note)
+        return aside
+    if aside is None:
+        numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+        folders = map(path.with_name, numbered)
+        aside = next(folder for folder in folders if not os.path.lexists(folder))
+        aside.mkdir()
+        note = f"What obygaze stores repair dropped or replaced in {path.name}.\n"
+        write_text(aside / ASIDE_NOTE, note)
     for name in names:
         target = aside / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -237,12 +237,12 @@ def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Pa
 
 
 def _clear(
-    path: Path, harmless: Sequence[str]
+    path: Path, harmless: Sequence[str], aside: Path | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], Path | None]:
     """Remove what killed writers left; recent files may belong to a running writer.
 
     Other files, such as a shard that lost its record, stay beside the store, in the folder that
-    is returned.
+    is returned: `aside` if there is one already.
     """
     cleared, left, unused = list[str](), list[str](), list[str]()
     for claim in Claims(path / fmt.CLAIMS).stale_files():
@@ -258,7 +258,7 @@ def _clear(
             is_old = now - _last_change(path / name) >= LEASE_S and name not in committed
             (unused if is_old else left).append(name)
     strays = [name for name in unused if not _WRITERS_FILE.match(name)]
-    aside = _set_aside(path, strays)
+    aside = _set_aside(path, strays, aside)
     for name in unused:
         leftover = path / name
         with contextlib.suppress(FileNotFoundError):

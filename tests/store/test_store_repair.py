@@ -175,8 +175,10 @@ def test_a_shard_that_lost_its_record_is_kept(path):
     before = toys.contents(path)
     del before["blocks/000002.json"]
     (path / "blocks/000002.json").unlink()
+    flip_bit(path / SHARD, 3)  # and what is dropped goes to the same folder
+    damaged = toys.contents(path)[SHARD]
     for file in path.rglob("*"):
         toys.age(file)
-    result = repair(path)
+    result, before[SHARD] = repair(path), damaged
     assert before.items() <= {**toys.contents(path), **toys.contents(result.aside)}.items()
     assert (result.cleared, verify(path)) == ((), [])

@@ -62,13 +62,9 @@ def test_damage_and_what_is_too_large_are_named(url, stores):
 
 
 def test_what_is_not_there_is_named(url, stores):
-    for address, line in [
-        ("s3://lab/none.zarr", "there is nothing at s3://lab/none.zarr; check the address"),
-        ("s3://nobody/none.zarr", "there is no bucket nobody, for s3://nobody/none.zarr; check"),
-        ("s3://lab/final.zarr/native/c", "final.zarr/native/c is not a feature store: it has no"),
-    ]:
-        with pytest.raises(StoreError, match=line):
-            open_store(address)
+    for name in ("lab/none.zarr", "nobody/none.zarr", "lab/final.zarr/native/c"):
+        with pytest.raises(StoreError, match=f"there is no store at s3://{name}: .*; check"):
+            open_store(f"s3://{name}")
     import boto3
 
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
