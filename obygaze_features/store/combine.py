@@ -22,7 +22,6 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     StoreWriter,
@@ -245,11 +244,6 @@ def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
     output = Path(output)
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    goal = output.resolve()
     for store in stores:
-        folder = store.location.path.resolve() if isinstance(store.location, Folder) else None
-        if folder in (goal, *goal.parents):
-            raise UsageError(
-                f"{output} is one of the input stores, or inside it; choose another output"
-            )
+        store.refuse_as_output(output)
     return output

@@ -72,9 +72,7 @@ def export(
     write = writers.get(output.suffix.lower())
     if write is None:
         raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
-    address = store.location.address
-    if isinstance(address, Path) and address.resolve() in output.resolve().parents:
-        raise UsageError(f"{output} is inside the store; choose another output")
+    store.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
         if write is _write_parquet:

@@ -117,6 +117,14 @@ class Store:
             )
         return self.location.path
 
+    def refuse_as_output(self, output: Path) -> None:
+        """Raise `UsageError` if an output is the store itself, or inside it."""
+        folder, goal = self.location.address, output.resolve()
+        if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
+            raise UsageError(
+                f"{output} is the store itself, or is inside the store; choose another output"
+            )
+
     @property
     def is_final(self) -> bool:
         """Whether the store is finalised: read-only, with large shards and a checksum list."""

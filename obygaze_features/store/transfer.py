@@ -80,7 +80,6 @@ class Pushed(NamedTuple):
     size: int
     sent: int
     left_out: list[str]
-    """What in the folder is no file of the store."""
 
 
 class Pulled(NamedTuple):
@@ -134,12 +133,10 @@ class _Files:
 def _check_list(store: Store, checksums: Mapping[str, str]) -> None:
     """Raise unless a final store lists exactly the files that one like it has."""
     unlisted, unknown = compare_list(store, checksums)
-    if unlisted:
-        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} does not list {unlisted[0]!r:.80}")
-    if unknown:
-        raise StoreError(
-            f"{store.where}: {fmt.CHECKSUMS} lists {unknown[0]!r:.80}, not a store's file"
-        )
+    if unlisted or unknown:
+        reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
+        other = "" if unlisted else ", not a store's file"
+        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{other}")
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
@@ -150,8 +147,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
-    if files.path.resolve() in output.resolve().parents:
-        raise UsageError(f"{output} is inside the store; choose another output")
+    store.refuse_as_output(output)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -180,8 +176,8 @@ def push(store: Store, target: Path | str) -> Pushed:
         In a folder.
     target
         A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
-        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``, a data
-        set of its own. `StoreError` if something else is there.
+        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
+        `StoreError` if something else is there.
     """
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith(("http://", "https://")):
@@ -193,13 +189,10 @@ def push(store: Store, target: Path | str) -> Pushed:
         there = _Target(where)
         if not where.rstrip("/").endswith(".zarr") and not there.has(fmt.CHECKSUMS):
             there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        goal, here = Path(there.address).resolve(), files.path.resolve()
-        if here in (goal, *goal.parents):
-            raise UsageError(f"{where} is the store itself, or inside it; choose another target")
+        store.refuse_as_output(Path(there.address))
         where, sent = there.where, _push_files(files, there)
-    return Pushed(
-        redact_url(where), len(files.sizes), sum(files.sizes.values()), sent, files.left_out
-    )
+    size = sum(files.sizes.values())
+    return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
 
 
 class _Target:
@@ -219,13 +212,11 @@ class _Target:
     def sizes(self) -> dict[str, int]:
         """The files that are there."""
         self.system.invalidate_cache()
-        try:
-            with one_line_errors(self.where):
-                files = self.system.find(self.root, detail=True)
-        except FileNotFoundError:
-            return {}
-        start = f"{self.root}/"
-        return {name.removeprefix(start): int(info["size"] or 0) for name, info in files.items()}
+        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError):
+            found = self.system.find(self.root, detail=True).items()
+            start = f"{self.root}/"
+            return {name.removeprefix(start): int(info["size"] or 0) for name, info in found}
+        return {}
 
     def is_right(self, name: str, sha256: str | None) -> bool:
         """Whether a file is as it should be, by reading it; the log may be any."""
@@ -319,10 +310,11 @@ def _push_to_hub(files: _Files, address: str) -> int:
         for name in wrong:
             files.check(name)
         if wrong:
-            names = list(files.sizes)
-            message = f"{files.path.name}: {len(names)} files"
             api.upload_folder(
-                **dataset, folder_path=files.path, allow_patterns=names, commit_message=message
+                **dataset,
+                folder_path=files.path,
+                allow_patterns=list(files.sizes),
+                commit_message=f"{files.path.name}: {len(files.sizes)} files",
             )
             if still := wrong_there():
                 raise StoreError(
@@ -389,10 +381,8 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
                 fetched += _fetch(location, name, sha256, folder, partial(advance, note=note))
         log = folder / fmt.LOG
         log.unlink(missing_ok=True)
-        try:
+        if location.exists(fmt.LOG):  # it may be lost: it says nothing of features
             _append(location, fmt.LOG, log, lambda size: None)
-        except FileNotFoundError:  # it may be lost: it says nothing of features
-            log.unlink()
         store = open_at(Folder(folder, location.where))
         if not store.is_final:  # whatever the source said before
             raise StoreError(f"{location.where} was changed meanwhile; run the same command again")
@@ -461,16 +451,16 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
 
 def _lock(file: BinaryIO) -> bool:
     """Take a file for this process alone, while it is open; False if another has it."""
-    try:
+    with contextlib.suppress(ImportError):  # Windows has no such locks
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # Windows, and file systems without locks
-        return True
-    # Who had it before may have removed its name at this moment.
-    return os.fstat(file.fileno()).st_nlink > 0
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who had it before may have removed its name at this moment.
+            return os.fstat(file.fileno()).st_nlink > 0
+        except OSError as problem:  # a file system may have no locks, either
+            return not isinstance(problem, BlockingIOError)
+    return True
 
 
 def _fetched_names(folder: Path) -> set[str]:

@@ -49,7 +49,7 @@ SLIPS = [
     (1, "push toy.zip output.zarr", "can only be read", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "nothing is sent over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
-    (2, "push toy.zarr toy.zarr/output", "is the store itself, or inside it"),
+    (2, "push toy.zarr toy.zarr/output", "is inside the store"),
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "give hf://datasets/OWNER/NAME"),
     (2, "push toy.zarr nonsense://x", "nonsense://x: ", "'nonsense' addresses"),

@@ -163,11 +163,11 @@ SLIPS = {
     "one store": (lambda s, t: merge([s], t), UsageError, "two stores or more"),
     "itself": (
         lambda s, t: subset(s, s.path, films=["tt1"], overwrite=True), UsageError,
-        "is one of the input stores",
+        "is the store itself",
     ),
     "around": (
         lambda s, t: subset(s, s.path / "../no/../toy.zarr", films=["tt1"], overwrite=True),
-        UsageError, "choose another output|input stores",
+        UsageError, "choose another output",
     ),
     "same ids": (
         lambda s, t: merge([s, *films(t.parent, "tt1")], t), StoreError,
