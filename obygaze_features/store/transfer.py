@@ -1,10 +1,9 @@
 """Whole final stores to elsewhere and back: zip files, folders, S3, the Hugging Face Hub.
 
-What is pushed or pulled is compared with its checksums, and the same call resumes it. A push sends
-``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so that
-nobody opens half a store; to the Hub it is one commit. Until all of a pull is there and verified,
-it is in a hidden folder beside the output. A zip file is not compressed, so that it can be mapped
-as it is; equal stores give equal zip files but for their logs.
+All is compared with its checksums, and the same call resumes it. A push sends ``checksums.json``
+first, which identifies the store, and the group's ``zarr.json`` last, so that nobody opens half a
+store; to the Hub it is one commit. A pull is in a hidden folder until it is whole. A zip file is
+not compressed, so that it can be mapped; equal stores give equal ones but for their logs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -39,6 +38,7 @@ from obygaze_features.errors import OutputExists, StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import (
+    BLOCK_BYTES,
     Folder,
     Location,
     ZipArchive,
@@ -55,10 +55,9 @@ from obygaze_features.store.remote import (
     open_file_system,
     parse_hf_address,
 )
-from obygaze_features.store.verify import compare_list
+from obygaze_features.store.verify import check_list
 
 GROUP = "zarr.json"
-COPY_BYTES = 2**20
 _BUCKETS = ("s3://", "gs://")
 
 
@@ -106,7 +105,7 @@ class _Files:
                 f"obygaze stores finalise {store.path}"
             )
         self.checksums = read_checksums(store.location)
-        _check_list(store, self.checksums)
+        check_list(store, self.checksums)
         require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
         found = {p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file()}
         names = [*self.checksums, fmt.CHECKSUMS, fmt.LOG]
@@ -130,15 +129,6 @@ class _Files:
             )
 
 
-def _check_list(store: Store, checksums: Mapping[str, str]) -> None:
-    """Raise unless a final store lists exactly the files that one like it has."""
-    unlisted, unknown = compare_list(store, checksums)
-    if unlisted or unknown:
-        reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
-        other = "" if unlisted else ", not a store's file"
-        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{other}")
-
-
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
     """Write a final store into one zip file; each file is compared with its checksum.
 
@@ -160,7 +150,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
             info.file_size = files.sizes[name]
             digest = hashlib.sha256()
             with (files.path / name).open("rb") as file, archive.open(info, "w") as member:
-                while data := file.read(COPY_BYTES):
+                while data := file.read(BLOCK_BYTES):
                     digest.update(data)
                     member.write(data)
             files.check(name, digest.hexdigest())
@@ -386,7 +376,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
         store = open_at(Folder(folder, location.where))
         if not store.is_final:  # whatever the source said before
             raise StoreError(f"{location.where} was changed meanwhile; run the same command again")
-        _check_list(store, checksums)
+        check_list(store, checksums)
         final_folder.rmdir()
         folder.rename(final_folder)
     return fetched

@@ -254,6 +254,15 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
     return sorted(names.difference(listed)), sorted(set(listed) - names)
 
 
+def check_list(store: Store, checksums: Mapping[str, str]) -> None:
+    """Raise unless a final store lists exactly the files that one like it has."""
+    unlisted, unknown = compare_list(store, checksums)
+    if unlisted or unknown:
+        reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
+        other = "" if unlisted else ", not a store's file"
+        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{other}")
+
+
 def committed_files(store: Store) -> set[str]:
     """The paths that the shards of all committed blocks may have."""
     names: set[str] = set()
