@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.result import Result, side_by_side
 from obygaze_models.bias.captions import emotion_rates, read_captions
-from obygaze_models.bias.lexicon import shipped_lexicon
+from obygaze_models.bias.inputs import shipped_lexicon
 
 FILES, CAPTIONS = 280, 1000
 TEXT = (

@@ -1,4 +1,5 @@
 # ruff: noqa: F401
+# mypy: implicit-reexport
 """The zoo: from features to models, their evaluation, and reports.
 
 Every everyday name is here, imported when it is first used, and each command calls one of them::

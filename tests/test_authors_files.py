@@ -1,16 +1,25 @@
 """The authors' own files against the counts that they published; the only tests that need them."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.common.tables import read_table
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.statistics import statistics
 from tests.kit.authors import make_dataset
 
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "mobygaze"
 LEVELS = ("EN", "HN", "NS", "S")
 
 
@@ -122,3 +131,28 @@ def test_a_reproduction_counts_what_they_published(authors, tmp_path):
     assert [round(share[code], 2) for code in ("EN", "HN")] == [0.52, 0.16]
     concepts = values("fig2", "Levels", "concepts a clip")
     assert [round(concepts[code], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
+
+
+def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
+    environment = os.environ | {"OBYGAZE": str(Path(sys.executable).with_name("obygaze"))}
+    command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    for folder in ("minutes", "words.zarr"):
+        files = {
+            root: {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+            for root in (EXAMPLE / folder, tmp_path / "made" / folder)
+        }
+        shipped, made = files.values()
+        assert made == shipped
+
+
+def test_no_words_of_the_films_are_shipped(authors, obygaze):
+    """Neither the 2,000 longest lines of the subtitles nor the annotators' comments."""
+    rows = read_table(authors / "mobygaze/mobygaze_dataframe.csv", delimiter=None)
+    lines = {line.strip() for text in rows["subtitle"] for line in re.split("[.?!]", text)}
+    comments = {word for text in rows["comment"] for word in parse_list(text)}
+    telling = sorted(lines, key=len)[-2000:] + [text for text in comments if len(text) > 15]
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    paths = [ROOT / name for name in files.stdout.decode().split("\0") if name]
+    held = "\n".join(path.read_text(errors="replace") for path in paths if path.is_file())
+    assert [text for text in telling if text in held] == []

@@ -152,6 +152,10 @@ class Backbone:
 
         return self._encode(len(texts), (spec,), encode)[spec.name]
 
+    def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """The arrays that a store of texts gets."""
+        return {self.image_text_embedding().name: self.embed_texts(texts)}
+
     def _encode(
         self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
@@ -216,10 +220,10 @@ class Backbone:
                 "choose one that does: obygaze features backbones"
             )
 
-    def for_images_and_texts(self, *, texts: bool = False) -> Backbone:
+    def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
         """The same backbone, to fill a store of images and texts: its only array is `embedding`.
 
-        With `texts` it must read texts too.
+        With `texts` or `images` it must read these.
         """
         if texts:
             self.check_reads_texts()

@@ -36,6 +36,7 @@ _MODULES = (
     "vjepa2",
     "timesformer",
     "dinov2",
+    "words",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")

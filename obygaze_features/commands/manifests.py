@@ -14,6 +14,7 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     levels_option,
+    output_options,
     overwrite_option,
     table_options,
 )
@@ -67,6 +68,51 @@ def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
 def _aligned(facts: dict[str, object]) -> str:
     width = max(map(len, facts))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+
+
+@manifests.command()
+@folder_argument("manifest")
+@click.argument("source", type=PATH)
+@output_options("The new manifest's folder.", default=Path("manifests", "words"))
+@click.option(
+    "--shift",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="Move all lines; below zero they come earlier.",
+)
+@click.option(
+    "--films",
+    type=PATH,
+    help="A table (columns film, file) of files that are not named by a film's id or title.",
+)
+def subtitles(
+    manifest: Path, source: Path, output: Path, overwrite: bool, shift: float, films: Path | None
+) -> None:
+    """Make texts of the words spoken in a manifest's clips.
+
+    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
+    title (tt0467406.srt, "Juno (2007).en.vtt"); or MObyGaze's tractive_subtitles.sql, with
+    tractive_movies.sql beside it. The texts have the ids of the clips; a line belongs to the clip
+    that has most of it. Ends with exit code 3 if files or lines could not be used.
+
+    The words stay in the new manifest: a store of them has their numbers alone, and may be shared.
+
+    \b
+    Examples:
+      obygaze manifests subtitles manifests/mine subtitles -o manifests/words
+      obygaze features extract manifests/words --backbone words
+      obygaze manifests subtitles manifests/juno juno.srt --shift -1.5 -o manifests/juno-words
+    """
+    words = of.Manifest.load(manifest).with_subtitles(source, shift=shift, films=films)
+    words.save(output, overwrite=overwrite)
+    silent = words.items.texts.count("")
+    click.echo(f"{words.describe_size()} -> {output}; in {silent:,} nothing is said")
+    for note in words.notes:
+        click.echo(note, err=True)
+    click.echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
+    if words.notes:
+        click.get_current_context().exit(3)
 
 
 @manifests.command()

@@ -26,8 +26,12 @@ def obygaze_version() -> str:
 
 def reference_file(name: str) -> Path:
     """The path of a shipped file: in the wheel as package data, else in the checkout."""
-    for folder in (_PACKAGE / "reference", _PACKAGE.parent / "manifests"):
-        if (folder / name).is_file():
+    for folder in (
+        _PACKAGE / "reference",
+        _PACKAGE.parent / "manifests",
+        _PACKAGE.parent / "examples",
+    ):
+        if (folder / name).exists():
             return folder / name
     raise ManifestError(f"obygaze ships no {name}; this installation is not complete")
 

@@ -145,11 +145,14 @@ def load(
             name, target = split_name(backbone)
             broken.add(name or target.rpartition(":")[2], problem)
     if "clip" not in kinds:
-        texts = "text" in kinds
-        return [backbone.for_images_and_texts(texts=texts) for backbone in loaded], engine
+        needs = {"texts": "text" in kinds, "images": "image" in kinds}
+        return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
     names = [backbone.name for backbone in loaded]
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
-        raise UsageError(f"{blind[0]} was loaded for images and texts; load it for clips")
+        raise UsageError(
+            f"{blind[0]} is for images or texts, not for clips. For the words spoken in clips, "
+            "make texts of them: obygaze manifests subtitles"
+        )
     for owner, _, _array in (array.rpartition(":") for array in options.arrays or ()):
         if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")

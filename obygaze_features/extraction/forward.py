@@ -27,6 +27,9 @@ FRAMES_PER_CPU_BATCH = 64
 """Larger batches do not make a CPU faster, and delay the answer to Ctrl-C."""
 
 
+PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
+"""The probe of backbones that read texts alone."""
+
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 
@@ -127,7 +130,7 @@ class Forward:
     def _embed(self, inputs: Sequence[Any]) -> Mapping[str, Tensor]:
         backbone = self.backbone
         if isinstance(inputs[0], str):
-            return {"native": backbone.embed_texts(inputs)}
+            return backbone.embed_text_arrays(inputs)
         for pixels in inputs:
             if pixels.is_cuda:  # its memory belongs to the stream that uploaded it
                 pixels.record_stream(torch.cuda.current_stream(backbone.device))
@@ -180,7 +183,9 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The probe's row in each array of a backbone; for images, its first frame's."""
+    """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
+    if not backbone.for_clips and backbone.encode_images is None:
+        return Forward(backbone, 1)([PROBE_TEXT])[0]
     count = backbone.sampling.frames if backbone.for_clips else 1
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
         frames = torch.from_numpy(probe_frames(count)).to(backbone.device)

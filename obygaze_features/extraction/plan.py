@@ -83,14 +83,14 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
     if not backbone.for_clips:
+        upright = {"orientation": "upright, by the image's EXIF data"}
+        pictures = backbone.preprocessing.attributes() | upright if backbone.encode_images else {}
+        reads_texts = backbone.text_tower or not pictures
+        texts = {"texts": backbone.tokenizer.attributes()} if reads_texts else {}
         return Recipe(
             name=backbone.name,
             backbone=backbone.about,
-            preprocessing={
-                **backbone.preprocessing.attributes(),
-                "orientation": "upright, by the image's EXIF data",
-                **({"texts": backbone.tokenizer.attributes()} if backbone.text_tower else {}),
-            },
+            preprocessing={**pictures, **texts},
             precision=backbone.precision,
             arrays=backbone.arrays,
         )

@@ -90,7 +90,7 @@ class ItemReader:
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones of these names, or say why it cannot be read."""
         if item.kind == "text":
-            if not item.text.strip():
+            if not item.text.strip() and item.start is None:  # in a span nothing may be said
                 return Failed(Status.UNREADABLE, "the text is empty")
             return ReadItem(None, dict.fromkeys(names, item.text))
         if item.kind == "image":

@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,8 @@ from obygaze_features.common.text import find_closest_id, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
+#: In the place of words that are not to be copied: their SHA-256, which `digest` needs.
+WITHHELD = "text_sha256"
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
 #: Spans are kept to the microsecond; a span has at least two, and at most 30 years.
@@ -178,13 +180,30 @@ class Items:
         digest = hashlib.sha256(b"obygaze-items-1\n")
         sources = list(map(media_stem, self.media))
         if "text" in self.kinds:
+            withheld = self.extra.get(WITHHELD) or [""] * len(self)
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
-                    sources[row] = hashlib.sha256(self.texts[row].encode()).hexdigest()
+                    sources[row] = withheld[row] or _sha256(self.texts[row])
         starts, ends = (_format_times(times, _microseconds) for times in (self.starts, self.ends))
         for column in (self.ids, self.kinds, sources, starts, ends):
             digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
+
+    def without_spoken_words(self) -> Items:
+        """The items as a store keeps them: what is said in a span of a film stays at home.
+
+        Its SHA-256 takes the place of the words, so that the digest is the same.
+        """
+        spoken = [
+            kind == "text" and not math.isnan(start)
+            for kind, start in zip(self.kinds, self.starts, strict=True)
+        ]
+        if not any(spoken):
+            return self
+        texts, digests = self.texts.copy(), (self.extra.get(WITHHELD) or [""] * len(self)).copy()
+        for row in np.flatnonzero(spoken).tolist():
+            texts[row], digests[row] = "", digests[row] or _sha256(texts[row])
+        return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
@@ -223,6 +242,10 @@ class ItemProblem(ManifestError):
     def __init__(self, row: int, message: str) -> None:
         super().__init__(f"item {row + 1}: {message}")
         self.row, self.message = row, message
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def id_problem(identifier: str) -> str | None:

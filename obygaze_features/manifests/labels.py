@@ -37,10 +37,15 @@ class Level:
     about: str = _describing("")
 
 
+#: How a concept is perceived: in the frames, in the words, in the sound, or by the story alone.
+SENSES = ("seen", "said", "heard", "told")
+
+
 @dataclass(frozen=True)
 class Concept:
     """A concept that annotators tick; `visual` ones can be seen in the frames.
 
+    `sense` says how it is perceived: one of `SENSES`, or nothing where that is not known.
     What ObyGaze's thesaurus says of it takes no part in comparisons: `about`, `instances` and
     `examples` by the `source`, and the `further` instances of MObyGaze.
     """
@@ -48,6 +53,7 @@ class Concept:
     name: str
     visual: bool = True
     aliases: tuple[str, ...] = ()
+    sense: str = _describing("")
     about: str = _describing("")
     source: str = _describing("")
     instances: tuple[str, ...] = _describing(())
@@ -88,6 +94,19 @@ class LabelScheme:
     def visual_concepts(self) -> tuple[str, ...]:
         """The concepts that can be seen in the frames."""
         return tuple(concept.name for concept in self.concepts if concept.visual)
+
+    def sense_of(self, name: str) -> str:
+        """How a concept is perceived (`SENSES`); empty where nobody said so.
+
+        Examples
+        --------
+        >>> [obygaze_scheme().sense_of(name) for name in ("Look", "Speech", "Narratology")]
+        ['seen', 'said', 'told']
+        """
+        concept = next(concept for concept in self.concepts if concept.name == name)
+        if concept.sense or concept.visual:
+            return concept.sense or "seen"
+        return next((c.sense for c in obygaze_scheme().concepts if c.name == name), "")
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
@@ -168,6 +187,7 @@ class LabelScheme:
                         _text(concept["name"]),
                         _flag(concept.get("visual", True)),
                         _texts(concept, "aliases"),
+                        sense=_sense(concept.get("sense", "")),
                         about=_text(concept.get("about", "")),
                         source=_text(concept.get("source", "")),
                         instances=_texts(concept, "instances"),
@@ -194,6 +214,7 @@ class LabelScheme:
             ],
             "concepts": [
                 {"name": c.name, "visual": c.visual, "aliases": list(c.aliases)}
+                | ({"sense": c.sense} if c.sense and self.name != "obygaze" else {})
                 for c in self.concepts
             ],
         }
@@ -230,6 +251,12 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
+
+
+def _sense(value: object) -> str:
+    if value not in ("", *SENSES):
+        raise TypeError(f"{value!r} is not a sense: {', '.join(SENSES)}")
+    return str(value)
 
 
 def _flag(value: object) -> bool:

@@ -213,6 +213,28 @@ class Manifest:
             raise UsageError(f"the manifest {self.name!r} has {kind} called {part.name!r} already")
         self._parts[kind, part.name] = part
 
+    def with_subtitles(
+        self, source: str | Path, *, shift: float = 0.0, films: str | Path | None = None
+    ) -> Manifest:
+        """The words spoken in each clip, as texts under the same ids.
+
+        A line belongs to the clip that has most of it. What could not be used is in `notes`.
+
+        Parameters
+        ----------
+        source
+            An SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
+            title (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
+        shift
+            Seconds by which all lines are moved; below zero earlier.
+        films
+            A table (columns film, file) of files that are named otherwise.
+        """
+        from obygaze_features.manifests.subtitles import with_subtitles
+
+        table = Path(films) if films is not None else None
+        return with_subtitles(self, Path(source), shift=shift, films=table)
+
     def select(
         self,
         *,

@@ -28,7 +28,7 @@ def sources() -> dict[str, str]:
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
     """The thesaurus as JSON; with a single concept, without the rest."""
     entries = [
-        {"name": c.name, "visual": c.visual, "about": c.about, "source": c.source}
+        {"name": c.name, "visual": c.visual, "sense": c.sense, "about": c.about, "source": c.source}
         | {part: list(getattr(c, part)) for part in _PARTS}
         for c in concepts
     ]
@@ -81,8 +81,7 @@ def _lines(scheme: LabelScheme) -> Iterator[str]:
 
 
 def _concept_lines(concept: Concept) -> Iterator[str]:
-    seen = "" if concept.visual else ", not seen in the frames"
-    yield f"{concept.name}: {concept.about} ({concept.source}{seen})"
+    yield f"{concept.name}: {concept.about} ({concept.source}; {concept.sense})"
     yield from (f"  - {text}" for text in concept.instances)
     for intro, texts in (("for example", concept.examples), ("MObyGaze adds", concept.further)):
         if texts:

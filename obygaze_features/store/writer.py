@@ -303,7 +303,7 @@ def write_empty_store(
         group.create_array(**fmt.array_layout(spec, len(items), attributes["block_rows"]))
     ids = fmt.encode_ids(items.ids)
     group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
-    (folder / fmt.ITEMS).write_bytes(items.to_csv().encode())
+    (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
     if probe:
         _write_probe(group, arrays, probe)
     write_checksums(folder)

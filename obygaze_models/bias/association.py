@@ -9,7 +9,7 @@ least as high. Ties count, and sums that differ only by rounding are ties.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -82,11 +82,7 @@ class Association:
 
 
 def associate(
-    x: ArrayLike,
-    y: ArrayLike,
-    a: ArrayLike,
-    b: ArrayLike,
-    settings: Settings = Settings(),
+    x: ArrayLike, y: ArrayLike, a: ArrayLike, b: ArrayLike, settings: Settings = Settings()
 ) -> Association:
     """Test whether X are nearer to A than to B, more so than Y are.
 
@@ -108,10 +104,7 @@ def associate(
 
 
 def associate_each(
-    x: ArrayLike,
-    a: ArrayLike,
-    b: ArrayLike,
-    settings: Settings = Settings(),
+    x: ArrayLike, a: ArrayLike, b: ArrayLike, settings: Settings = Settings()
 ) -> list[Association]:
     """Test of each row of X alone whether it is nearer to A than to B.
 
@@ -127,7 +120,13 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
     if not math.isfinite(d):
         raise BiasError(f"{groups} have identical scores, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
-    low, high = _interval(first, second, settings)
+    low = high = None
+    if settings.draws and min(len(first), len(second)) > 1:
+
+        def draw(first: Array, second: Array, axis: int) -> Array:
+            return _effect_sizes(first, second, settings.ddof, axis)
+
+        low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
     return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
 
 
@@ -138,20 +137,17 @@ def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Arr
     return np.asarray((first.mean(axis=axis) - second.mean(axis=axis)) / deviation)
 
 
-def _interval(first: Array, second: Array, settings: Settings) -> tuple[float | None, float | None]:
-    """The middle 95% of d where both groups are drawn with replacement, each from itself."""
+def bootstrap_interval(
+    samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **how: Any
+) -> tuple[float, float]:
+    """The middle 95% of a statistic where samples are drawn with replacement, each from itself."""
     from scipy.stats import bootstrap
 
-    if not settings.draws or min(len(first), len(second)) < 2:
-        return None, None
+    random = np.random.default_rng(seed)
     drawn = bootstrap(
-        (first, second),
-        lambda x, y, axis: _effect_sizes(x, y, settings.ddof, axis),
-        n_resamples=settings.draws,
-        method="percentile",
-        rng=np.random.default_rng(settings.seed),
-    )
-    low, high = np.nanquantile(drawn.bootstrap_distribution, [0.025, 0.975]).tolist()
+        samples, statistic, n_resamples=draws, method="percentile", rng=random, **how
+    ).bootstrap_distribution
+    low, high = np.nanquantile(drawn, [0.025, 0.975]).tolist()
     return low, high
 
 

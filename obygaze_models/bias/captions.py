@@ -9,16 +9,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import read_rows
-from obygaze_models.bias.lexicon import Lexicon
+from obygaze_models.bias.association import bootstrap_interval
+from obygaze_models.bias.inputs import Lexicon, read_rows
+from obygaze_models.figures.dots import grouped_dots, numbered_series
+from obygaze_models.figures.sheet import Dot, format_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MIN_COUNT = 100
 """Words that occur less often in all captions together are left out."""
@@ -71,8 +78,25 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates, and which words they count: for each list, word -> how often it occurs in all."""
+    """The rates of all groups, and what was counted.
 
+    Parameters
+    ----------
+    images, captions, blank
+        Numbers of images with captions, of captions, and of lines or cells without one.
+    lexicon
+        The name of the lists of words.
+    rates
+        A rate for each group and list.
+    minimum, counted, left_out
+        For each list, word -> how often it occurs in all captions: at least `minimum` times, or
+        less often.
+    """
+
+    images: int
+    captions: int
+    blank: int
+    lexicon: str
     rates: tuple[Rate, ...]
     minimum: int
     counted: dict[str, dict[str, int]]
@@ -84,12 +108,92 @@ class Rates:
         return any(rate.words != rate.emotion for rate in self.rates)
 
     @property
-    def captions(self) -> int:
-        """The captions of all groups; each group is counted once, with however many lists."""
+    def lists(self) -> list[str]:
+        """The lists that any group is counted with."""
+        return list(dict.fromkeys(rate.words for rate in self.rates))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return asdict(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rates as rows of a table."""
+        rows = [asdict(rate) for rate in self.rates]
+        if not self.several_lists:
+            for row in rows:
+                del row["words"]
+        return rows
+
+    def describe(self) -> str:
+        """A table of the rates, and the words that are too rare to count."""
+        header = ["emotion", "intensity", "condition", "words of"]
+        cells = [
+            [rate.emotion, rate.intensity or "-", rate.condition, rate.words] for rate in self.rates
+        ]
+        for row in (header, *cells) if not self.several_lists else ():
+            row.pop()
+        left = len(header)
+        header += ["count", "captions", "per 1000", "95%"]
+        for row, rate in zip(cells, self.rates, strict=True):
+            if self.counted[rate.words]:
+                row += [f"{rate.count:,}", f"{rate.captions:,}", f"{rate.rate:.2f}"]
+                row.append("-" if rate.low is None else f"{rate.low:.2f} to {rate.high:.2f}")
+            else:
+                row += ["-", f"{rate.captions:,}", "-", "-"]
+        number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
+        lines = [f"{number}, words of {self.lexicon}", align(header, cells, left=left)]
+        for name in self.lists:
+            rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]
+            if rare:
+                fewer = f"fewer than {self.minimum} times"
+                lines.append(f"left out of {name}, {fewer}: {', '.join(rare)}")
+        return "\n".join(lines)
+
+    def notes(self) -> Iterator[str]:
+        """What may be wrong with the captions, or hides rates."""
+        if self.blank:
+            lines = counted(self.blank, "blank line or cell", "blank lines or cells")
+            yield f"{lines} left out: no caption"
+        names = dict.fromkeys(rate.intensity for rate in self.rates)
+        if not {"high", "low"}.isdisjoint(names) and not set(INTENSITIES).isdisjoint(names):
+            listed = ", ".join(names)
+            yield f"intensities are called {listed} and counted as different; write them alike"
+        for name in self.lists:
+            if not self.counted[name]:
+                yield (
+                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so its rates say "
+                    "nothing; lower --minimum to count them"
+                )
+
+    def figure(self) -> Figure:
+        """A dot a condition, for each emotion and intensity."""
+        conditions = list(dict.fromkeys(rate.condition for rate in self.rates))
+        dots: dict[str, dict[str, Dot]] = {}
+        for rate in self.rates:
+            name = f"{rate.emotion} {rate.intensity}".strip()
+            if self.several_lists:
+                name += f": {rate.words} words"
+            dots.setdefault(name, {})[rate.condition] = Dot(rate.rate, rate.low, rate.high)
         groups = {
-            (rate.condition, rate.emotion, rate.intensity): rate.captions for rate in self.rates
+            name: [row.get(condition, Dot(None)) for condition in conditions]
+            for name, row in dots.items()
         }
-        return sum(groups.values())
+        drawn = {name: row for name, row in groups.items() if any(dot.value for dot in row)}
+        if not self.several_lists or not drawn:
+            drawn = groups
+        axis = "emotion words per 1000 captions"
+        if any(dot.low is not None for row in drawn.values() for dot in row):
+            axis += "; lines: 95% over draws of images"
+        if empty := len(groups) - len(drawn):
+            axis += f"; {counted(empty, 'group')} without such words not drawn"
+        return grouped_dots(
+            drawn,
+            numbered_series(conditions),
+            title=f"Emotion words in {counted(self.captions, 'caption')}",
+            axis=axis,
+            description="How often the captions of each group have words of an emotion.",
+            number_format=lambda rate: format_number(rate, digits=1),
+        )
 
 
 def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
@@ -195,11 +299,11 @@ def emotion_rates(
     total: Counter[str] = Counter()
     for image in images:
         total.update(image.counts)
-    counted: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
-    left_out: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
+    common: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
+    rare: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
     for name, words in lexicon.words.items():
         for word in words:
-            (counted if total[word] >= minimum else left_out)[name][word] = total[word]
+            (common if total[word] >= minimum else rare)[name][word] = total[word]
     groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
     for image in images:
         if image.captions:
@@ -210,12 +314,16 @@ def emotion_rates(
         groups, key=lambda key: (emotions.index(key[0]), key[1], conditions.index(key[2]))
     )
     rates = [
-        _rate(groups[key], name, counted[name])
+        _rate(groups[key], name, common[name])
         for key in ordered
         for name in lexicon.words
         if all_words or name == key[0] or key[0] not in lexicon.words
     ]
-    return Rates(tuple(rates), minimum, counted, left_out)
+    captions, blank = (
+        sum(getattr(image, name) for image in images) for name in ("captions", "blank")
+    )
+    with_captions = sum(map(len, groups.values()))
+    return Rates(with_captions, captions, blank, lexicon.name, tuple(rates), minimum, common, rare)
 
 
 def _rate(images: Sequence[ImageCaptions], name: str, words: Iterable[str]) -> Rate:
@@ -223,7 +331,11 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Iterable[str]) -> R
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
     count, total = int(hits.sum()), int(captions.sum())
-    low, high = _interval(hits, captions) if len(images) > 1 else (None, None)
+    low = high = None
+    if len(images) > 1:
+        batch = max(1, _NUMBERS_AT_ONCE // len(hits))
+        samples = hits, captions
+        low, high = bootstrap_interval(samples, _per_1000, DRAWS, 0, paired=True, batch=batch)
     first = images[0]
     return Rate(
         first.condition, first.emotion, first.intensity, name, count, total, 1000 * count / total,
@@ -231,18 +343,5 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Iterable[str]) -> R
     )  # fmt: skip
 
 
-def _interval(hits: Array, captions: Array) -> tuple[float, float]:
-    """The middle 95% of rates over draws of as many images, with replacement."""
-    from scipy.stats import bootstrap
-
-    drawn = bootstrap(
-        (hits, captions),
-        lambda hits, captions, axis: 1000 * hits.sum(axis=axis) / captions.sum(axis=axis),
-        paired=True,
-        n_resamples=DRAWS,
-        batch=max(1, _NUMBERS_AT_ONCE // len(hits)),
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    low, high = np.quantile(drawn.bootstrap_distribution, [0.025, 0.975])
-    return float(low), float(high)
+def _per_1000(hits: Array, captions: Array, axis: int) -> Array:
+    return np.asarray(1000 * hits.sum(axis=axis) / captions.sum(axis=axis))

@@ -9,28 +9,49 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.tables import Table, align, map_columns
+from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
-from obygaze_models.bias.lexicon import Lexicon, shipped_lexicon, tokens
+from obygaze_models.bias.inputs import (
+    Lexicon,
+    check_cells,
+    numbers,
+    read_rows,
+    require,
+    shipped_lexicon,
+    tokens,
+)
+from obygaze_models.figures.dots import grouped_dots, numbered_series
+from obygaze_models.figures.sheet import Dot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[Any]
 GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"
-MEASURES = ("said", "filled", "assigned", "cooccurrence")
-"""The measures of an object: fields of `ObjectScores`."""
-_COUNTS = MEASURES[2:]
+MEASURES = {
+    "said": ("gender score of the caption", "said: man", "woman"),
+    "filled": ("gender score with either filled in", "filled in: man", "woman"),
+    "assigned": ("assigned by the score", "assigned: man", "woman", "tied"),
+    "cooccurrence": ("co-occurrence", "captions of: man", "woman", "neither"),
+}
+"""The measures of an object, fields of `ObjectScores`: titles in a figure, columns of a table.
+
+A third column is for counts: of those that are neither's.
+"""
+MAX_OBJECTS = 20
+"""Objects that are drawn and printed, those with most captions first."""
 #: Cosines of 32-bit vectors can be a little over 1.
 _ROUNDING = 1e-6
 #: Columns, and their short names in the formula.
@@ -105,6 +126,72 @@ class ScoredCaptions:
             ]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "all": all_objects(self).to_dict(),
+            "objects": [scores.to_dict() for scores in by_object(self)],
+            "captions": self.rows(),
+        }
+
+    def describe(self) -> str:
+        """A table of the objects, and of all together."""
+        objects, together = by_object(self), all_objects(self)
+        measures = {
+            name: columns
+            for name, (_, *columns) in MEASURES.items()
+            if getattr(together, name) is not None
+        }
+        header = ["object", "captions"]
+        for columns in measures.values():
+            header += [*columns, "to-m"]
+        rows = []
+        for scores in [*objects[:MAX_OBJECTS], together]:
+            row = [scores.object, f"{scores.captions:,}"]
+            for name, columns in measures.items():
+                balance = getattr(scores, name)
+                parts = (balance.man, balance.woman, balance.neither)[: len(columns)]
+                row += [*map(_cell, parts), truncate(balance.man_share)]
+            rows.append(row)
+        lines = [align(header, rows)]
+        if (more := len(objects) - MAX_OBJECTS) > 0:
+            lines.append(f"and {more:,} more objects; all of them with: -o NAME.json")
+        lines.append("to-m: man / (man + woman), cut to two decimals as in the published table.")
+        return "\n".join(lines)
+
+    def notes(self) -> list[str]:
+        """Nothing is wrong with a table that can be read."""
+        return []
+
+    def figure(self) -> Figure:
+        """How far each object leans to woman or to man, by each measure: .5 is neither."""
+        objects = by_object(self) or [all_objects(self)]
+        titles = {
+            name: title
+            for name, (title, *_) in MEASURES.items()
+            if any(getattr(scores, name) for scores in objects)
+        }
+        dots = {
+            scores.object: [
+                Dot(getattr(getattr(scores, name), "man_share", None)) for name in titles
+            ]
+            for scores in objects[:MAX_OBJECTS]
+        }
+        title = f"Objects and gender, {counted(len(self.table), 'caption')}"
+        if len(objects) > MAX_OBJECTS:
+            title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
+        return grouped_dots(
+            dots,
+            numbered_series([*titles.values()]),
+            title=title,
+            axis="man / (man + woman), cut to two decimals; .5 is neither",
+            description="How far the captions of each object lean to woman or to man.",
+            limits=(0, 1),
+            number_format=truncate,
+            origin=0.5,
+            ends=("woman", "man"),
+        )
+
 
 @dataclass(frozen=True)
 class ObjectScores:
@@ -135,11 +222,12 @@ class ObjectScores:
     def to_dict(self) -> dict[str, Any]:
         """The scores as a row of a table."""
         row: dict[str, Any] = {"object": self.object, "captions": self.captions}
-        for measure in MEASURES:
+        for measure, (_, *columns) in MEASURES.items():
             balance: GenderBalance | None = getattr(self, measure)
             if balance is not None:
                 row |= {f"{measure}_man": balance.man, f"{measure}_woman": balance.woman}
-                row |= {f"{measure}_neither": balance.neither} if measure in _COUNTS else {}
+                if len(columns) == 3:
+                    row[f"{measure}_neither"] = balance.neither
                 row[f"{measure}_to_man"] = balance.man_share
         return row
 
@@ -222,7 +310,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         columns = set(table.columns)
         if baseline:
             require(table, ["object"], "which co-occurrence needs")
-            genders = _genders(table, headers, required=True)
+            genders = _genders(table, required=True)
             return ScoredCaptions(table, objects, genders)
         variants = not columns.isdisjoint(_VARIANTS)
         as_is = not variants or not columns.isdisjoint({"probability", "similarity"})
@@ -236,18 +324,22 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
                 required.append("group")
             require(table, required, "which the gender score needs")
             scores["score"] = _score(table, headers)
-        genders = _genders(table, headers, required=not variants)
+        genders = _genders(table, required=not variants)
         return ScoredCaptions(table, objects, genders, **scores)
 
 
 def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
     """The measures of each object, those with most captions first."""
-    return _measure(captions, captions.objects) if captions.objects else []
+    rows_of: dict[str, list[int]] = {}
+    for row, name in enumerate(captions.objects):
+        rows_of.setdefault(name, []).append(row)
+    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
+    return [_measure(captions, name, rows_of[name]) for name in most_first]
 
 
 def all_objects(captions: ScoredCaptions) -> ObjectScores:
     """The measures of all captions together."""
-    return _measure(captions, [ALL_OBJECTS] * len(captions.table))[0]
+    return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
 
 
 def _refuse(name: str, values: Array, bad: Array, reason: str) -> None:
@@ -274,7 +366,7 @@ def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array
     return gender_score(probability, similarity, column("confidence", 0, 1))
 
 
-def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tuple[str, ...] | None:
+def _genders(table: Table, *, required: bool) -> tuple[str, ...] | None:
     """The gender of each caption, by the table's groups or else by its words."""
     lexicon = shipped_lexicon("genders")
     if "group" not in table.columns:
@@ -290,21 +382,12 @@ def _genders(table: Table, headers: Mapping[str, str], *, required: bool) -> tup
     for row, text in enumerate(table["group"]):
         try:
             groups.append(lexicon.group("group", text))
-        except BiasError:
-            names = lexicon.groups["group"]
-            raise table.problem(row, unknown_name(headers["group"], text, names)) from None
+        except BiasError as problem:
+            raise table.problem(row, str(problem)) from None
     return tuple(groups)
 
 
-def _measure(captions: ScoredCaptions, objects: Sequence[str]) -> list[ObjectScores]:
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(objects):
-        rows_of.setdefault(name, []).append(row)
-    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
-    return [_measure_one(captions, name, rows_of[name]) for name in most_first]
-
-
-def _measure_one(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
+def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
     said = filled = assigned = cooccurrence = None
     if captions.genders is not None:
         men, women = ([row for row in rows if captions.genders[row] == of] for of in GENDERS)
@@ -317,6 +400,12 @@ def _measure_one(captions: ScoredCaptions, name: str, rows: list[int]) -> Object
         counts = Counter(_higher(as_man, as_woman))
         assigned = GenderBalance(counts["man"], counts["woman"], counts[TIE])
     return ObjectScores(name, len(rows), said, filled, assigned, cooccurrence)
+
+
+def _cell(value: int | float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def _mean(scores: Array) -> float | None:

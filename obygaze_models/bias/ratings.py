@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table
-from obygaze_features.common.text import join_some, shorten, unknown_name
+from obygaze_features.common.tables import Table, align
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
+from obygaze_models.figures.dots import grouped_dots, numbered_series
+from obygaze_models.figures.sheet import Dot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
@@ -44,6 +49,75 @@ class Ratings:
     raters: tuple[str, ...]
     sexualised: NDArray[Any]
     uneven: int = 0
+
+    @property
+    def alpha(self) -> float | None:
+        """Cronbach's alpha of all raters; None of a single one."""
+        return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The shares as rows of a table."""
+        return [asdict(share) for share in group_shares(self)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Shares and reliability as JSON values."""
+        return {
+            "images": len(self.images),
+            "raters": list(self.raters),
+            "shares": self.rows(),
+            "alpha": self.alpha,
+            "pairs": [asdict(pair) for pair in rater_pairs(self)],
+        }
+
+    def describe(self) -> str:
+        """A table of the shares, and of two raters or more how reliable they are."""
+        cells = [
+            [
+                *(s.group, s.rater, f"{s.count:,}", f"{s.images:,}"),
+                *(f"{s.share:.1%}", f"{s.low:.1%} to {s.high:.1%}"),
+            ]
+            for s in group_shares(self)
+        ]
+        header = ["group", "rater", "sexualised", "images", "share", "95%"]
+        text = align(header, cells, left=2)
+        pairs = rater_pairs(self)
+        rows = [
+            (f"{pair.first}, {pair.second}", pair.alpha, f"{pair.agreement:.1%}") for pair in pairs
+        ]
+        if len(pairs) > 1:
+            rows.insert(0, (f"all {len(self.raters)}", self.alpha, ""))
+        if rows:
+            cells = [
+                [names, "-" if alpha is None else f"{alpha:.6f}", same]
+                for names, alpha, same in rows
+            ]
+            text += "\n\n" + align(["raters", "Cronbach's alpha", "same label"], cells)
+        return text
+
+    def notes(self) -> list[str]:
+        """What may be wrong with the probabilities."""
+        if not self.uneven:
+            return []
+        images = counted(self.uneven, "image")
+        return [
+            f"the probabilities of {images} do not sum to about 1; the most probable class was "
+            "taken anyway"
+        ]
+
+    def figure(self) -> Figure:
+        """A dot a rater, for each group."""
+        dots: dict[str, list[Dot]] = {}
+        for share in group_shares(self):
+            dots.setdefault(share.group, []).append(Dot(share.share, share.low, share.high))
+        return grouped_dots(
+            dots,
+            numbered_series(self.raters),
+            title=f"Images labelled as sexualised, of {len(self.images):,}",
+            axis="share of the group's images; lines: Wilson's 95%",
+            description="Which share of each group's images each rater labels as sexualised.",
+            limits=(0, 1),
+            percent=True,
+        )
 
 
 @dataclass(frozen=True)

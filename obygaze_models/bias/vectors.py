@@ -16,6 +16,7 @@ from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
+from obygaze_models.data.stores import read_features
 
 Array = NDArray[Any]
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
@@ -71,7 +72,13 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
         )
     if "://" not in str(source) and Path(source, "model.json").is_file():
         return _of_concepts(Path(source))
-    return _of_store(source, array, pooling)
+    store = open_store(source)
+    return Vectors(
+        store.where,
+        lambda ids: read_features(store, ids, array, pooling),
+        _columns(store.items),
+        *_made_with(store.attributes["backbone"]),
+    )
 
 
 def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
@@ -93,18 +100,6 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
         "text": items.texts,
         **items.extra,
     }
-
-
-def _of_store(source: str | Path, array: str, pooling: str | None) -> Vectors:
-    from obygaze_models.data.stores import read_features
-
-    store = open_store(source)
-    return Vectors(
-        store.where,
-        lambda ids: read_features(store, ids, array, pooling),
-        _columns(store.items),
-        *_made_with(store.attributes["backbone"]),
-    )
 
 
 def _of_concepts(path: Path) -> Vectors:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import ADDRESS
+from obygaze_features.common.cli import ADDRESS, PATH
 from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
 
 
+PARTLY_DONE = 3
+"""The exit code if a part is missing or was skipped."""
+option = partial(click.option, show_default=True)
+"""An option whose help shows its default."""
+path_option = partial(click.option, type=PATH)
+"""An option that takes a path."""
+seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all draws.")
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )
 """Several stores for a model that was trained on several, in the same order."""
-
 
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Print all tables, notes and warnings."

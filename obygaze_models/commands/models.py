@@ -1,34 +1,36 @@
-"""``obygaze models``: run experiments; train, ask and explain models."""
+"""``obygaze models``: run experiments and compare what they say; train, ask and explain models."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import fill
 
 import click
 
+import obygaze_models as om
 from obygaze_features.common.cli import (
+    PATH,
     echo_json,
     folder_argument,
     json_option,
+    output_options,
     overwrite_option,
 )
+from obygaze_features.common.figures import check_figure_path, save_figure
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, redact_url
 from obygaze_features.errors import ExperimentError
-from obygaze_models.commands._shared import echo_warnings, verbose_option
-from obygaze_models.commands.compare import compare
-from obygaze_models.commands.explain import explain
-from obygaze_models.commands.moments import evaluate_moments, moments
-from obygaze_models.commands.predict import evaluate, export, predict, train
-from obygaze_models.commands.trec import score_run, write_run
-
-if TYPE_CHECKING:
-    from obygaze_models.experiments.run_folder import Run
-
-
-PARTLY_DONE = 3
-"""The exit code if fits or tests were skipped."""
+from obygaze_models.commands._shared import (
+    PARTLY_DONE,
+    echo_warnings,
+    path_option,
+    run_folders,
+    verbose_option,
+)
+from obygaze_models.commands.explain import evaluate_moments, explain, moments
+from obygaze_models.commands.predict import evaluate, export, predict, score_run, train, write_run
+from obygaze_models.data.warnings import RunWarning
 
 
 @click.group()
@@ -43,16 +45,12 @@ def models() -> None:
 
 @models.command()
 @folder_argument("experiment")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The run folder; by default runs/ and the experiment file's name.",
+@path_option(
+    "-o", "--output", help="The run folder; by default runs/ and the experiment file's name."
 )
-@click.option(
+@path_option(
     "--predictions",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="A table id, fit, probability of a model of your own, which is scored like the others.",
 )
 @click.option(
@@ -97,11 +95,9 @@ def run(
     """
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.experiment import load_experiment
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.experiments.run import run_experiment
 
-    loaded = load_experiment(experiment)
+    loaded = om.load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if dry_run:
         from obygaze_models.experiments.plan import make_plan
@@ -117,7 +113,7 @@ def run(
             f"{loaded.feature} features of {stores}",
             err=True,
         )
-    done = run_experiment(
+    done = om.run_experiment(
         loaded,
         output or Path("runs", experiment.stem),
         overwrite=overwrite,
@@ -140,7 +136,7 @@ def run(
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _echo_run(done: Run, *, verbose: bool) -> None:
+def _echo_run(done: om.Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
@@ -157,7 +153,7 @@ def _echo_run(done: Run, *, verbose: bool) -> None:
 
 
 @models.command("list")
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=PATH)
 @json_option
 def list_models(folder: Path | None, as_json: bool) -> None:
     """List the estimators that there are, or the models in a FOLDER.
@@ -167,7 +163,6 @@ def list_models(folder: Path | None, as_json: bool) -> None:
       obygaze models list
       obygaze models list runs/first
     """
-    from obygaze_features.common.tables import align
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_about
 
@@ -202,8 +197,83 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     click.echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 
 
+class _MetricOption(click.Option):
+    """Names all metrics, which are looked up where help is asked for."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from obygaze_models.scoring.metrics import METRICS, TREC
+
+        names, text = super().get_help_record(ctx) or ("", "")
+        return names, text.format(", ".join(key for key in METRICS if key != TREC))
+
+
+@models.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Only models of this name, of all runs, each with each; give it several times.",
+)
+@click.option(
+    "--metric",
+    cls=_MetricOption,
+    help="The score that is shown: {}.  [default: f1, of several classes f1_macro]",
+)
+@output_options("A figure: .svg, .pdf or .png.", required=False)
+@verbose_option
+@json_option
+def compare(
+    runs: tuple[Path, ...],
+    models: tuple[str, ...],
+    metric: str | None,
+    output: Path | None,
+    overwrite: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Compare models of one RUN or several, on the clips that both were tested on.
+
+    Of several runs each model is compared with that of the same name in the others, of one its
+    models with one another. Both are scored on the same clips and on the same draws of films: the
+    interval is that of their difference, the first minus the second. Where an experiment has
+    several fits, each clip's mean probability counts; `models run` prints the mean of the fits'
+    scores, which stands below the table.
+
+    \b
+    Examples:
+      obygaze models compare runs/xclip runs/vivit
+      obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
+      obygaze models compare runs/xclip runs/vivit -o differences.svg
+    """
+    if output:
+        check_figure_path(output, overwrite=overwrite)
+    opened = [om.load_run(folder) for folder in run_folders(runs)]
+    compared = om.compare(*opened, models=models)
+    table = compared.table(metric)
+    notes = [
+        f"left out: {comparison.test}, which has other classes and so no {metric}"
+        for comparison in compared.comparisons
+        if metric not in (None, *comparison.scores)
+    ]
+    notes += [note for comparison in compared.comparisons for note in comparison.notes]
+    notes += compared.left_out
+    echo_warnings([note for run in opened for note in run.warnings if note.voids_scores])
+    if as_json:
+        echo_json(asdict(compared))
+    else:
+        click.secho(fill(compared.headline(metric), 100), bold=True)
+        click.echo(f"\n{table}")
+    # One line for the notes that begin alike, such as "left out".
+    kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
+    echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
+    if output:
+        save_figure(compared.figure(metric), output, overwrite=overwrite)
+        click.echo(f"Wrote {output}", err=as_json)
+
+
 for command in (
-    train, evaluate, compare, predict, moments, evaluate_moments, explain, export, write_run,
-    score_run,
+    train, evaluate, predict, moments, evaluate_moments, explain, export, write_run, score_run,
 ):  # fmt: skip
     models.add_command(command)

@@ -1,51 +1,57 @@
-"""``obygaze models train | predict | evaluate | export``: models for use, one at a time."""
+"""``obygaze models train | predict | evaluate | export | write-run | score-run``: one model."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
     echo_json,
     folder_argument,
     json_option,
+    output_options,
     overwrite_option,
 )
+from obygaze_features.common.elan import refuse_edited
+from obygaze_features.common.files import refuse_to_overwrite, write_files, write_text
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import echo_warnings, stores_argument
+from obygaze_models.commands._shared import echo_warnings, option, path_option, stores_argument
 
 if TYPE_CHECKING:
-    from obygaze_features.store import Store
-    from obygaze_models.saved.inference import PartScore, Predictions
+    from obygaze_models.saved.inference import PartScore
 
 
 MAX_ROWS_SHOWN = 20
+_EXTERNAL_DATA = {
+    True: "marked as using external data",
+    False: "marked as using no external data",
+    None: "not marked as using external data or not",
+}
+_labels = click.option("--labels", help="The label set.  [default: the manifest's default one]")
+_split = option(
+    "--split", default="official", help="The fold column whose last fold is the test set."
+)
 
 
 @click.command()
 @folder_argument("experiment")
 @click.option("--estimator", help="Which of the experiment's estimators.  [default: the first]")
 @click.option("--concept", help="Which of its concepts, if it has several.  [default: the first]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The model's folder; by default models/ and the experiment file's name.",
+@output_options(
+    "The model's folder; by default models/ and the experiment file's name.", required=False
 )
-@overwrite_option
 @json_option
 def train(
-    experiment: Path,
-    estimator: str | None,
-    concept: str | None,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
+    experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
 ) -> None:
     """Train one model for use, on all labelled clips of an EXPERIMENT.
 
@@ -58,16 +64,14 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.experiment import load_experiment
-    from obygaze_models.experiments.train import train_model
+    from obygaze_models.experiments.run import train_model
 
     model = train_model(
-        load_experiment(experiment, only=estimator or 0),
+        om.load_experiment(experiment, only=estimator or 0),
         output or Path("models", experiment.stem),
         estimator=estimator,
-        concept=concept,
-        overwrite=overwrite,
         log=lambda line: click.echo(line, err=True),
+        **options,
     )
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
@@ -95,26 +99,18 @@ def train(
     metavar="LOW HIGH",
     help="Predict 'unsure' where the probability of the second class is from LOW to HIGH.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A CSV file that gets a row a clip."
+@path_option("-o", "--output", help="A CSV file that gets a row a clip.")
+@path_option(
+    "--csv", "tables", metavar="FOLDER", help="A folder that gets a table a film, for spreadsheets."
 )
-@click.option(
-    "--csv",
-    "tables",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="A folder that gets a table a film, for spreadsheets.",
-)
-@click.option(
+@path_option(
     "--elan",
-    type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
     "files. Only clips with a start and an end appear in it.",
 )
-@click.option(
+@path_option(
     "--annotations",
-    type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
@@ -153,11 +149,9 @@ def predict(
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
     """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
     from obygaze_models.data.stores import open_stores
+    from obygaze_models.experiments import exports
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.saved.about import SEEN_RENAMED
-    from obygaze_models.saved.inference import predict as predict_clips
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
@@ -167,127 +161,84 @@ def predict(
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
-        outputs = {"table": output, "tables": tables, "elan": elan, "annotations": annotations}
-        _write_held_out(model, clips, estimator, outputs, overwrite=overwrite, as_json=as_json)
-        return
-    if annotations or estimator:
-        raise UsageError(f"--annotations and --estimator are for a run; {model} is a single model")
-    if not stores:
-        if not model.exists():
-            raise UsageError(f"{model} does not exist")
-        raise UsageError("a model predicts the clips of a store; name it: STORE")
-    opened = open_stores(stores)
-    predictions = predict_clips(model, opened, ids=clips, band=band)
-    written = _write_films(predictions, opened, tables, elan, overwrite=overwrite)
+        run = om.load_run(model)
+        rows = exports.held_out(run, model=estimator, ids=clips)
+        files, lines = exports.export_files(
+            rows, exports.HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
+        )
+        limit = 0 if files or as_json else MAX_ROWS_SHOWN
+        text = list(exports.describe_held_out(rows, limit))
+        content = [dict(row.cells) for row in rows]
+        warnings = [
+            warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
+        ]
+    else:
+        if annotations or estimator:
+            raise UsageError(
+                f"--annotations and --estimator are for a run; {model} is a single model"
+            )
+        if not stores:
+            if not model.exists():
+                raise UsageError(f"{model} does not exist")
+            raise UsageError("a model predicts the clips of a store; name it: STORE")
+        opened = open_stores(stores)
+        predictions = om.predict(model, opened, ids=clips, band=band)
+        warnings = predictions.warnings
+        rows = exports.model_rows(predictions, opened.items) if tables or elan else []
+        files, lines = exports.export_files(
+            rows, "prediction", tables=tables, elan=elan, warnings=warnings
+        )
+        if output:
+            files[output] = predictions.to_csv()
+            lines.insert(0, f"a row a clip -> {output}")
+        content = _rows(predictions)
+        text = _describe(content, 0 if files or as_json else MAX_ROWS_SHOWN)
+        echo_warnings(_seen(predictions))
+    if overwrite:
+        refuse_edited(files)
+    write_files(files, overwrite=overwrite)
+    if as_json:
+        echo_json(content)
+    for line in [*text, *lines]:
+        click.echo(line, err=as_json)
+    echo_warnings(warnings)
+
+
+def _rows(predictions: om.Predictions) -> list[dict[str, Any]]:
+    keys = ("id", "prediction", "probabilities", "seen_in_training")
+    named = [
+        dict(zip(predictions.classes, row, strict=True))
+        for row in predictions.probabilities.tolist()
+    ]
+    columns = predictions.ids, predictions.predicted, named, predictions.seen
+    return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
+    """The first rows, and how many clips have which prediction."""
+    lines = []
+    if limit:
+        cells = [
+            [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
+            for row in rows[:limit]
+        ]
+        lines.append(align(["clip", "prediction", *rows[0]["probabilities"]], cells, left=2))
+        if (more := len(rows) - limit) > 0:
+            lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+    counts = Counter(row["prediction"] for row in rows)
+    predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
+
+
+def _seen(predictions: om.Predictions) -> Iterator[str]:
+    """Which predictions are no test."""
+    from obygaze_models.saved.about import SEEN_RENAMED
+
     if seen := predictions.seen.count("yes"):
         total = counted(len(predictions.ids), "clip")
-        echo_warnings(
-            [f"{seen:,} of {total} were used to train the model: on these this is no test"]
-        )
+        yield f"{seen:,} of {total} were used to train the model: on these this is no test"
     if renamed := predictions.seen.count(SEEN_RENAMED):
-        echo_warnings(
-            [f"{renamed:,} show seconds of files that it was trained on, under other ids"]
-        )
-    if as_json:
-        echo_json(_rows(predictions))
-    elif output is None and not written:
-        _echo_first(predictions)
-    predicted = predictions.predicted
-    counts = ", ".join(f"{predicted.count(name):,} {name}" for name in dict.fromkeys(predicted))
-    click.echo(f"{counted(len(predictions.ids), 'clip')}: {counts}", err=as_json)
-    if output:
-        write_text(output, predictions.to_csv())
-        click.echo(f"a row a clip -> {output}", err=as_json)
-    for line in written:
-        click.echo(line, err=as_json)
-    echo_warnings(predictions.warnings)
-
-
-def _write_held_out(
-    folder: Path,
-    ids: list[str] | None,
-    estimator: str | None,
-    outputs: dict[str, Any],
-    *,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Write a run's held-out predictions, or print the first."""
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.exports import HELD_OUT, export_files, held_out
-    from obygaze_models.experiments.exports import describe_held_out as describe
-    from obygaze_models.experiments.run_folder import load_run
-
-    run = load_run(folder)
-    rows = held_out(run, model=estimator, ids=ids)
-    files, lines = export_files(rows, HELD_OUT, **outputs)
-    if overwrite:
-        refuse_edited(files)
-    write_files(files, overwrite=overwrite)
-    if as_json:
-        echo_json([row.cells for row in rows])
-    for line in [*describe(rows, 0 if files or as_json else MAX_ROWS_SHOWN), *lines]:
-        click.echo(line, err=as_json)
-    echo_warnings(
-        [warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"]
-    )
-
-
-def _rows(predictions: Predictions) -> list[dict[str, object]]:
-    return [
-        {
-            "id": clip,
-            "prediction": predicted,
-            "probabilities": dict(zip(predictions.classes, probabilities, strict=True)),
-            "seen_in_training": seen,
-        }
-        for clip, predicted, probabilities, seen in zip(
-            predictions.ids,
-            predictions.predicted,
-            predictions.probabilities.tolist(),
-            predictions.seen,
-            strict=True,
-        )
-    ]
-
-
-def _echo_first(predictions: Predictions) -> None:
-    from obygaze_features.common.tables import align
-
-    probabilities = predictions.probabilities[:MAX_ROWS_SHOWN].tolist()
-    table = [
-        [clip, predicted, *(f"{value:.3f}" for value in values)]
-        for clip, predicted, values in zip(
-            predictions.ids, predictions.predicted, probabilities, strict=False
-        )
-    ]
-    click.echo(align(["clip", "prediction", *predictions.classes], table, left=2))
-    if (more := len(predictions.ids) - MAX_ROWS_SHOWN) > 0:
-        click.echo(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
-
-
-def _write_films(
-    predictions: Predictions,
-    store: Store,
-    tables: Path | None,
-    elan: Path | None,
-    *,
-    overwrite: bool,
-) -> list[str]:
-    """Write the tables and ELAN files that were asked for; a line about each folder."""
-    if tables is None and elan is None:
-        return []
-    from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import write_files
-    from obygaze_models.experiments.exports import export_files, model_rows
-
-    rows, warnings = model_rows(predictions, store.items), predictions.warnings
-    files, lines = export_files(rows, "prediction", tables=tables, elan=elan, warnings=warnings)
-    if overwrite:
-        refuse_edited(files)
-    write_files(files, overwrite=overwrite)
-    return lines
+        yield f"{renamed:,} show seconds of files that it was trained on, under other ids"
 
 
 @click.command()
@@ -297,11 +248,7 @@ def _write_films(
 @click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
 @json_option
 def evaluate(
-    model: Path,
-    stores: tuple[Path | str, ...],
-    manifest: Path,
-    labels: str | None,
-    as_json: bool,
+    model: Path, stores: tuple[Path | str, ...], manifest: Path, labels: str | None, as_json: bool
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
 
@@ -313,9 +260,7 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_models.saved.inference import evaluate as evaluate_model
-
-    scored = evaluate_model(model, stores, manifest, labels=labels)
+    scored = om.evaluate(model, stores, manifest, labels=labels)
     if as_json:
         echo_json(asdict(scored))
     else:
@@ -339,7 +284,6 @@ def evaluate(
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
     """The scores on some clips, and what guessing scores at their share of positives."""
-    from obygaze_features.common.tables import align
     from obygaze_models.scoring.metrics import column_titles
 
     titles = column_titles(part.scores, measure)
@@ -357,10 +301,7 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 
 @click.command()
 @folder_argument("model")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The ONNX file."
-)
-@overwrite_option
+@output_options("The ONNX file.")
 def export(model: Path, output: Path, overwrite: bool) -> None:
     """Write a MODEL as ONNX, for programs in other languages than Python.
 
@@ -374,3 +315,89 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
 
     export_onnx(model, output, overwrite=overwrite)
     click.echo(f"features in, probabilities out -> {output}")
+
+
+@click.command("write-run")
+@folder_argument("model")
+@stores_argument
+@folder_argument("manifest")
+@path_option("-o", "--output", required=True, help="The run file.")
+@_labels
+@_split
+@click.option("--name", help="The run's name.  [default: the model's]")
+@overwrite_option
+def write_run(
+    model: Path,
+    stores: tuple[Path | str, ...],
+    manifest: Path,
+    output: Path,
+    labels: str | None,
+    split: str,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Rank the test clips of a MANIFEST by a MODEL, as a run file of trec_eval's.
+
+    The run's tag ends in -external-data where the features are from a backbone that was trained on
+    other data, that is from any but random weights, and else in -own-data.
+
+    \b
+    Example:
+      obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
+    """
+    from obygaze_models.experiments.trec import SPLIT
+    from obygaze_models.experiments.trec import write_run as write_run_file
+
+    refuse_to_overwrite(output, overwrite=overwrite)
+    run = write_run_file(model, stores, manifest, labels=labels, split=split, name=name)
+    write_text(output, run.text)
+    clips = counted(len(run.predictions.ids), "test clip")
+    click.echo(f"{clips} ranked, tag {run.tag} -> {output}")
+    if run.missing:
+        missing = counted(len(run.missing), "test clip")
+        click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+    echo_warnings(run.predictions.warnings)
+    if count := sum(seen != "no" for seen in run.predictions.seen):
+        seen = counted(count, "test clip was", "test clips were")
+        echo_warnings([f"{seen} used to train the model: this is no test"])
+    options = f" --labels {labels}" if labels else ""
+    options += f" --split {split}" if split != SPLIT else ""
+    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
+
+
+@click.command("score-run")
+@folder_argument("run")
+@folder_argument("manifest")
+@_labels
+@_split
+@json_option
+def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
+    """Score a RUN on the test clips of a MANIFEST, by the official measure of its labels.
+
+    For violence a run file of trec_eval's, by its average precision; for valence and arousal a
+    table id, prediction, by accuracy. Test clips that a run leaves out count against it.
+
+    \b
+    Examples:
+      obygaze models score-run violence.run manifests/accede --labels violence
+      obygaze models score-run predictions.csv manifests/accede --labels valence --json
+    """
+    from obygaze_models.experiments.trec import score_run as score_run_file
+
+    scored = score_run_file(run, manifest, labels=labels, split=split)
+    if as_json:
+        echo_json(asdict(scored))
+        return
+    clips = counted(scored.clips, "test clip")
+    if scored.positives is not None:
+        clips = f"{scored.positives:,} positive of {clips}"
+    value = "undefined" if scored.value is None else f"{scored.value:.4f}"
+    click.echo(f"{scored.labels}: {scored.title} {value} ({clips})")
+    if scored.missing:
+        missing = join_some(scored.missing, 2)
+        click.echo(f"{len(scored.missing):,} not returned, such as {missing}")
+    if scored.outside:
+        outside = join_some(scored.outside, 2)
+        click.echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+    if scored.tag is not None:
+        click.echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from obygaze_features.common.cli import overwrite_option
-from obygaze_models.commands._shared import run_folders
+import obygaze_models as om
+from obygaze_features.common.cli import PATH, overwrite_option
+from obygaze_features.errors import UsageError
+from obygaze_models.commands._shared import path_option, run_folders
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The page; of a single run by default report.html in its folder.",
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@path_option(
+    "-o", "--output", help="The page; of a single run by default report.html in its folder."
 )
 @click.option("--title", help="The page's; of a single run by default the run's name.")
-@click.option(
+@path_option(
     "--thumbnails",
-    type=click.Path(path_type=Path),
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
 )
-@click.option(
+@path_option(
     "--analysis",
     "analyses",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
 )
 @click.option(
@@ -36,35 +34,18 @@ from obygaze_models.commands._shared import run_folders
     metavar="STORE",
     help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
 )
-@click.option(
+@path_option(
     "--frames",
-    type=click.Path(path_type=Path),
     help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
 )
-@click.option(
-    "--moments",
-    type=click.Path(path_type=Path),
-    help="The moments found in these frames, moments.csv.",
-)
-@click.option(
+@path_option("--moments", help="The moments found in these frames, moments.csv.")
+@path_option(
     "--timelines",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
-def report(
-    runs: tuple[Path, ...],
-    output: Path | None,
-    title: str | None,
-    thumbnails: Path | None,
-    analyses: tuple[Path, ...],
-    nearest: str | None,
-    frames: Path | None,
-    moments: Path | None,
-    timelines: Path | None,
-    overwrite: bool,
-) -> None:
+def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write the results of RUNS as an HTML page.
 
     The page is a single file, needs no network, and can be printed. It has the scores beside the
@@ -77,12 +58,9 @@ def report(
       obygaze report runs/bottlenecks --analysis interventions.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
-    from obygaze_features.errors import UsageError
-    from obygaze_models.report.page import report as write_report
-
-    folders = run_folders(runs)
+    folders, has_pictures = run_folders(runs), options["thumbnails"] is not None
     if output is None:
-        if thumbnails is not None:
+        if has_pictures:
             raise UsageError(
                 "a page with pictures of films must not be shared, but run folders are; "
                 "give another place with -o"
@@ -90,18 +68,6 @@ def report(
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    page = write_report(
-        folders,
-        output,
-        title=title,
-        thumbnails=thumbnails,
-        analyses=analyses,
-        nearest=nearest,
-        frames=frames,
-        moments=moments,
-        timelines=timelines,
-        overwrite=overwrite,
-    )
-    click.echo(f"Wrote {page}")
-    if thumbnails is not None:
+    click.echo(f"Wrote {om.report(folders, output, **options)}")
+    if has_pictures:
         click.echo("It holds pictures of films: do not share it.")

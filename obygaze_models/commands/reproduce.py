@@ -6,12 +6,19 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.cli import PATH, echo_json, json_option, output_options
-from obygaze_models.commands._shared import echo_warnings, verbose_option
+from obygaze_features.common.cli import echo_json, json_option, output_options
+from obygaze_features.common.text import format_duration
+from obygaze_models.commands._shared import (
+    PARTLY_DONE,
+    echo_warnings,
+    path_option,
+    seed_option,
+    verbose_option,
+)
 
 if TYPE_CHECKING:
     from obygaze_models.reproduce.reproduce import Reproduction
@@ -29,19 +36,12 @@ class _Named(click.Choice):  # type: ignore[type-arg]
         return tuple(self._names())
 
 
-def _targets() -> Iterable[str]:
-    from obygaze_models.reproduce.reproduce import target_names
+def _library() -> Any:
+    from obygaze_models.reproduce import reproduce
 
-    return target_names()
-
-
-def _protocols() -> Iterable[str]:
-    from obygaze_models.reproduce.context import PROTOCOLS
-
-    return PROTOCOLS
+    return reproduce
 
 
-PARTLY_DONE = 3
 LINE_EVERY_S = 30.0
 
 
@@ -60,10 +60,9 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("target", type=_Named(_targets))
-@click.option(
+@click.argument("target", type=_Named(lambda: [*_library().TARGETS, "all"]))
+@path_option(
     "--manifest",
-    type=PATH,
     required=True,
     help="ObyGaze12's manifest, with the authors' splits for the released protocol.",
 )
@@ -80,27 +79,22 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     "--protocol",
     "protocols",
     multiple=True,
-    type=_Named(_protocols),
+    type=_Named(lambda: _library().PROTOCOLS),
     help="How clips are divided; by default all three.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws."
-)
+@seed_option
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option
-@click.pass_context
 def reproduce(
-    ctx: click.Context,
     target: str,
     manifest: Path,
     stores: dict[str, Path],
     protocols: tuple[str, ...],
-    seed: int,
     output: Path | None,
-    overwrite: bool,
     verbose: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Reproduce a table or figure of the paper, or all, beside the published numbers.
 
@@ -118,18 +112,17 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr \\
         --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
-    from obygaze_models.reproduce import reproduce as library
     from obygaze_models.reproduce.render import to_json_data
 
-    reproduction = library.reproduce(
+    library = _library()
+    reproduction: Reproduction = library.reproduce(
         target,
         manifest,
         stores,
         output or Path("reproduction", target),
-        protocols=protocols or tuple(_protocols()),
-        seed=seed,
-        overwrite=overwrite,
+        protocols=protocols or library.PROTOCOLS,
         log=_progress(verbose=verbose),
+        **options,
     )
     echo_warnings(reproduction.warnings)
     if as_json:
@@ -143,7 +136,7 @@ def reproduce(
         cautions = [note for table in reproduction.tables for note in table.notes]
         cautions = [n for n in cautions if verbose or not (n.code == "note" or n.voids_scores)]
         echo_warnings(cautions, heading="NOTE", verbose=verbose)
-    ctx.exit(PARTLY_DONE if reproduction.empty else 0)
+    click.get_current_context().exit(PARTLY_DONE if reproduction.empty else 0)
 
 
 def _progress(*, verbose: bool) -> Callable[[str], None]:
@@ -161,7 +154,6 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     """The result in a line a table, and where to read on; then one table."""
-    from obygaze_features.common.text import format_duration
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:

@@ -83,6 +83,12 @@ def origin_warnings(
     return unique_warnings([*earlier, *warnings])
 
 
+def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
+    """That some clips of a test set, such as "3 of the 10 test clips", do not test a fit."""
+    text = f"{clips} of {test} were used to train or to stop {fit}, so that scores are too high."
+    return RunWarning("leak", test, text)
+
+
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
     """A warning for each backbone of which neither weights nor preprocessing are recorded."""
     from obygaze_features.store.metadata import unknown_parts

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Real
@@ -23,9 +24,8 @@ from obygaze_models.estimators.classes import (
     as_logits,
     check_frames,
     check_layer,
-    softmax,
 )
-from obygaze_models.estimators.torch_training import POSITIVE, Steps, TorchClassifier, Training
+from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -117,33 +117,22 @@ class _FrameProbe(TorchClassifier):
             targets = torch.from_numpy(training.val_codes)
             return float(cross_entropy(logits, targets, weight=class_weights.double()))
 
-        return Steps(weights, run, validate)
+        return weights, run, validate
 
     def _keep(self, weights: Mapping[str, Any]) -> None:
         self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        import torch  # noqa: F401  # as in fit
-
-        with threadpool_limits(1):
-            return softmax(self._logits(self._check(X)) / self.temperature_)
 
     def predict_frames(self, X: Any) -> Array:
         """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
         check_is_fitted(self)
         import torch
 
-        X = self._check(X)
-        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        parts = []
-        with torch.inference_mode(), threadpool_limits(1):
-            for frames in self._steps(X):
-                logits = self._frame_evidence(frames, weights).double() / self.temperature_
-                parts.append(_two_columns(logits).softmax(-1))
-                parts[-1][~frames.present] = torch.nan
-        return np.asarray(torch.cat(parts).numpy())
+        def probabilities(frames: _Frames, weights: Mapping[str, Any]) -> Any:
+            logits = self._frame_evidence(frames, weights).double() / self.temperature_
+            shares = _two_columns(logits).softmax(-1)
+            return shares.masked_fill_(~frames.present[..., None], torch.nan)
+
+        return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
         """The clips as an array of [N, T, D], of half or single precision, and their labels."""
@@ -152,8 +141,7 @@ class _FrameProbe(TorchClassifier):
                 f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
                 f"{counted(X.ndim, 'axis', 'axes')}; take the array frames of a store"
             )
-        options = {"allow_nd": True, "ensure_all_finite": False, "dtype": [np.float32, np.float16]}
-        X = check_array(X, **options)
+        X = check_array(X, allow_nd=True, ensure_all_finite=False, dtype=[np.float32, np.float16])
         if reset:
             self.n_frames_in_, self.n_features_in_ = X.shape[1:]
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
@@ -169,20 +157,22 @@ class _FrameProbe(TorchClassifier):
         return X, y
 
     def _logits(self, X: Array, weights: Mapping[str, Any] | None = None) -> Array:
+        return as_logits(self._predict(X, self._clip_logits, weights).astype(np.float64))
+
+    def _predict(
+        self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
+    ) -> Array:
+        """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
         import torch
 
+        is_training = weights is not None  # its threads are limited, and to look for them costs
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode():
-            parts = [self._clip_logits(step, weights) for step in self._steps(X)]
-        return as_logits(torch.cat(parts).double().numpy())
-
-    def _steps(self, X: Array) -> Iterator[_Frames]:
-        import torch
-
         mean = torch.from_numpy(self.mean_)
-        for clips in torch.from_numpy(X).split(CLIPS_PER_STEP):
-            yield _Frames(clips, mean, self.scale_)
+        with torch.inference_mode(), nullcontext() if is_training else threadpool_limits(1):
+            steps = torch.from_numpy(X).split(CLIPS_PER_STEP)
+            parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
+            return np.asarray(torch.cat(parts).numpy())
 
 
 class _Frames:
@@ -269,13 +259,7 @@ class AttentionProbe(_FrameProbe):
     def predict_attention(self, X: Any) -> Array:
         """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
         check_is_fitted(self)
-        import torch
-
-        X = self._check(X)
-        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        with torch.inference_mode(), threadpool_limits(1):
-            parts = [self._attend(step, weights).transpose(1, 2) for step in self._steps(X)]
-            return np.asarray(torch.cat(parts).numpy())
+        return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
 
     def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch

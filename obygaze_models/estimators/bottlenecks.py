@@ -8,19 +8,18 @@ annotated concepts.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
+from sklearn.utils import assert_all_finite
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
@@ -31,7 +30,6 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_method_params,
-    check_array,
     check_consistent_length,
     check_is_fitted,
     check_memory,
@@ -59,12 +57,9 @@ FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "ord
 """What a bottleneck's `fit` takes only for its bank."""
 
 
-def _head_has(method: str) -> Callable[[Any], bool]:
-    def check(model: Any) -> bool:
-        head = getattr(model, "head_", None)
-        return hasattr(model._make_head() if head is None else head, method)
-
-    return check
+def _if_head_has(method: str) -> Any:
+    """A method that a bottleneck has where its head, fitted or not, has it."""
+    return available_if(lambda model: hasattr(getattr(model, "head_", model._make_head()), method))
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +72,7 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "memory": [str, HasMethods(["cache"]), None],
         "random_state": ["random_state"],
     }
+    _validation_teaches: ClassVar[bool] = True
 
     bank: Any = None
     head: Any = None
@@ -125,17 +121,17 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._validate_params()
         check_both(X_val, y_val)
-        y, labelled = _check_labels(self, X, y, labelled, reset=True)
-        rows, labels = [_select(X, labelled)], [y[labelled]]
+        X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
+        rows, labels = [X[labelled]], [y[labelled]]
+        if X_val is not None:
+            X_val, y_val, known = _check_clips(self, X_val, y_val, labelled_val, reset=False)
+            rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
         for_bank, for_head = _route(
             self, X, labelled, params, concepts=concepts, concept_names=concept_names,
             X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
-        if X_val is not None:
-            y_val, labelled_val = _check_labels(self, X_val, y_val, labelled_val, reset=False)
-            rows.append(_select(X_val, labelled_val))
-            labels.append(y_val[labelled_val])
-        self._check_head(labels, for_head)
+        taught = labels if self._validation_teaches else labels[:1]
+        self.classes_ = find_classes(np.concatenate(taught))
         self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
@@ -144,20 +140,18 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     @abstractmethod
-    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
-        """Set the classes, and raise where the head cannot be fitted."""
-
-    @abstractmethod
     def _fit_head(
-        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
+        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
     ) -> None:
         """Fit it to training clips, behind which may stand those for validation."""
 
     def concept_scores(self, X: Any) -> Array:
         """The input of the head: one column for each concept, [N, K]."""
         check_is_fitted(self)
-        scores = self.bank_.transform(X)
-        return np.asarray(scores.toarray() if sparse.issparse(scores) else scores)
+        return self._measure(validate_data(self, X, reset=False))
+
+    def _measure(self, X: Array) -> Array:
+        return np.asarray(self.bank_.transform(X))
 
     def concept_names(self) -> tuple[str, ...]:
         """The names of the columns of `concept_scores`."""
@@ -183,7 +177,7 @@ class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
 
     def _make_head(self) -> Any:
-        return _head_or_tree(self)
+        return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
 
 
 @dataclass(eq=False, repr=False)
@@ -229,27 +223,24 @@ class ConceptBottleneck(_Bottleneck):
     ((2,), (80, 2))
     """
 
-    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
+    def _fit_head(
+        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
+    ) -> None:
         if len(labels) > 1 and for_head:
             raise ExperimentError(
                 f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
                 "these clips; leave out X_val and y_val"
             )
-        self.classes_ = find_classes(np.concatenate(labels))
-
-    def _fit_head(
-        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
-    ) -> None:
-        scores = self.concept_scores(_stack(rows))
+        scores = self._measure(np.concatenate(rows))
         self.head_ = head.fit(scores, np.concatenate(labels), **for_head)
 
-    @available_if(_head_has("predict_proba"))  # type: ignore[untyped-decorator]
+    @_if_head_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
         return np.asarray(self.head_.predict_proba(self.concept_scores(X)))
 
-    @available_if(_head_has("decision_function"))  # type: ignore[untyped-decorator]
+    @_if_head_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """The head's scores: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
@@ -261,11 +252,6 @@ class ConceptBottleneck(_Bottleneck):
         if isinstance(self.head_, TreeArrays):  # a tree from a file has probabilities alone
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.bank is not None and get_tags(self.bank).input_tags.sparse
-        return tags
 
 
 @dataclass(eq=False, repr=False)
@@ -307,51 +293,47 @@ class HybridBottleneck(_Bottleneck):
         "residual_C": [Interval(Real, 0, None, closed="neither")],
     }
 
+    _validation_teaches = False
+
     residual_C: float = field(default=1.0, kw_only=True)  # noqa: N815
 
-    def _check_head(self, labels: list[Array], for_head: dict[str, Any]) -> None:
-        self.classes_ = find_classes(labels[0])
-        head = self._make_head()
+    def _fit_head(
+        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
+    ) -> None:
         if not hasattr(head, "decision_function"):
             raise ExperimentError(
                 f"head {head!r} has no decision_function; a HybridBottleneck needs a linear one, "
                 "such as LogisticProbe"
             )
-
-    def _fit_head(
-        self, head: Any, rows: list[Any], labels: list[Array], for_head: dict[str, Any]
-    ) -> None:
         X, codes = rows[0], encode(labels[0], self.classes_)
-        self.head_ = head.fit(self.concept_scores(X), labels[0], **for_head)
-        base = self._concept_logits(X)
+        self.head_ = head.fit(self._measure(X), labels[0], **for_head)
+        base = as_logits(self.head_.decision_function(self._measure(X)))
         self.mean_logits_ = base.mean(axis=0)
         self.residual_coef_, self.residual_intercept_ = fit_residual(
-            check_array(X, dtype=np.float64), codes, base, self.residual_C
+            X.astype(np.float64), codes, base, self.residual_C
         )
-        ablations = {
-            "full": self._logits(rows[-1]),
-            "concepts_ablated": self._logits(rows[-1], without="concepts"),
-            "residual_ablated": self._logits(rows[-1], without="residual"),
-        }
-        self.accuracy_: dict[str, Any] = {
-            "on": "training" if len(rows) == 1 else "validation",
-            "clips": len(labels[-1]),
-        } | {
-            name: float((self.classes_[logits.argmax(axis=1)] == labels[-1]).mean())
-            for name, logits in ablations.items()
-        }
+        on = "training" if len(rows) == 1 else "validation"
+        self.accuracy_: dict[str, Any] = {"on": on, "clips": len(labels[-1])}
+        concepts, residual = self._parts(rows[-1])
+        for name, logits in (
+            ("full", concepts + residual),
+            ("concepts_ablated", self.mean_logits_ + residual),
+            ("residual_ablated", concepts),
+        ):
+            right = self.classes_[logits.argmax(axis=1)] == labels[-1]
+            self.accuracy_[name] = float(right.mean())
         self.facts_["accuracy"] = self.accuracy_
 
     def residual_logits(self, X: Any) -> Array:
         """What the features add to each class's logit, [N, classes]."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(X @ self.residual_coef_.T + self.residual_intercept_)
+        return self._parts(validate_data(self, X, reset=False))[1]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
-        return softmax(self._logits(X))
+        concepts, residual = self._parts(validate_data(self, X, reset=False))
+        return softmax(concepts + residual)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
@@ -361,12 +343,10 @@ class HybridBottleneck(_Bottleneck):
     def _make_head(self) -> Any:
         return LogisticProbe(C=0.1) if self.head is None else self.head
 
-    def _concept_logits(self, X: Any) -> Array:
-        return as_logits(self.head_.decision_function(self.concept_scores(X)))
-
-    def _logits(self, X: Any, *, without: str | None = None) -> Array:
-        base = self.mean_logits_ if without == "concepts" else self._concept_logits(X)
-        return base if without == "residual" else np.asarray(base + self.residual_logits(X))
+    def _parts(self, X: Array) -> tuple[Array, Array]:
+        """What the concepts say, and what the features add, [N, classes] each."""
+        concepts = as_logits(self.head_.decision_function(self._measure(X)))
+        return concepts, X.astype(np.float64) @ self.residual_coef_.T + self.residual_intercept_
 
 
 @dataclass(eq=False, repr=False)
@@ -418,7 +398,8 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             concepts = np.concatenate([concepts, self._read(X_val, concepts_val)])
             y = np.concatenate([y, y_val])
         self.classes_ = find_classes(y)
-        self.head_ = set_seed(clone(_head_or_tree(self)), self.random_state).fit(concepts, y)
+        head = DecisionTreeClassifier(max_depth=10) if self.head is None else clone(self.head)
+        self.head_ = set_seed(head, self.random_state).fit(concepts, y)
         return self
 
     def predict_proba(self, X: Any, *, concepts: Any = None) -> Array:
@@ -444,49 +425,29 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "fit and to predict_proba (it only works for labelled clips)"
             )
         concepts = np.asarray(concepts, dtype=np.float64)
-        if concepts.ndim != 2 or len(concepts) != len(X):
+        if concepts.ndim != 2 or len(concepts) != len(X) or not concepts.size:
             raise ExperimentError(
-                f"concepts of shape {concepts.shape} do not fit {len(X)} clips; give [N, K]"
+                f"concepts of shape {concepts.shape} do not fit {len(X)} clips; give [N, K] with "
+                "one concept or more"
             )
-        if not concepts.shape[1]:
-            raise ExperimentError("the labels mark no concepts, which an oracle bottleneck reads")
         return np.asarray(concepts)
 
 
-def _head_or_tree(model: Any) -> Any:
-    return DecisionTreeClassifier(max_depth=10) if model.head is None else model.head
-
-
-def _check_labels(model: Any, X: Any, y: Any, labelled: Any, *, reset: bool) -> tuple[Array, Array]:
-    """Labels, and whether each clip has one; the bank checks the features."""
-    validate_data(model, X, y, skip_check_array=True, reset=reset)
-    y = column_or_1d(y, warn=True)
+def _check_clips(
+    model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
+) -> tuple[Array, Array, Array]:
+    """Features, labels, and whether each clip has a label."""
+    X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:
         raise ExperimentError(f"labelled has shape {rows.shape}; give one value for each clip")
     assert_all_finite(y[rows], input_name="y")
-    return y, rows
-
-
-def _select(X: Any, rows: Array) -> Any:
-    """Rows of an array, a data frame or a sparse matrix."""
-    return X if rows.all() else _safe_indexing(X, rows)
-
-
-def _stack(parts: Sequence[Any]) -> Any:
-    """Arrays, data frames or sparse matrices, one below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if hasattr(parts[0], "iloc"):
-        import pandas
-
-        return pandas.concat(parts)
-    return sparse.vstack(parts) if sparse.issparse(parts[0]) else np.concatenate(parts)
+    return X, y, rows
 
 
 def _route(
-    model: Any, X: Any, labelled: Array, params: dict[str, Any], **given: Any
+    model: Any, X: Array, labelled: Array, params: dict[str, Any], **given: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the bank's `fit` gets, and what the head's: by routing, or what the bank's names."""
     given = {name: value for name, value in given.items() if value is not None}
@@ -504,7 +465,7 @@ def _route(
     return for_bank, for_head
 
 
-def _fit_bank(model: Any, X: Any, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
+def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
     """The fitted bank of a bottleneck."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
@@ -513,11 +474,11 @@ def _fit_bank(model: Any, X: Any, y: Any, labelled: Array, metadata: dict[str, A
     bank = set_seed(clone(bank), model.random_state)
     if "concepts" not in metadata and not labelled.all():
         metadata = _check_method_params(X, metadata, indices=labelled)
-        X, y = _select(X, labelled), y[labelled]
+        X, y = X[labelled], y[labelled]
     if isinstance(bank, ConceptBank) and "concepts" in metadata:
         y = None  # it learns the concepts: without y all tasks of one fold share its fit
     return check_memory(model.memory).cache(_fitted)(bank, X, y, metadata)
 
 
-def _fitted(bank: Any, X: Any, y: Array | None, metadata: dict[str, Any]) -> Any:
+def _fitted(bank: Any, X: Array, y: Array | None, metadata: dict[str, Any]) -> Any:
     return bank.fit(X, y, **metadata)

@@ -158,6 +158,16 @@ def reads_frames(estimator: Any) -> bool:
     return bool(tags.three_d_array and not tags.two_d_array)
 
 
+def reads_of(estimator: Any) -> str:
+    """What a classifier reads: ``concepts`` (annotated), ``groups``, ``frames`` or ``features``.
+
+    A plug-in has no entry of ours that could say so: its own `predict_proba` and tags do.
+    """
+    annotated = keywords(estimator.predict_proba) & {"concepts", "groups"}
+    vectors = "frames" if reads_frames(estimator) else "features"
+    return min(annotated, default=vectors)
+
+
 def keywords(method: Any) -> frozenset[str]:
     """The names of a method's parameters but X and y."""
     return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}

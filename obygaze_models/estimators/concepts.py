@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
@@ -45,6 +44,11 @@ RANDOM_DIRECTIONS = 8
 #: Concepts that are learned at the same time from many clips; each may copy its clips.
 CONCEPTS_AT_ONCE = 2
 
+Clips = tuple[Array, Array]
+"""Features [N, D], and what is annotated."""
+Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
+"""A concept's hyperplane, its quality, and what makes it unreliable."""
+
 
 class DegenerateConcept(UserWarning):
     """A concept's direction is unreliable."""
@@ -69,10 +73,8 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The names of the directions, in the order of `transform`: ``random 1`` if random."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
-        return np.array(self._names(), dtype=object)
-
-    @abstractmethod
-    def _names(self) -> list[str]: ...
+        numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
+        return np.array(getattr(self, "names_", numbered), dtype=object)
 
 
 @dataclass(eq=False, repr=False)
@@ -190,58 +192,27 @@ class ConceptBank(_Directions):
         names = _find_names(targets, concept_names)
         X, targets = self._check(X, targets, names, reset=True)
         check_both(X_val, concepts_val, "concepts_val")
+        held = None
         if X_val is not None:
-            X_val, concepts_val = self._check(X_val, concepts_val, names, reset=False)
+            held = self._check(X_val, concepts_val, names, reset=False)
         names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
-        groups = None if groups is None else np.asarray(groups)
-        cv = as_cv(self.cv)
-        chance = check_random_state(self.random_state)
-        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
-        self.names_: list[str] = []
-        self.quality_: list[dict[str, Any]] = []
-        self.C_: list[float | None] = []
-        self.skipped_: dict[str, str] = {}
-        self.warnings_: list[RunWarning] = []
-        learners = []
-        columns = []
-        for column, name in enumerate(names):
-            rows = np.flatnonzero(targets[:, column] >= 0)
-            positives = int(targets[rows, column].sum())
-            if not 0 < positives < len(rows):
-                missing = "positive" if positives == 0 else "negative"
-                reason = f"no {missing} among {counted(len(rows), 'training clip')}"
-                self.skipped_[name] = reason
-                self.warnings_.append(RunWarning("concepts-left-out", name, reason))
-                continue
-            if self.balance == "subsample":
-                rows = _subsample(rows, targets[:, column], chance)
-            validation = None
-            if concepts_val is not None:
-                held = np.flatnonzero(concepts_val[:, column] >= 0)
-                validation = X_val[held], concepts_val[held, column]
-            labels = targets[rows, column]
-            learner = delayed(self._fit_concept)
-            learners.append(learner(name, X, rows, labels, validation, cv, groups, products))
-            columns.append(column)
-            self.names_.append(name)
-        # Of many clips several at a time, by threads, each of which computes on one core.
-        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
-        with threadpool_limits(1 if workers > 1 else None):
-            found = Parallel(workers, prefer="threads")(learners)
-        fits: list[LinearSVMFit] = []
-        for name, (fit, quality, remarks) in zip(self.names_, found, strict=True):
-            fits.append(fit)
-            self.C_.append(fit.C if self.kind == "svm" else None)
-            self.quality_.append(quality)
-            self.warnings_ += [RunWarning("concepts-unreliable", name, text) for text in remarks]
-        if not fits:
-            reasons = "; ".join(f"{name} has {reason}" for name, reason in self.skipped_.items())
-            raise ExperimentError(f"no concept can be learned: {reasons}")
-        self.columns_ = np.array(columns)
-        self._keep(fits)
+        found, skipped = self._learn(names, (X, targets), held, groups)
+        fits, quality, remarks = zip(*found.values(), strict=True)
+        self.names_ = [names[column] for column in found]
+        self.quality_: list[dict[str, Any]] = list(quality)
+        self.C_ = [fit.C if self.kind == "svm" else None for fit in fits]
+        self.skipped_ = skipped
         unreliable = [
-            warning for warning in self.warnings_ if warning.code == "concepts-unreliable"
+            RunWarning("concepts-unreliable", name, text)
+            for name, texts in zip(self.names_, remarks, strict=True)
+            for text in texts
         ]
+        left_out = [RunWarning("concepts-left-out", *names) for names in skipped.items()]
+        self.warnings_ = left_out + unreliable
+        self.columns_ = np.array(list(found))
+        self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
+        self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
+        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
         self.facts_ = {
             "concepts": dict(zip(self.names_, self.quality_, strict=True)),
             "skipped": self.skipped_,
@@ -250,16 +221,13 @@ class ConceptBank(_Directions):
         if unreliable:
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
-        if self.refit and X_val is not None:
-            X, targets = np.vstack([X, X_val]), np.vstack([targets, concepts_val])
+        if self.refit and held is not None:
+            X, targets = np.vstack([X, held[0]]), np.vstack([targets, held[1]])
             if order is not None and order_val is not None:
                 rows = np.argsort(np.concatenate([order, order_val]), kind="stable")
                 X, targets = X[rows], targets[rows]
-            self._refit(X, targets[:, columns])
+            self._refit(X, targets[:, self.columns_])
         return self
-
-    def _names(self) -> list[str]:
-        return self.names_
 
     def cosines(self) -> Array:
         """The cosine of each direction with each other, [K, K]."""
@@ -277,16 +245,12 @@ class ConceptBank(_Directions):
     ) -> tuple[Array, Array]:
         """Features and concepts as arrays that fit each other."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
-        if concepts is None:
-            raise ExperimentError(
-                "a ConceptBank requires y to be passed, but the target y is None; pass "
-                "fit(X, y, concepts=C) or fit(X, C) with C [N, K]: 1 shown, 0 not, -1 unknown"
-            )
         if np.ndim(concepts) != 2:
+            shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
             raise ExperimentError(
                 "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) or "
-                "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (got shape "
-                f"{np.shape(concepts)}). Within a Pipeline, enable metadata routing"
+                "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (it requires y to be "
+                f"passed, but the target y {shape}). Within a Pipeline, enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("the labels mark no concepts, which a ConceptBank learns")
@@ -300,23 +264,57 @@ class ConceptBank(_Directions):
             raise ExperimentError("a concept is 1 (shown), 0 (not shown) or -1 (unknown)")
         return X, concepts.astype(np.int8)
 
+    def _learn(
+        self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
+    ) -> tuple[dict[int, Learned], dict[str, str]]:
+        """What is learned of each column that can be, and the reasons why others cannot."""
+        X, targets = clips
+        groups = None if groups is None else np.asarray(groups)
+        cv, chance = as_cv(self.cv), check_random_state(self.random_state)
+        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
+        skipped: dict[str, str] = {}
+        learners: dict[int, Any] = {}
+        for column, name in enumerate(names):
+            rows = np.flatnonzero(targets[:, column] >= 0)
+            positives = int(targets[rows, column].sum())
+            if not 0 < positives < len(rows):
+                missing = "positive" if positives == 0 else "negative"
+                skipped[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
+                continue
+            if self.balance == "subsample":
+                rows = _subsample(rows, targets[:, column], chance)
+            validation = None
+            if held is not None:
+                known = held[1][:, column] >= 0
+                validation = held[0][known], held[1][known, column]
+            learners[column] = delayed(self._fit_concept)(
+                name, X, rows, targets[rows, column], validation, cv, groups, products
+            )
+        if not learners:
+            reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
+            raise ExperimentError(f"no concept can be learned: {reasons}")
+        # Of many clips several at a time, by threads, each of which computes on one core.
+        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
+        with threadpool_limits(1 if workers > 1 else None):
+            found = Parallel(workers, prefer="threads")(learners.values())
+        return dict(zip(learners, found, strict=True)), skipped
+
     def _fit_concept(
         self,
         name: str,
         X: Array,
         rows: Array,
         y: Array,
-        validation: tuple[Array, Array] | None,
+        validation: Clips | None,
         cv: Any,
         groups: Array | None,
         products: Array | None,
-    ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
+    ) -> Learned:
         """One concept's hyperplane, its quality, and what makes it unreliable."""
         features = X if len(rows) == len(X) else X[rows]
-        usable = validation is not None and 0 < validation[1].sum() < len(validation[1])
         if self.kind == "mean-difference":
             fit = fit_mean_difference(features, y)
-            return fit, _quality(fit, features, y, validation if usable else None, None), []
+            return fit, _quality(fit, features, y, validation, None), []
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
         part = None if products is None else products[np.ix_(rows, rows)]
@@ -327,18 +325,14 @@ class ConceptBank(_Directions):
             cv=cv,
             groups=None if groups is None else groups[rows],
         )
-        fit, remarks = choice.fit, []
-        if choice.by == "default":
-            clips = "validation clips" if validation is not None else "clips"
-            remarks.append(
-                f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
-            )
-        if fit.degenerate:
-            remarks.append(
-                f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-                "difference of means with an arbitrary offset; give larger C or scale the features"
-            )
-        quality = _quality(fit, features, y, validation if usable else None, choice.held_out)
+        fit, clips = choice.fit, "validation clips" if validation is not None else "clips"
+        few = f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+        degenerate = (
+            f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
+            "difference of means with an arbitrary offset; give larger C or scale the features"
+        )
+        remarks = [few] * (choice.by == "default") + [degenerate] * fit.degenerate
+        quality = _quality(fit, features, y, validation, choice.held_out)
         facts = {
             "C": fit.C,
             "aucs": {str(C): auc for C, auc in choice.aucs.items()},
@@ -351,22 +345,15 @@ class ConceptBank(_Directions):
         return fit, quality | facts, remarks
 
     def _choices(self, name: str) -> list[float]:
-        if not isinstance(self.C, Mapping):
-            return as_cs(self.C)
-        if name not in self.C:
+        if isinstance(self.C, Mapping) and name not in self.C:
             raise ExperimentError(
                 f"no C is given for the concept {name!r}; there are {', '.join(self.C)}"
             )
-        return as_cs(self.C[name])
+        return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
 
     @property
     def _class_weight(self) -> str | None:
         return "balanced" if self.balance == "weights" else None
-
-    def _keep(self, fits: Sequence[LinearSVMFit]) -> None:
-        self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
-        self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
-        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
 
     def _refit(self, X: Array, targets: Array) -> None:
         """Learn the directions once more, with the C that were chosen; quality stays."""
@@ -419,9 +406,6 @@ class RandomDirections(_Directions):
         self.scales_ = np.ones(count)
         return self
 
-    def _names(self) -> list[str]:
-        return [f"random {number + 1}" for number in range(len(self.cavs_))]
-
 
 def project(bank: Any, X: Array, output: str) -> Array:
     """The positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
@@ -471,12 +455,12 @@ def _quality(
     fit: LinearSVMFit,
     X: Array,
     y: Array,
-    validation: tuple[Array, Array] | None,
+    validation: Clips | None,
     held_out: Array | None,
 ) -> dict[str, Any]:
     """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
     on, truth = "training", y
-    if validation is not None:
+    if validation is not None and 0 < validation[1].sum() < len(validation[1]):
         on, truth = "validation", validation[1]
         values = fit.decide(validation[0])
     elif held_out is not None:

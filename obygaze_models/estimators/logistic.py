@@ -14,13 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from obygaze_models.estimators.classes import (
-    Array,
-    Chance,
-    LinearClassifier,
-    find_classes,
-    softmax,
-)
+from obygaze_models.estimators.classes import Array, Chance, LinearClassifier, find_classes, softmax
 
 MAX_ITER = 5_000
 
@@ -73,10 +67,9 @@ class LogisticProbe(LinearClassifier):
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_ = find_classes(y)
+        solver = "saga" if self.l1_ratio else "lbfgs"
         if len(self.classes_) == 2 and self.l1_ratio in (0, 1):
             solver = "liblinear"
-        else:
-            solver = "saga" if self.l1_ratio else "lbfgs"
         model = LogisticRegression(
             l1_ratio=self.l1_ratio,
             C=self.C,

@@ -4,27 +4,45 @@ Another line in `obygaze_models.estimators.safe_classes` says what a saved one m
 
 Another package provides one by an entry point:
 ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
-scikit-learn classifier takes part as ``"package.module:Class"``.
+scikit-learn classifier takes part as ``"package.module:Class"``. What their code raises is one
+line, and what they are made of is part of a fit's record.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import packages_distributions, version
+from modulefinder import ModuleFinder
+from pathlib import Path
 from typing import Any
 
 from sklearn.base import BaseEstimator, is_classifier
 
-from obygaze_features.common.plugins import Plugin
+from obygaze_features.common.plugins import (
+    Plugin,
+    describe_error,
+    installed_plugins,
+    load_object,
+    package_of,
+    passed_through,
+)
 from obygaze_features.common.text import first_line, unknown_name
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
-from obygaze_models.estimators.plugins import load_class, plugin_errors, plugins
 
+ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 _OWN = "obygaze_models.estimators."
+
+
+class PluginError(ExperimentError):
+    """What the code of another package raised, in one line."""
 
 
 @dataclass(frozen=True)
@@ -35,90 +53,87 @@ class Entry:
     ----------
     path
         ``module:Class``.
+    title
+        One line for people; by default the first of the class's docstring.
     parameters
         Those that differ from the class's own; a part of it as ``module:Class``, and the
         part's parameters as ``part__parameter``.
     before_balancing
         Fit on all clips of the task in the training folds, also those that balancing leaves out.
-    title
-        One line for people; by default the first of the class's docstring.
     """
 
     path: str
+    title: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     before_balancing: bool = False
-    title: str = ""
 
 
-_BOTTLENECK = f"{_OWN}bottlenecks:ConceptBottleneck"
+_BOTTLENECK, _ORACLE = f"{_OWN}bottlenecks:ConceptBottleneck", f"{_OWN}bottlenecks:OracleBottleneck"
 _BANK = {"bank": f"{_OWN}concepts:ConceptBank"}
 _TREE = {"head": "sklearn.tree:DecisionTreeClassifier", "head__max_depth": 10}
 _LOGISTIC = {"head": f"{_OWN}logistic:LogisticProbe", "head__C": 0.1}
 _ELASTIC_NET = {"head": f"{_OWN}logistic:LogisticProbe", "head__l1_ratio": 0.5}
 
 ESTIMATORS = {
-    "mlp": Entry(f"{_OWN}mlp:MLPProbe", title="The paper's network, stopped by validation."),
+    "mlp": Entry(f"{_OWN}mlp:MLPProbe", "The paper's network, stopped by validation."),
     "mlp-author": Entry(
-        f"{_OWN}mlp:MLPProbe",
-        {"author": True},
-        title="The network as the released code trains it.",
+        f"{_OWN}mlp:MLPProbe", "The network as the released code trains it.", {"author": True}
     ),
-    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", title="A linear SVM; validation chooses C."),
-    "logistic": Entry(f"{_OWN}logistic:LogisticProbe", title="Logistic regression."),
+    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM; validation chooses C."),
+    "logistic": Entry(f"{_OWN}logistic:LogisticProbe", "Logistic regression."),
     "knn": Entry(
         "sklearn.neighbors:KNeighborsClassifier",
+        "The nearest training clips.",
         {"metric": "cosine"},
-        title="The nearest training clips.",
     ),
     "attention-probe": Entry(
         f"{_OWN}attention:AttentionProbe",
-        title="A learned weighted mean of a clip's frames; it reads the sequence of frames.",
+        "A learned weighted mean of a clip's frames; it reads the sequence of frames.",
     ),
     "frame-mil": Entry(
         f"{_OWN}attention:FrameMIL",
-        title="A score a frame, the highest ones pooled; it reads the sequence of frames.",
+        "A score a frame, the highest ones pooled; it reads the sequence of frames.",
     ),
     "film-prior": Entry(
         f"{_OWN}baselines:FilmPrior",
+        "How common the classes are in a clip's film, before balancing.",
         before_balancing=True,
-        title="How common the classes are in a clip's film, before balancing.",
     ),
     "majority": Entry(
         "sklearn.dummy:DummyClassifier",
+        "The classes' shares in the training folds before balancing.",
         {"strategy": "prior"},
         before_balancing=True,
-        title="The classes' shares in the training folds before balancing.",
     ),
-    "pcbm-tree": Entry(
-        _BOTTLENECK, _BANK | _TREE, title="A decision tree on distances from concepts."
-    ),
+    "pcbm-tree": Entry(_BOTTLENECK, "A decision tree on distances from concepts.", _BANK | _TREE),
     "pcbm-logistic": Entry(
-        _BOTTLENECK, _BANK | _LOGISTIC, title="Logistic regression on distances from concepts."
+        _BOTTLENECK, "Logistic regression on distances from concepts.", _BANK | _LOGISTIC
     ),
     "pcbm-elastic-net": Entry(
-        _BOTTLENECK, _BANK | _ELASTIC_NET, title="A sparse linear rule on distances from concepts."
+        _BOTTLENECK, "A sparse linear rule on distances from concepts.", _BANK | _ELASTIC_NET
     ),
     "pcbm-hybrid": Entry(
         f"{_OWN}bottlenecks:HybridBottleneck",
+        "A linear bottleneck and a residual; validation measures it without its concepts.",
         _BANK | _LOGISTIC,
-        title="A linear bottleneck and a residual; validation measures it without its concepts.",
     ),
-    "oracle-tree": Entry(
-        f"{_OWN}bottlenecks:OracleBottleneck",
-        _TREE,
-        title="A decision tree on the annotated concepts.",
-    ),
-    "oracle-logistic": Entry(
-        f"{_OWN}bottlenecks:OracleBottleneck",
-        _LOGISTIC,
-        title="Logistic regression on the annotated concepts.",
-    ),
+    "oracle-tree": Entry(_ORACLE, "A decision tree on the annotated concepts.", _TREE),
+    "oracle-logistic": Entry(_ORACLE, "Logistic regression on the annotated concepts.", _LOGISTIC),
     "random-directions": Entry(
         _BOTTLENECK,
+        "A bottleneck of directions that mean nothing, as many as there are concepts.",
         {"bank": f"{_OWN}concepts:RandomDirections"} | _TREE,
-        title="A bottleneck of directions that mean nothing, as many as there are concepts.",
     ),
 }
+
+
+def plugins() -> tuple[list[Plugin], list[Plugin]]:
+    """The estimators of installed packages: used; and ignored, as another has their name."""
+    names, used, ignored = {*ESTIMATORS}, list[Plugin](), list[Plugin]()
+    for plugin in installed_plugins(ENTRY_POINT_GROUP):
+        (ignored if plugin.name in names else used).append(plugin)
+        names.add(plugin.name)
+    return used, ignored
 
 
 def find_entry(name: str) -> Entry:
@@ -127,21 +142,11 @@ def find_entry(name: str) -> Entry:
         return ESTIMATORS[name]
     if _CLASS.fullmatch(name):
         return Entry(name)
-    provided = {plugin.name: plugin.path for plugin in reversed(plugins())}
+    provided = {plugin.name: plugin.path for plugin in plugins()[0]}
     if name in provided:
         return Entry(provided[name])
     any_other = "any scikit-learn classifier as package.module:Class"
     raise ExperimentError(unknown_name("estimator", name, [*ESTIMATORS, *provided, any_other]))
-
-
-def ignored_plugins() -> list[Plugin]:
-    """The entry points whose name is ours, or that of an earlier one."""
-    names = [*ESTIMATORS, *(plugin.name for plugin in plugins())]
-    return [
-        plugin
-        for row, plugin in enumerate(plugins(), len(ESTIMATORS))
-        if plugin.name in names[:row]
-    ]
 
 
 def make_estimator(
@@ -182,7 +187,15 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
             "inherit from ClassifierMixin and BaseEstimator"
         )
-    parameters = {key: _make_part(name, key, value) for key, value in parameters.items()}
+    for key, path in parameters.items():
+        if _is_class(path):
+            part = load_class(path)
+            if not (isinstance(part, type) and issubclass(part, BaseEstimator)):
+                raise ExperimentError(
+                    f"estimator {name!r}: {key} names {path}, which is not a scikit-learn "
+                    "estimator; give a class that inherits from BaseEstimator, or a value"
+                )
+            parameters[key] = part()
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -193,7 +206,12 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
         if key not in names:
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
-    _validate(name, estimator)
+    try:  # now, not only in `fit`
+        for part in parts_of(estimator):
+            if hasattr(part, "_parameter_constraints"):
+                part._validate_params()
+    except ValueError as problem:
+        raise ExperimentError(f"estimator {name!r}: {problem}") from None
     if not is_classifier(estimator):
         raise ExperimentError(
             f"estimator {name!r} ({entry.path}) is not a classifier; take one, such as "
@@ -208,21 +226,10 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
-    """For each estimator its title and its options with their defaults."""
-    ignored = ignored_plugins()
-    used = {plugin.name: plugin for plugin in plugins() if plugin not in ignored}
-    described: dict[str, dict[str, Any]] = {}
-    for name in (*ESTIMATORS, *sorted(used)):
-        path = used[name].path if name in used else ESTIMATORS[name].path
-        try:
-            with plugin_errors([path.partition(":")[0]]):
-                title, options = _describe(name)
-        except ExperimentError as problem:
-            title, options = f"cannot be loaded: {first_line(problem)}", {}
-            if name in used:
-                title += f"; entry point {name} = {path}"
-        package = used[name].package if name in used else "obygaze"
-        described[name] = {"title": title, "options": options, "package": package}
+    """For each estimator its title, its options with their defaults, and its package."""
+    used, ignored = plugins()
+    described = {name: _describe(name) for name in ESTIMATORS}
+    described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
     for plugin in ignored:
         title = f"ignored: {plugin.path} has the name of another; rename its entry point"
         about = {"title": title, "options": {}, "package": plugin.package}
@@ -230,42 +237,118 @@ def describe_estimators() -> dict[str, dict[str, Any]]:
     return described
 
 
-def _describe(name: str) -> tuple[str, dict[str, Any]]:
-    estimator = make_estimator(name)
-    options = {
-        key: type(value).__name__ if hasattr(value, "get_params") else value
-        for key, value in estimator.get_params(deep=True).items()
-        if key != "memory" and not key.endswith("random_state")
-    }
-    if "concepts" in keywords(estimator.fit):
-        options["negatives"] = "a"
-    doc = inspect.getdoc(type(estimator)) or name
-    return find_entry(name).title or doc.splitlines()[0], options
+def _describe(name: str, plugin: Plugin | None = None) -> dict[str, Any]:
+    entry, options = find_entry(name), {}
+    try:
+        with plugin_errors([entry.path.partition(":")[0]]):
+            estimator = make_estimator(name)
+            options = {
+                key: type(value).__name__ if hasattr(value, "get_params") else value
+                for key, value in estimator.get_params(deep=True).items()
+                if key != "memory" and not key.endswith("random_state")
+            }
+            if "concepts" in keywords(estimator.fit):
+                options["negatives"] = "a"
+            title = entry.title or (inspect.getdoc(type(estimator)) or name).splitlines()[0]
+    except ExperimentError as problem:
+        title, options = f"cannot be loaded: {first_line(problem)}", {}
+        if plugin is not None:
+            title += f"; entry point {name} = {plugin.path}"
+    package = "obygaze" if plugin is None else plugin.package
+    return {"title": title, "options": options, "package": package}
 
 
 def _is_class(value: Any) -> bool:
     return isinstance(value, str) and _CLASS.fullmatch(value) is not None
 
 
-def _make_part(name: str, key: str, value: Any) -> Any:
-    """A part that is given as ``module:Class``; other values as they are."""
-    if not _is_class(value):
-        return value
-    kind = load_class(value)
-    if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
-        raise ExperimentError(
-            f"estimator {name!r}: {key} names {value}, which is not a scikit-learn estimator; "
-            "give a class that inherits from BaseEstimator, or a value"
-        )
-    return kind()
+def trusted_classes() -> dict[str, str]:
+    """The package of each class that an entry point names: a skops file may hold these.
+
+    Only these, and nothing else of such a package: skops builds what a file names, and a forged
+    file could name any function that the package's modules have imported.
+    """
+    trusted = {}
+    for plugin in installed_plugins(ENTRY_POINT_GROUP):
+        with suppress(Exception, SystemExit):  # any code of somebody else's
+            kind = load_class(plugin.path)
+            trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin.package
+    return trusted
 
 
-def _validate(name: str, estimator: Any) -> None:
-    """Raise now what `fit` would raise of parameters, of the parts, too."""
-    for part in (estimator, *estimator.get_params(deep=False).values()):
-        if isinstance(part, type) or not hasattr(part, "_parameter_constraints"):
+def load_class(path: str) -> Any:
+    """The class of ``module:Class``."""
+    return load_object(path, ExperimentError)
+
+
+def parts_of(estimator: Any) -> list[Any]:
+    """An estimator and those within it."""
+    values = estimator.get_params(deep=True).values()
+    parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
+    return [estimator, *parts]
+
+
+@contextmanager
+def plugin_errors(modules: Collection[str]) -> Iterator[None]:
+    """Raise what other packages' code raises as a `PluginError`; errors of our code stay.
+
+    Parameters
+    ----------
+    modules
+        Those of an estimator and of its parts. scikit-learn's parts of ours count as ours.
+    """
+    packages = {package_of(module) for module in modules}
+    ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
+    foreign = packages - ours
+    try:
+        yield
+    except ExperimentError:
+        raise
+    except (Exception, SystemExit) as problem:
+        is_ours = isinstance(problem, ObygazeError) and not passed_through(problem, foreign)
+        if is_ours or not foreign:
+            raise
+        raise PluginError(describe_error(problem, foreign - {"sklearn"})) from problem
+
+
+def plugin_versions(estimator: Any) -> dict[str, str]:
+    """The versions of the packages of an estimator and its parts, and digests of their files.
+
+    Ours and scikit-learn are left out. Of a package without a version the digest still changes
+    with any of its files.
+    """
+    provided = {
+        package_of(plugin.path): plugin.package for plugin in installed_plugins(ENTRY_POINT_GROUP)
+    }
+    versions = {}
+    for kind in {type(part) for part in parts_of(estimator)}:
+        package = package_of(kind.__module__)
+        if package in ("obygaze_models", "sklearn"):
             continue
-        try:
-            part._validate_params()
-        except ValueError as problem:
-            raise ExperimentError(f"estimator {name!r}: {problem}") from None
+        if package in provided:
+            name, _, number = provided[package].rpartition(" ")
+            versions[name] = number
+        else:
+            versions |= {name: version(name) for name in packages_distributions().get(package, ())}
+        if files := _files_of(package):
+            content = b"".join(file.read_bytes() for file in files)
+            digest = hashlib.sha256(content).hexdigest()
+            versions[f"{kind.__module__}:{kind.__qualname__}"] = f"sha256 {digest[:16]}"
+    return dict(sorted(versions.items()))
+
+
+def _files_of(package: str) -> list[Path]:
+    """The files of a package; of a module, its own, and those in its folder that it imports.
+
+    Also what is only imported while a model is fitted.
+    """
+    module = sys.modules[package]
+    if folders := getattr(module, "__path__", None):
+        return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
+    path = getattr(module, "__file__", None)
+    if path is None or not path.endswith(".py"):
+        return [] if path is None else [Path(path)]
+    finder = ModuleFinder([] if "site-packages" in Path(path).parts else [str(Path(path).parent)])
+    finder.run_script(path)
+    files = [getattr(part, "__file__", None) for part in finder.modules.values()]
+    return sorted(Path(file) for file in files if file)

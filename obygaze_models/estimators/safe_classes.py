@@ -7,8 +7,8 @@ numpy's, or whose arrays are checked first. Trees, forests and kernel machines a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -25,28 +25,14 @@ _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.ran
 
 
 Attributes = Mapping[str, str | tuple[Any, ...]]
+"""What the fitted attributes of a class must be; all of them, as soon as it has one of the arrays.
 
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a class's fitted attributes must be; all of them, as soon as it has one of the arrays.
-
-    Parameters
-    ----------
-    attributes
-        The shape of each array: a name for each size, which is the same wherever the name is.
-        ``H*D`` is a product. ``#`` counts from 0 through a list or numbered names; ``#+`` is the
-        next number. ``<C`` after the sizes: whole numbers from 0 to below C. ``=D``: a number, or
-        the length of a list; ``<D``: a number from 1 to D. A tuple: the values that it may have.
-        With ``?`` an attribute may be None, missing or a float, and a size may be missing.
-    is_own
-        Saved as JSON and arrays; others in a skops file.
-    """
-
-    attributes: Attributes
-    is_own: bool = False
-
-
+The shape of each array: a name for each size, which is the same wherever the name is. ``H*D`` is a
+product. ``#`` counts from 0 through a list or numbered names; ``#+`` is the next number. ``<C``
+after the sizes: whole numbers from 0 to below C. ``=D``: a number, or the length of a list; ``<D``:
+a number from 1 to D. A tuple: the values that it may have. With ``?`` an attribute may be None,
+missing or a float, and a size may be missing.
+"""
 _ESTIMATORS = "obygaze_models.estimators"
 _C, _D = {"classes_": "C"}, {"n_features_in_": "=D"}
 _DIRECTIONS = {"cavs_": "K D", "intercepts_": "K", "scales_": "K", **_D}
@@ -54,7 +40,7 @@ _LINEAR = {"coef_": "R D", "intercept_": "R", **_D}
 _BOTTLENECK = {**_C, "bank_.cavs_?": "K D", **_D, "head_.n_features_in_?": "=K"}
 _RESIDUAL = {"mean_logits_": "C", "residual_coef_": "C D", "residual_intercept_": "C"}
 _METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
-_OWN: dict[str, Attributes] = {
+OWN: dict[str, Attributes] = {
     f"{_ESTIMATORS}.mlp:MLPProbe": {
         **_C, "coefs_.#": "L# L#+", "intercepts_.#": "L#+", "n_features_in_": "=L0",
     },
@@ -112,16 +98,15 @@ _SKLEARN: dict[str, Attributes] = {
     ".preprocessing:LabelBinarizer .preprocessing:Normalizer": {},
 }  # fmt: skip
 
-SAFE = {name: Fitted(attributes, is_own=True) for name, attributes in _OWN.items()} | {
-    f"sklearn{name}": Fitted(attributes)
-    for names, attributes in _SKLEARN.items()
-    for name in names.split()
-}
-"""Class, without the private modules in its path -> what its fitted attributes must be."""
-
 for _entry in ESTIMATORS.values():
     if _entry.path.startswith(f"{_ESTIMATORS}."):  # a new one of ours, whose arrays are NumPy's
-        SAFE.setdefault(_entry.path, Fitted({}, is_own=True))
+        OWN.setdefault(_entry.path, {})
+
+SAFE = OWN | {f"sklearn{name}": form for names, form in _SKLEARN.items() for name in names.split()}
+"""Class, without the private modules in its path -> what its fitted attributes must be.
+
+Those of `OWN` are saved as JSON and arrays, others in a skops file.
+"""
 
 
 def class_path(name: str) -> str:
@@ -152,7 +137,7 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
     for name, part in _parts(model):
         if getattr(part, "__dict__", {}).get("n_jobs") is not None:
             part.n_jobs = 1
-        _check_part(part, name, SAFE.get(class_path(class_name(part)), Fitted({})).attributes)
+        _check_part(part, name, SAFE.get(class_path(class_name(part)), {}))
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
@@ -195,7 +180,7 @@ def _check_part(part: Any, name: str, attributes: Attributes) -> None:
         for path in (path for path in attributes if path not in shapes):
             _check_value(_find(part, path), f"{name}.{path}", attributes[path], sizes)
     width, frames = getattr(part, "n_features_in_", 1), getattr(part, "n_frames_in_", 1)
-    if not all(isinstance(number, int | np.integer) for number in (width, frames)):
+    if not isinstance(width, int | np.integer) or not isinstance(frames, int | np.integer):
         raise ExperimentError(f"{name} has a size that is not a whole number")
     if (total := max(width, *sizes.values(), 1) * frames) > MAX_CLIP_NUMBERS:
         raise ExperimentError(f"{name} needs {total} numbers a clip, more than {MAX_CLIP_NUMBERS}")
@@ -221,11 +206,9 @@ def _check_array(value: Any, name: str, names: list[str], sizes: dict[str, int])
     names = [size.strip("?") for size in names if "?" not in size or value.ndim == len(names)]
     expected = []
     for size, label in zip(value.shape, names, strict=False):
-        if "*" in label:
-            factors = [sizes.get(factor, -1) for factor in label.split("*")]
-            expected.append(int(np.prod(factors)))
-        else:
-            expected.append(sizes.setdefault(label, size))
+        factors = [sizes.get(factor, -1) for factor in label.split("*")]
+        is_product = len(factors) > 1
+        expected.append(math.prod(factors) if is_product else sizes.setdefault(label, size))
     if len(names) != value.ndim or expected != list(value.shape):
         shape = " x ".join(str(sizes.get(label, label)) for label in names)
         raise ExperimentError(f"{name} has the shape {value.shape}, not {shape}")

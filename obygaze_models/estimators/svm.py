@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import validate_data
 
 from obygaze_features.errors import ExperimentError
@@ -108,7 +108,7 @@ class LinearSVMProbe(LinearClassifier):
         products = X @ X.T if len(X) <= GRAM_ROWS else None
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):
-            weight = compute_class_weight(weight, classes=self.classes_, y=y)[codes]
+            weight = compute_sample_weight(dict(weight), y)
         chosen = []
         for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
             validation = None if X_val is None else (X_val, val_codes == code)
@@ -133,18 +133,12 @@ class LinearSVMProbe(LinearClassifier):
         self.C_ = [fit.C for fit in fits]
         self.bounded_ = [fit.bounded for fit in fits]
         self.duality_gap_ = [fit.duality_gap for fit in fits]
-        self.facts_ = {
-            "C": self.C_,
-            "bounded": self.bounded_,
-            "solver": fits[0].solver,
-            "converged": [True] * len(fits),
-            "duality_gap": self.duality_gap_,
-        }
+        facts = {"C": self.C_, "bounded": self.bounded_, "solver": fits[0].solver}
+        facts |= {"converged": [True] * len(fits), "duality_gap": self.duality_gap_}
+        self.facts_ = facts
         held_out = [choice.held_out for choice in chosen if choice.held_out is not None]
-        if X_val is not None:
-            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
-        elif len(held_out) == len(chosen) and np.isfinite(held_out).all():
-            self.temperature_ = fit_temperature(as_logits(np.stack(held_out, axis=1)), codes)
-        else:
-            self.temperature_ = fit_temperature(self._logits(X), codes)
+        logits = self._logits(X if X_val is None else X_val)
+        if X_val is None and len(held_out) == len(chosen) and np.isfinite(held_out).all():
+            logits = as_logits(np.stack(held_out, axis=1))
+        self.temperature_ = fit_temperature(logits, codes if X_val is None else val_codes)
         return self

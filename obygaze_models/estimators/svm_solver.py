@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -23,7 +22,7 @@ from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.svm import SVC
-from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.class_weight import compute_sample_weight
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
@@ -106,35 +105,30 @@ class LinearSVM:
     def __init__(
         self, X: Array, y: Array, class_weight: Any = "balanced", *, products: Array | None = None
     ) -> None:
-        self.X, self.y = X, np.asarray(y).astype(np.int64)
-        self._weight = class_weight
-        if isinstance(class_weight, np.ndarray):
-            self._costs, self._libsvm = class_weight, {"sample_weight": class_weight}
-            self._class_weight = None
-        else:
-            weights = compute_class_weight(class_weight, classes=np.array([0, 1]), y=self.y)
-            self._costs, self._libsvm = weights[self.y], {}
-            self._class_weight = dict(enumerate(weights.tolist()))
+        self.X, self.y, self._weight = X, np.asarray(y).astype(np.int64), class_weight
+        self._is_small, self._products = len(X) <= GRAM_ROWS, products
+        self._costs = class_weight
+        if not isinstance(class_weight, np.ndarray):
+            self._costs = compute_sample_weight(class_weight, self.y)
         self._signs = 2.0 * self.y - 1
-        if products is not None:
-            self.products = products
         self._newton: _Newton | None = None
 
-    @cached_property
     def products(self) -> Array:
         """``X @ X.T``."""
-        return self.X @ self.X.T
+        if self._products is None:
+            self._products = self.X @ self.X.T
+        return self._products
 
     def part(self, rows: Array) -> LinearSVM:
         """The problem of some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
-        products = self.products[np.ix_(rows, rows)] if len(self.X) <= GRAM_ROWS else None
+        products = self.products()[np.ix_(rows, rows)] if self._is_small else None
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
         """Fit at one C."""
-        small = len(self.X) <= GRAM_ROWS and self._newton is None
-        fit = (self._fit_libsvm(C) if small else None) or self._fit_newton(C)
+        fit = self._fit_libsvm(C) if self._is_small and self._newton is None else None
+        fit = fit or self._fit_newton(C)
         if not np.any(fit.coef):
             raise ExperimentError("an SVM's positives and negatives have the very same features")
         return fit
@@ -146,15 +140,14 @@ class LinearSVM:
         """
         # A few clips cost next to nothing, so they may take as long as a thousand.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
-        weight = self._class_weight
-        model = SVC(C=C, kernel="precomputed", class_weight=weight, max_iter=steps)
+        model = SVC(C=C, kernel="precomputed", max_iter=steps)
         with (
             # The callers have checked the arrays; the checks take longer than libsvm.
             config_context(assume_finite=True, skip_parameter_validation=True),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(self.products, self.y, **self._libsvm)
+            model.fit(self.products(), self.y, sample_weight=self._costs)
         if model.fit_status_ != 0:
             return None
         support, duals = model.support_, model.dual_coef_[0]
@@ -169,19 +162,17 @@ class LinearSVM:
         # Systems this small take several times longer where threads wait for each other.
         with threadpool_limits(1):
             self._newton.solve(C * self._costs)
-        coef, intercept, shares = self._newton.solution()
-        return self._describe(coef, intercept, C, shares, "newton")
+        shares = self._newton.shares
+        return self._describe(self._newton.normal, self._newton.intercept, C, shares, "newton")
 
     def _describe(
         self, coef: Array, intercept: float, C: float, shares: Array, solver: str
     ) -> LinearSVMFit:
         """`shares` are the duals as shares of their bounds."""
         costs = C * self._costs
-        values = self.X @ coef
-        primal, dual = _objectives(self.X, self._signs, costs, coef, intercept, values, shares)
+        gap = _duality_gap(self.X, self._signs, costs, coef, intercept, self.X @ coef, shares)
         bounded = float((shares >= 1 - 1e-9).mean())
-        gap = max(0.0, (primal - dual) / primal) if primal > 0 else 0.0
-        return LinearSVMFit(coef, intercept, float(C), bounded, solver, gap)
+        return LinearSVMFit(coef, intercept, float(C), bounded, solver, max(0.0, gap))
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,17 +226,16 @@ def choose_svm(
     X, y = problem.X, problem.y
     if len(Cs) == 1:
         return ChosenSVM(problem.fit(Cs[0]), {}, None, "given")
-    ascending = sorted(Cs)
-    if validation is not None:
-        if not 0 < validation[1].sum() < len(validation[1]):
-            return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
-        fits = [problem.fit(C) for C in ascending]
+    if validation is not None and _has_both(validation[1]):
+        fits = [problem.fit(C) for C in sorted(Cs)]
         aucs = [_auc(validation[1], fit.decide(validation[0])) for fit in fits]
         best = _best(aucs, [fit.degenerate for fit in fits])
-        return ChosenSVM(fits[best], dict(zip(ascending, aucs, strict=True)), None, "validation")
-    folds = split_folds(y, cv, groups)
-    if folds is None:
-        return ChosenSVM(problem.fit(_middle(Cs)), {}, None, "default")
+        by_c = {fit.C: auc for fit, auc in zip(fits, aucs, strict=True)}
+        return ChosenSVM(fits[best], by_c, None, "validation")
+    folds = None if validation is not None else split_folds(y, cv, groups)
+    if not folds:
+        return ChosenSVM(problem.fit(Cs[(len(Cs) - 1) // 2]), {}, None, "default")
+    ascending = sorted(Cs)
     values = np.full((len(ascending), len(X)), np.nan)
     scores, degenerate = np.zeros((len(folds), len(ascending))), np.zeros(len(ascending), bool)
     for fold, (train, test) in enumerate(folds):
@@ -257,24 +247,21 @@ def choose_svm(
             degenerate[index] |= fit.degenerate
     means = scores.mean(axis=0).tolist()
     best = _best(means, degenerate.tolist())
-    aucs_by_c = dict(zip(ascending, means, strict=True))
-    return ChosenSVM(problem.fit(ascending[best]), aucs_by_c, values[best], "cross-validation")
+    by_c = dict(zip(ascending, means, strict=True))
+    return ChosenSVM(problem.fit(ascending[best]), by_c, values[best], "cross-validation")
 
 
-def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]] | None:
-    """Training and test rows of each fold; None where there are too few clips for two folds."""
-    if not isinstance(cv, Integral):
-        folds = list(check_cv(cv).split(np.zeros((len(y), 1)), y, groups))
-    else:
-        count = min(int(cv), int(np.bincount(y.astype(np.int64), minlength=2).min()))
+def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]]:
+    """Training and test rows of each fold; none where there are too few clips for two folds."""
+    if isinstance(cv, Integral):
+        count = min(int(cv), int(np.bincount(y, minlength=2).min()))
         if groups is not None:
             count = min(count, len(np.unique(groups)))
         if count < 2:
-            return None
-        splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
-        folds = list(splitter(count).split(np.zeros((len(y), 1)), y, groups))
-    usable = [fold for fold in folds if all(0 < y[part].sum() < len(part) for part in fold)]
-    return usable or None
+            return []
+        cv = StratifiedKFold(count) if groups is None else StratifiedGroupKFold(count)
+    folds = check_cv(cv).split(np.zeros((len(y), 1)), y, groups)
+    return [fold for fold in folds if all(_has_both(y[part]) for part in fold)]
 
 
 def as_cv(cv: Any) -> Any:
@@ -297,15 +284,13 @@ def _auc(y: Array, values: Array) -> float:
     return auroc(y, values) or 0.0
 
 
-def _middle(Cs: Sequence[float]) -> float:
-    return Cs[(len(Cs) - 1) // 2]
+def _has_both(y: Array) -> bool:
+    return bool(0 < y.sum() < len(y))
 
 
 def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
-    # Rounded, so that equal rankings are equal numbers.
-    return max(
-        range(len(aucs)), key=lambda index: (round(aucs[index], 12), not degenerate[index], -index)
-    )
+    # Rounded, so that equal rankings are equal numbers; of equals max takes the first.
+    return max(range(len(aucs)), key=lambda place: (round(aucs[place], 12), not degenerate[place]))
 
 
 class _Newton:
@@ -319,38 +304,31 @@ class _Newton:
         if len(X) < X.shape[1]:
             self.basis, triangle = np.linalg.qr(X.T)
             X = np.ascontiguousarray(triangle.T)
-        self.X, self.signs = X, signs
-        clips, width = X.shape
-        self.coef, self.intercept = np.zeros(width), 0.0
-        self.values = np.zeros(clips)  # X @ coef
-        self.shares: Array | None = None
-        self.gap = 1.0
+        self.X, self.signs, self.first_width = X, signs, WIDE
+        self.coef, self.intercept = np.zeros(X.shape[1]), 0.0
+        self.values = np.zeros(len(X))  # X @ coef
+        self.shares: Array = np.full(len(X), 0.5)  # the duals, of their bounds
 
-    def solution(self) -> tuple[Array, float, Array]:
-        """Normal, offset, and the duals as shares of their bounds."""
-        coef = self.coef if self.basis is None else self.basis @ self.coef
-        assert self.shares is not None
-        return coef, self.intercept, self.shares
+    @property
+    def normal(self) -> Array:
+        """The hyperplane's, in the space of the features."""
+        return self.coef if self.basis is None else np.asarray(self.basis @ self.coef)
 
     def solve(self, costs: Array) -> None:
         """Fit; `costs` are each clip's C."""
-        width = WIDE if self.shares is None else WARM
-        shares = np.full(len(costs), 0.5) if self.shares is None else self.shares
+        width, shares, self.first_width = self.first_width, self.shares, WARM
         best = (np.inf, self.coef, self.intercept, shares)
         for _ in range(OUTER_STEPS):
             shares = self._minimise(costs, shares, width)
             intercept = _best_intercept(self.values, self.signs, costs)
-            primal, dual = _objectives(
-                self.X, self.signs, costs, self.coef, intercept, self.values, shares
-            )
-            gap = (primal - dual) / primal if primal > 0 else 0.0
+            gap = _duality_gap(self.X, self.signs, costs, self.coef, intercept, self.values, shares)
             shrinks = gap < 0.7 * best[0]
             if gap < best[0]:
                 best = gap, self.coef, intercept, shares
             if gap <= GAP:
                 break
             width = max(width / 2, NARROW) if shrinks or width > NARROW else width / 2
-        self.gap, self.coef, self.intercept, self.shares = best
+        _, self.coef, self.intercept, self.shares = best
         self.values = self.X @ self.coef
 
     def _minimise(self, costs: Array, prior: Array, width: float) -> Array:
@@ -439,7 +417,7 @@ def _solve_positive(matrix: Array, vector: Array) -> Array:
             matrix[np.diag_indices_from(matrix)] += raised
 
 
-def _objectives(
+def _duality_gap(
     X: Array,
     signs: Array,
     costs: Array,
@@ -447,10 +425,11 @@ def _objectives(
     intercept: float,
     values: Array,
     shares: Array,
-) -> tuple[float, float]:
-    """The primal objective at a hyperplane, the dual one at shares; it is never above the optimum.
+) -> float:
+    """How far the primal objective at a hyperplane is above the dual one at shares, relatively.
 
-    The duals of both classes must have the same sum: those of the larger side are scaled down.
+    The dual is never above the optimum. The duals of both classes must have the same sum: those of
+    the larger side are scaled down.
     """
     slack = np.maximum(0, 1 - signs * (values + intercept))
     primal = float(coef @ coef) / 2 + float(costs @ slack)
@@ -462,7 +441,8 @@ def _objectives(
     else:
         duals = np.zeros_like(duals)
     normal = X.T @ (duals * signs)
-    return primal, float(duals.sum() - normal @ normal / 2)
+    dual = float(duals.sum() - normal @ normal / 2)
+    return (primal - dual) / primal if primal > 0 else 0.0
 
 
 def _best_intercept(values: Array, signs: Array, costs: Array) -> float:

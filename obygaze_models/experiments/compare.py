@@ -21,6 +21,7 @@ from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, format_signed, unknown_name
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.warnings import leak_warning
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import REPLICATES, Difference, paired_differences, too_few
@@ -393,10 +394,8 @@ def _notes(
         )
     for side in (first, second):
         if leaked := len(scored & set(side.run.record.leaked)):
-            yield (
-                f"LEAKAGE: {leaked} of these {counted(len(scored), 'clip')} of {test} are in a "
-                f"training or validation set of {side.ref.run}"
-            )
+            clips = f"{leaked} of these {counted(len(scored), 'clip')}"
+            yield str(leak_warning(test, clips, side.ref.run))
 
 
 def _is_clear(comparison: Comparison, key: str) -> bool:

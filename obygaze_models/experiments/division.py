@@ -51,21 +51,17 @@ class Division:
         self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
     ) -> list[Fold]:
         """The folds of one problem; `balance` as an experiment has it."""
-        balancing: dict[str, Any] = {} if balance is None else {"balance": balance}
-        y = problem.train.labels(data)
+        options: dict[str, Any] = {} if balance is None else {"balance": balance}
+        splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
         tests = {task.name: task.labels(data) for task in problem.tests}
-        kind = PROTOCOLS[self.protocol]
-        splitter = kind.of_clips(data, self, random_state=seed, **balancing)
-        folds = splitter.make_folds(y, tests, groups=data.groups)
-        if self.protocol == "split":
-            films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
-            names = [name for of_fold in films for name in of_fold]
-            if max(map(len, films), default=0) == 1 and len(set(names)) == len(names):
-                return [
-                    replace(fold, group=of_fold[0] if of_fold else "")
-                    for fold, of_fold in zip(folds, films, strict=True)
-                ]
-        return folds
+        folds = splitter.make_folds(problem.train.labels(data), tests, groups=data.groups)
+        films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
+        names = [name for own in films for name in own]
+        if self.protocol != "split" or max(map(len, films), default=0) != 1:
+            return folds
+        if len(set(names)) < len(names):
+            return folds
+        return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
 
 
 def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
@@ -91,30 +87,31 @@ def make_division(
 ) -> Division:
     """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
     if experiment.split is None and experiment.protocol in NEED_FOLDS and manifest.split_names:
-        split_name = _only_split(experiment, manifest)
-        division = make_division(replace(experiment, split=split_name), manifest, problems)
-        note = f"folds of {split_name}, the only split of {manifest.name}"
-        note += f"; protocol {division.protocol}"
-        return replace(division, note=note)
+        only, *others = manifest.split_names
+        if others:
+            raise ExperimentError(
+                f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
+                f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), '
+                'or draw ten new folds (split = "")'
+            )
+        division = make_division(replace(experiment, split=only), manifest, problems)
+        note = f"folds of {only}, the only split of {manifest.name}"
+        return replace(division, note=f"{note}; protocol {division.protocol}")
     name = choose_protocol(experiment, manifest)
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
-        if "" in manifest.items.films:
-            nameless = manifest.ids[manifest.items.films.index("")]
+        films = manifest.items.films
+        if "" in films:
+            nameless = manifest.ids[films.index("")]
             raise ExperimentError(
                 f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
             )
         split = manifest.split(experiment.split) if experiment.split else None
-        films = sorted(set(manifest.items.films))
-        number = {film: fold for fold, film in enumerate(films)}
-        fold_of = {
-            clip: number[film]
-            for clip, film in zip(manifest.ids, manifest.items.films, strict=True)
-        }
-        if split is None:
-            return Division(name, "", fold_of, len(films) - 1)
-        return Division(name, split.name, fold_of, len(films) - 1, frozenset(split.ids))
+        number = {film: fold for fold, film in enumerate(sorted(set(films)))}
+        fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
+        ids, title = (frozenset(split.ids), split.name) if split else (None, "")
+        return Division(name, title, fold_of, len(number) - 1, ids)
     if name == "official" and not experiment.split:
         raise ExperimentError(
             f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
@@ -137,18 +134,6 @@ def make_division(
             f"{gaps[0]}; number its folds from 0 on without gaps"
         )
     return Division(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
-
-
-def _only_split(experiment: Experiment, manifest: Manifest) -> str:
-    """The name of the manifest's split; `ExperimentError` if it has several."""
-    first, *others = manifest.split_names
-    if others:
-        raise ExperimentError(
-            f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
-            f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), or '
-            'draw ten new folds (split = "")'
-        )
-    return first
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:

@@ -112,7 +112,7 @@ class Experiment:
         ``none``: train on all clips as they are. By default ``undersample`` for `leak-free` and
         `split`, ``none`` for `leave-film-out`.
     predictions
-        Tables of predictions from outside, see `obygaze_models.experiments.outside`.
+        Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
         is listed.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,13 +20,10 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.experiments.fit import FitResult
-
-if TYPE_CHECKING:
-    from obygaze_models.explain.attributions import Attribution, Step
+from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 Array = NDArray[Any]
-Kind = Literal["sum", "path", "sensitivity"]
-_Place = Annotated[int, msgspec.Meta(ge=0)]
+_NUMBERS = ("values", "amounts", "intercept", "residual")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +46,7 @@ class Explained:
     intercept, residual
         [N], where there is such a thing.
     steps
-        A tree's questions to each clip.
+        A tree's questions to each clip, as `Step`.
     """
 
     model: str
@@ -63,7 +60,7 @@ class Explained:
     amounts: Array | None = None
     intercept: Array | None = None
     residual: Array | None = None
-    steps: list[list[Step]] | None = None
+    steps: list[list[Any]] | None = None
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
@@ -71,52 +68,31 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
 
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
-    if not any(hasattr(result.fit and result.fit.model, "bank_") for result in results):
-        return ""  # without loading what explains
-    from obygaze_models.explain.attributions import attribute, bank_of
-
-    banks: dict[tuple[str, int], Any] = {}
-    for result in results:
-        planned, fit = result.planned, result.fit
-        bank = None if fit is None or fit.reads != "features" else bank_of(fit.model)
-        if bank is not None:
-            banks.setdefault((planned.task.name, planned.fold.index), bank)
-    lines = []
-    for result in progress(results, "explain", unit="model"):
-        planned, fit = result.planned, result.fit
-        about = {"model": planned.model, "task": planned.task.name, "fit": planned.fold.index}
-        bank = banks.get((planned.task.name, planned.fold.index))
-        if bank is None or fit is None or fit.reads != "features":
-            continue
-        if hasattr(fit.model, "bank_") and bank_of(fit.model) is None:
+    lines, banks = [], dict[tuple[str, int], Any]()
+    read = [
+        (result.planned, result.planned.task.name, result.planned.fold, result.fit.model)
+        for result in results
+        if result.fit is not None and result.fit.reads == "features"
+    ]
+    for _, task, fold, model in read:
+        if (bank := bank_of(model)) is not None:
+            banks.setdefault((task, fold.index), bank)
+    for planned, task, fold, model in progress(read, "explain", unit="model"):
+        bank = banks.get((task, fold.index))
+        if bank is None or (hasattr(model, "bank_") and bank_of(model) is None):
             continue  # directions that mean nothing explain nothing
-        rows = planned.fold.test_rows
-        attribution = attribute(fit.model, data.X[rows], classes=planned.task.classes, bank=bank)
+        X, classes = data.X[fold.test_rows], planned.task.classes
+        attribution = attribute(model, X, classes=classes, bank=bank)
         if attribution is not None:
-            lines.append(_line(about, [data.ids[row] for row in rows.tolist()], attribution))
+            ids = [data.ids[row] for row in fold.test_rows.tolist()]
+            about = {"model": planned.model, "task": task, "fit": fold.index}
+            lines.append(_line(about, ids, attribution))
     return "".join(lines)
-
-
-class _Line(msgspec.Struct):
-    """A line of the file."""
-
-    model: str
-    task: str
-    fit: int
-    kind: Kind
-    concepts: tuple[str, ...]
-    ids: list[str]
-    labels: list[str]
-    values: list[list[float]]
-    amounts: list[list[float]] | None = None
-    intercept: list[float] | None = None
-    residual: list[float] | None = None
-    steps: list[list[tuple[_Place, float, bool]]] | None = None
 
 
 def parse_explanations(text: str) -> list[Explained]:
     """What `explain_models` made; numbers as they are written."""
-    return [_explained(msgspec.json.decode(line, type=_Line)) for line in text.splitlines()]
+    return [_explained(line) for line in text.splitlines()]
 
 
 def read_explanations(path: Path) -> list[Explained]:
@@ -129,60 +105,53 @@ def read_explanations(path: Path) -> list[Explained]:
 
 def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
     place = {name: at for at, name in enumerate(attribution.concepts)}
+    numbers = {key: _short(getattr(attribution, key)) for key in _NUMBERS}
+    steps = (
+        None
+        if attribution.steps is None
+        else [
+            [[place[step.concept], _digits(step.threshold), step.above] for step in path]
+            for path in attribution.steps
+        ]
+    )
     record = {
         **about,
         "kind": attribution.kind,
         "concepts": list(attribution.concepts),
         "ids": ids,
         "labels": attribution.labels,
-        "values": _short(attribution.values),
-        "amounts": _short(attribution.amounts),
-        "intercept": _short(attribution.intercept),
-        "residual": _short(attribution.residual),
-        "steps": None
-        if attribution.steps is None
-        else [
-            [[place[step.concept], _digits(step.threshold), step.above] for step in steps]
-            for steps in attribution.steps
-        ],
+        **numbers,
+        "steps": steps,
     }
     return json.dumps(record, separators=(",", ":")) + "\n"
 
 
-def _explained(line: _Line) -> Explained:
-    names, clips = line.concepts, len(line.ids)
-    values = np.array(line.values, dtype=np.float64).reshape(clips, len(names))
-    steps = None
-    if line.steps is not None:
-        from obygaze_models.explain.attributions import Step
-
-        steps = [
-            [
-                Step(names[place], float(values[row, place]), threshold, above)
-                for place, threshold, above in of
-            ]
-            for row, of in enumerate(line.steps)
+def _explained(line: str) -> Explained:
+    entry = msgspec.json.decode(line, type=Explained, dec_hook=_as_array)
+    size, steps = (len(entry.ids), len(entry.concepts)), entry.steps
+    parts = {key: getattr(entry, key) for key in _NUMBERS if getattr(entry, key) is not None}
+    parts["values"] = parts["values"].reshape(size)
+    sizes = {len(entry.labels), len(entry.ids if steps is None else steps)}
+    if sizes != {size[0]} or any(part.shape != size[: part.ndim] for part in parts.values()):
+        raise ValueError("a list of another length than there are clips or concepts")
+    answered: list[Any] | None = steps and [
+        [
+            Step(entry.concepts[place], float(parts["values"][row, place]), threshold, above)
+            for place, threshold, above in msgspec.convert(path, list[tuple[int, float, bool]])
         ]
-    arrays = {
-        key: None if (part := getattr(line, key)) is None else np.array(part, dtype=np.float64)
-        for key in ("amounts", "intercept", "residual")
-    }
-    for key, array in arrays.items():
-        wanted = values.shape if key == "amounts" else values.shape[:1]
-        if array is not None and array.shape != wanted:
-            raise ValueError(f"{key} of shape {array.shape} where {wanted} is expected")
-    if len(line.labels) != clips or (steps is not None and len(steps) != clips):
-        raise ValueError("labels or steps of another number of clips")
-    return Explained(
-        line.model, line.task, line.fit, line.kind, names, line.ids, line.labels, values,
-        steps=steps, **arrays,
-    )  # fmt: skip
+        for row, path in enumerate(steps)
+    ]
+    return replace(entry, **parts, steps=answered)
+
+
+def _as_array(kind: type, value: Any) -> Array:
+    return np.array(value, dtype=np.float64)
 
 
 def _short(array: Array | None) -> Any:
-    if array is None or array.ndim == 2:
-        return None if array is None else [_short(row) for row in array]
-    return [_digits(value) for value in array.tolist()]
+    if array is None:
+        return None
+    return np.array([_digits(value) for value in array.flat]).reshape(array.shape).tolist()
 
 
 def _digits(value: float) -> float:

@@ -24,10 +24,15 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.logistic import NotConverged
-from obygaze_models.estimators.plugins import PluginError, parts_of, plugin_errors
-from obygaze_models.estimators.registry import find_entry, make_estimator
+from obygaze_models.estimators.registry import (
+    PluginError,
+    find_entry,
+    make_estimator,
+    parts_of,
+    plugin_errors,
+)
 from obygaze_models.experiments.predictions import FitPredictions
 
 Array = NDArray[Any]
@@ -57,20 +62,23 @@ class EstimatorSpec:
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
             )
         with suppress(PluginError):  # of which each fit tells; others need not suffer
-            model = make_estimator(self.name, self.options)
-            if self.negatives != "a" and "concepts" not in keywords(model.fit):
+            accepted = keywords(self.model.fit)
+            if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
                     f"{self.negatives!r} means nothing to it; leave it out"
                 )
 
     @cached_property
+    def model(self) -> Any:
+        """Unfitted; `PluginError` where another package's code fails."""
+        return make_estimator(self.name, self.options)
+
+    @cached_property
     def reads_frames(self) -> bool:
         """Whether it reads sequences of frames; of a plug-in that fails, each fit tells."""
-        with suppress(PluginError):
-            model = make_estimator(self.name, self.options)
-            with plugin_errors(_modules(model)):
-                return reads_frames(model)
+        with suppress(PluginError), plugin_errors(_modules(self.model)):
+            return reads_of(self.model) == "frames"
         return False
 
     @property
@@ -141,19 +149,22 @@ class PlannedFit:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
         return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
 
+    def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
+        """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
+        fold, labels = self.fold, self.task.labels(data)
+        return fit_estimator(
+            self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
+            balance=self.balance,
+        )  # fmt: skip
+
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
         """Fit, and ask about the test clips; one that fails does not take the others with it.
 
         Who computes many limits threads to one: steps this small are slower on several.
         """
-        fold = self.fold
         try:
-            labels = self.task.labels(data)
-            fit = fit_estimator(
-                self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
-                balance=self.balance,
-            )  # fmt: skip
-            return FitResult(self, fit, fit.probabilities(data, fold.test_rows))
+            fit = self.fit(data, memo)
+            return FitResult(self, fit, fit.probabilities(data, self.fold.test_rows))
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
             return FitResult(self, None, None, one_line(reason))
 
@@ -206,7 +217,7 @@ def check_probabilities(given: Array, shape: tuple[int, int]) -> None:
         )
 
 
-def _digest(value: Any) -> str:
+def digest_of_values(value: Any) -> str:
     """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
     digest = hashlib.sha256()
 
@@ -236,7 +247,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """
     if find_entry(spec.name).before_balancing:
         return {}
-    parameters = make_estimator(spec.name, spec.options).get_params(deep=True)
+    parameters = spec.model.get_params(deep=True)
     keys = [key for key in ("class_weight", "head__class_weight") if key in parameters]
     return {key: "balanced" for key in keys if key not in spec.options} if keys else None
 
@@ -251,7 +262,7 @@ class FitMemo:
         """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
-            key = function.__qualname__, _digest(arguments)
+            key = function.__qualname__, digest_of_values(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]
@@ -298,33 +309,31 @@ def fit_estimator(
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
     with plugin_errors(_modules(model)):
-        accepted, reads = keywords(model.fit), keywords(model.predict_proba)
-        X = _features(data, frames=(is_sequential := reads_frames(model)))
+        accepted, reads = keywords(model.fit), reads_of(model)
+        X = _features(data, frames=reads == "frames")
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
-    parts: dict[str, Any] = {"concepts": None, "groups": data.groups.astype(str)}
-    if "concepts" in reads:
-        parts["concepts"] = _annotations(data, "concepts")
-    elif "concepts" in accepted:
-        parts["concepts"] = concept_targets(data.levels, data.concepts, spec.negatives)
-    arguments = {name: part[learn] for name, part in parts.items() if name in accepted}
-    arguments |= {
-        f"{name}_val": part[choose] for name, part in parts.items() if f"{name}_val" in accepted
-    }
-    arguments |= {
+    concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
+    if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
+        concepts = concept_targets(data.levels, data.concepts, spec.negatives)
+    offered = {
+        "concepts": concepts[learn],
+        "concepts_val": concepts[choose],
+        "concept_names": data.concept_names,
+        "groups": films[learn],
+        "groups_val": films[choose],
         "labelled": np.isin(learn, train),
         "labelled_val": np.isin(choose, validation),
-        "concept_names": data.concept_names,
         "X_val": X[choose],
         "y_val": labels[choose],
         "order": learn,
         "order_val": choose,
     }
-    arguments = {name: value for name, value in arguments.items() if name in accepted}
+    arguments = {name: value for name, value in offered.items() if name in accepted}
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
         plugin_errors(_modules(model)),
@@ -353,10 +362,7 @@ def fit_estimator(
         model,
         int(labels.max()) + 1,
         np.unique(seen),
-        next(
-            (name for name in ("concepts", "groups") if name in reads),
-            "frames" if is_sequential else "features",
-        ),
+        reads,
         facts,
         history,
         unique_warnings(noted),

@@ -1,20 +1,260 @@
-"""What came of a plan's fits: predictions, models, and what went wrong."""
+"""What came of a plan's fits: kept as they come, so that a run can resume, and then recorded.
+
+``OUTPUT.partial`` is the run folder while it is written. A fit's model is where the run will have
+it, in ``models``; all else of it is a file in ``fits``, which appears by one rename after the
+model, survives a loss of power, and has their digests: what was killed before that is fitted again.
+``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of them
+differs, the run starts anew. Nothing else is resumed or removed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import (
+    check_format,
+    is_resumable,
+    new_folder,
+    parse_json,
+    remove_resumable,
+    sha256_of,
+    write_bytes,
+    write_text,
+)
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.manifests.splits import overlapping
+from obygaze_features.store.location import Folder, sha256_at
+from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.folds import Fold, Leak, find_leaks
+from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.tasks import Task, uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
-from obygaze_models.experiments.plan import Plan, about_features
-from obygaze_models.experiments.predictions import FitPredictions
-from obygaze_models.experiments.record import Skipped
+from obygaze_models.experiments.fit import (
+    Fit,
+    FitResult,
+    PlannedFit,
+    check_probabilities,
+    test_predictions,
+)
+from obygaze_models.experiments.plan import Plan, about_features, describe_experiment
+from obygaze_models.experiments.predictions import (
+    FitPredictions,
+    class_counts,
+    score_models,
+    score_test_sets,
+)
+from obygaze_models.experiments.record import (
+    Features,
+    FitRecord,
+    Intervals,
+    LeakCount,
+    Machine,
+    ManifestRecord,
+    Official,
+    RunRecord,
+    Skipped,
+    StoreRecord,
+)
+from obygaze_models.experiments.run_folder import RUN_FILES, Facts
 from obygaze_models.saved.about import footage_of
+from obygaze_models.scoring.intervals import LEVEL, REPLICATES
+from obygaze_models.scoring.metrics import TREC
+
+Array = NDArray[Any]
+FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
+HEADER, FITS, MODELS = "partial.json", "fits", "models"
+_READS = ("features", "frames", "concepts", "groups")
+_OWN = re.compile(
+    rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
+    rf"|{'|'.join(map(re.escape, RUN_FILES))}"
+    r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
+    r"|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/\\]*)"
+)
+"""The files that a run writes, and their temporary names; and those that version 1 wrote."""
+
+
+class _FitFile(msgspec.Struct):
+    """A finished fit without its model, and the digests of the files of that, if it was saved."""
+
+    fit: Fit
+    table: Array
+    not_saved: str
+    files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\]*\Z")], str]
+
+
+class FinishedFits:
+    """The fits of an interrupted run, and those of this one.
+
+    Parameters
+    ----------
+    output
+        The run folder; the fits are in a folder beside it until it is complete.
+    identity
+        What the fits depend on, as JSON values.
+    log
+        Called with a line for people.
+    anew
+        Drop the fits of an interrupted run.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        identity: Mapping[str, Any],
+        log: Callable[[str], None],
+        *,
+        anew: bool = False,
+    ) -> None:
+        self.folder = output.with_name(f"{output.name}.partial")
+        header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        self._identity: dict[str, Any] = json.loads(json.dumps(header | dict(identity)))
+        self._log = log
+        self._kept: dict[str, str] = {}
+        if not is_resumable(self.folder, HEADER, _OWN.fullmatch):
+            return
+        earlier, now = self._read_identity(), self._identity
+        keys = dict.fromkeys([*now, *earlier])
+        changed = [
+            key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
+        ]
+        if changed and not anew:
+            log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting anew.")
+        if changed or anew:
+            self.discard()
+            return
+        found = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
+        finished = counted(found, "finished fit is", "finished fits are")
+        log(f"Resuming: {finished} in {self.folder}.")
+
+    @property
+    def count(self) -> int:
+        """How many fits are kept."""
+        return len(self._kept)
+
+    def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
+        """The result of a fit that is finished; None where it is not, or its files are damaged or
+        do not fit the clips.
+
+        `StoreUnreadable` where the system cannot read them now: the fit may be whole.
+        """
+        from obygaze_models.saved.persistence import load_model
+
+        place, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
+        files, name = Folder(self.folder), f"{FITS}/{place}.json"
+        if not files.exists(name):
+            return None
+        try:
+            content, _, digest = files.read(name).rpartition(b"\n")
+            found = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
+            model = f"{MODELS}/{place}"
+            sums = {part: sha256_at(files, f"{model}/{part}") for part in found.files}
+            if _digest(content) != digest or sums != found.files:
+                raise ValueError("a digest differs")
+            fit, table = found.fit, found.table
+            kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
+            clips = {*fit.seen.tolist()} <= {*range(len(data))}
+            if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
+                raise ValueError("it is of other clips, classes or types")
+            check_probabilities(table, (len(rows), classes))
+            msgspec.convert(fit.facts, Facts)
+            if not found.not_saved:
+                fit = replace(fit, model=load_model(self.folder / model)[0])
+                fit.probabilities(data, rows[:1])  # raises where the model fits other features
+        except StoreUnreadable:
+            raise
+        except Exception:  # whatever damage causes
+            self._log(f"{self.folder / name} is damaged; it is fitted again.")
+            return None
+        self._kept[place] = found.not_saved
+        return FitResult(planned, fit, table)
+
+    def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
+        """Keep a fit and its model, unless they are; gives why the model cannot be saved.
+
+        One that failed is not kept: what was in its way may be gone when the run resumes.
+        """
+        from obygaze_models.saved.persistence import save_model
+
+        place, not_saved = planned.place, ""
+        if place in self._kept:
+            return self._kept[place]
+        self.begin()
+        model = self.folder / MODELS / place
+        shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
+        try:
+            save_model(fit.model, model, about)
+        except ExperimentError as problem:  # its scores stay
+            not_saved = str(problem)
+        files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
+        record = _FitFile(replace(fit, model=None), table, not_saved, files)
+        content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
+        write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
+        self._kept[place] = not_saved
+        return not_saved
+
+    def begin(self) -> None:
+        """Make the folder, unless it is there; `OutputExists` where another run writes it."""
+        if not self.folder.exists():
+            # Another process may make it at the same time.
+            with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
+                write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
+        if self._read_identity() != self._identity:
+            raise OutputExists(f"another run writes {self.folder}; choose another output")
+
+    def become(self, folder: Path, models: Collection[str]) -> None:
+        """Make the folder, whose tables are written, `folder`, which is empty; with these models.
+
+        What killed processes left is of no fit.
+        """
+        folder.rmdir()
+        self.folder.rename(folder)
+        kept = {folder / MODELS / place for place in models}
+        for path in (*folder.glob("*"), *folder.glob(f"{MODELS}/*/*")):
+            if path.is_dir() and path not in kept and path.name != MODELS:
+                shutil.rmtree(path)
+            elif path.is_file() and path.name not in RUN_FILES:
+                path.unlink()
+
+    def discard(self) -> None:
+        """Remove all that a run wrote."""
+        remove_resumable(self.folder, _OWN.fullmatch)
+
+    def _read_identity(self) -> dict[str, Any]:
+        path, data = self.folder / HEADER, Folder(self.folder).read(HEADER)
+        try:
+            identity = parse_json(data, path, OutputExists)
+            return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
+        except OutputExists as problem:
+            raise OutputExists(
+                f"{problem}; move {self.folder} elsewhere, or choose another output"
+            ) from None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _as_array(kind: type, value: Any) -> Array:
+    return np.array(value)
+
 
 #: Of a saved model these are in its folder, not in ``models.jsonl``.
 _LONG = ("features", "seen", "footage", "warnings")
@@ -29,6 +269,7 @@ class Outcome:
     packages' estimators.
     """
 
+    plan: Plan
     skipped: list[Skipped]
     predictions: list[FitPredictions] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -37,42 +278,168 @@ class Outcome:
     seen: dict[tuple[str, int], NDArray[Any]] = field(default_factory=dict)
     warnings: list[RunWarning] = field(default_factory=list)
 
-    def add_failure(self, result: FitResult) -> None:
-        """A fit without a model."""
-        task, fold = result.planned.task.name, result.planned.fold
-        what = f"{result.planned.model}, {fold.name}"
-        self.skipped.append(Skipped(task=task, fit=fold.index, what=what, why=result.reason))
-
-    def add(
-        self, plan: Plan, planned: PlannedFit, fit: Fit, table: NDArray[Any], line: dict[str, Any]
-    ) -> None:
-        """A fit, the probabilities of its test rows, and its line of ``models.jsonl``."""
-        name, task, fold = planned.model, planned.task.name, planned.fold
-        self.models.append(line)
+    def add(self, result: FitResult, finished: FinishedFits) -> None:
+        """A fit, which is kept; or one that failed."""
+        planned, fit = result.planned, result.fit
+        name, task, fold = planned.model, planned.task, planned.fold
+        if fit is None or result.table is None:
+            self._skip(name, task, fold, result.reason)
+            return
+        about = about_model(self.plan, planned, fit) | {"fit": fold.index}
+        not_saved = finished.keep(planned, fit, result.table, about)
+        if not not_saved:
+            self.saved.append(result)
+        brief = {key: value for key, value in about.items() if key not in _LONG}
+        line = {"folder": f"models/{planned.place}", **brief, "seed": fold.seed}
+        self.models.append(line | ({"not_saved": not_saved} if not_saved else {}))
         if planned.spec.name not in ESTIMATORS:
             self.warnings.extend(
                 RunWarning(note.code, name, f"{name}: {note.text}") for note in fit.warnings
             )
-        key = {"model": name, "task": task, "fit": fold.index}
+        key = {"model": name, "task": task.name, "fit": fold.index}
         self.history.extend({**key, **epoch} for epoch in fit.history)
-        before = self.seen.get((task, fold.index), np.array([], dtype=np.intp))
-        self.seen[task, fold.index] = np.union1d(before, fit.seen)
-        self.predictions.extend(test_predictions(plan.data, planned.problem, name, fold, table))
+        before = self.seen.get((task.name, fold.index), np.array([], dtype=np.intp))
+        self.seen[task.name, fold.index] = np.union1d(before, fit.seen)
+        data, problem = self.plan.data, planned.problem
+        self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
 
-    def add_outside(self, plan: Plan) -> None:
+    def add_outside(self) -> None:
         """The predictions of models that were trained elsewhere."""
-        for model in plan.outside:
-            for problem in plan.problems:
-                for fold in plan.folds[problem.train.name]:
-                    ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
+        data = self.plan.data
+        for model in self.plan.outside:
+            for problem in self.plan.problems:
+                for fold in self.plan.folds[problem.train.name]:
+                    ids = [data.ids[row] for row in fold.test_rows.tolist()]
                     table = model.probabilities(problem.train, fold.index, ids)
-                    if table is not None:
-                        found = test_predictions(plan.data, problem, model.name, fold, table)
-                        self.predictions.extend(found)
+                    if table is None:
+                        why = f"{model.path.name} has no predictions of fit {fold.index}"
+                        self._skip(model.name, problem.train, fold, why)
                         continue
-                    task, what = problem.train.name, f"{model.name}, {fold.name}"
-                    why = f"{model.path.name} has no predictions of fit {fold.index}"
-                    self.skipped.append(Skipped(task=task, fit=fold.index, what=what, why=why))
+                    found = test_predictions(data, problem, model.name, fold, table)
+                    self.predictions.extend(found)
+
+    def _skip(self, model: str, task: Task, fold: Fold, why: str) -> None:
+        what = f"{model}, {fold.name}"
+        self.skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
+
+    @cached_property
+    def leaks(self) -> list[tuple[str, Leak]]:
+        """Of each fit, and its training task."""
+        return [
+            (task, leak)
+            for task, folds in self.plan.folds.items()
+            for leak in find_leaks(
+                folds,
+                self.plan.data.ids,
+                seen={fit: rows for (of, fit), rows in self.seen.items() if of == task},
+                meet=partial(overlapping, self.plan.manifest.items),
+            )
+        ]
+
+    @property
+    def leak_counts(self) -> list[LeakCount]:
+        """The same in numbers."""
+        return [
+            LeakCount(
+                task,
+                leak.fold,
+                leak.test,
+                leak.clips,
+                *map(len, (leak.train, leak.validation, leak.otherwise)),
+            )
+            for task, leak in self.leaks
+        ]
+
+    def record(
+        self,
+        warnings: list[RunWarning],
+        *,
+        files: dict[str, str],
+        started: str,
+        seconds: float,
+    ) -> RunRecord:
+        """All of ``run.json``."""
+        plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
+        manifest, attributes = plan.manifest, plan.store.attributes
+        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
+        official = None
+        if plan.measure:
+            external = uses_external_data(attributes["backbone"])
+            official = Official(measure=plan.measure, external_data=external)
+        return RunRecord(
+            experiment=describe_experiment(experiment),
+            goal=experiment.goal,
+            models=[*experiment.learners, *(model.name for model in plan.outside)],
+            protocol=plan.division.protocol,
+            split=plan.division.split,
+            warnings=warnings,
+            ablated=self._ablated(),
+            manifest=ManifestRecord(
+                name=manifest.name,
+                version=manifest.version,
+                digest=manifest.digest,
+                labels=plan.labels.name,
+                levels={level.code: level.name for level in plan.scheme.levels},
+                licence=manifest.licence,
+                citation=manifest.citation,
+            ),
+            official=official,
+            store=msgspec.convert(
+                attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord
+            ),
+            features=Features(
+                **about_features(experiment, plan.store), frames=experiment.frame_array
+            ),
+            join=plan.join,
+            fits=[
+                FitRecord(
+                    task=problem.train.name,
+                    fit=fold.index,
+                    name=fold.name,
+                    seed=fold.seed,
+                    train=class_counts(codes[fold.train], problem.train.classes),
+                    validation=class_counts(codes[fold.validation], problem.train.classes),
+                    drawn_from=fold.drawn_from,
+                )
+                for problem in plan.problems
+                for codes in [problem.train.labels(data)]
+                for fold in plan.folds[problem.train.name]
+            ],
+            skipped=self.skipped,
+            leaked=sorted({clip for _, leak in self.leaks for clip in leak.ids}),
+            leaks=self.leak_counts,
+            films=plan.films,
+            tests=score_test_sets(self.predictions, tests, seed=experiment.seed),
+            scores=score_models(
+                self.predictions,
+                dict(zip(data.ids, data.groups.tolist(), strict=True)),
+                seed=experiment.seed,
+                trec=plan.measure == TREC,
+            ),
+            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
+            versions=plan.versions,
+            machine=Machine(system=platform.platform(), cores=os.cpu_count()),
+            files=files,
+            started=started,
+            seconds=seconds,
+            balance=experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
+        )
+
+    def _ablated(self) -> dict[str, dict[str, float]]:
+        """For each hybrid its mean accuracy on validation, with and without its concepts."""
+        accuracies: dict[str, list[Mapping[str, float]]] = {}
+        for model in self.models:
+            if isinstance(values := model["facts"].get("accuracy"), dict):
+                parts = {key: value for key, value in values.items() if isinstance(value, float)}
+                accuracies.setdefault(model["model"], []).append(parts)
+        return {
+            name: {
+                key: float(np.mean([fit[key] for fit in fits]))
+                for key in fits[0]
+                if all(key in fit for fit in fits)
+            }
+            for name, fits in accuracies.items()
+        }
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
@@ -94,10 +461,3 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "footage": footage_of(items, seen),
         "warnings": [asdict(warning) for warning in origin_warnings(items, plan.store.attributes)],
     }
-
-
-def model_line(planned: PlannedFit, about: dict[str, Any], not_saved: str) -> dict[str, Any]:
-    """The line of ``models.jsonl``."""
-    brief = {key: value for key, value in about.items() if key not in _LONG}
-    line = {"folder": f"models/{planned.place}", **brief, "fit": planned.fold.index}
-    return line | {"seed": planned.fold.seed} | ({"not_saved": not_saved} if not_saved else {})

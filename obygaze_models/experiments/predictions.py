@@ -1,19 +1,37 @@
-"""``predictions.csv``: the predictions of each fit on each test set, and their means."""
+"""What models predict, in a run and from outside: written and read, averaged and scored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.record import RunRecord
+from obygaze_features.common.plugins import one_line
+from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_models.data.tasks import Task
+from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.experiments.record import (
+    MAKE,
+    ClassCounts,
+    GroupScores,
+    ModelScores,
+    RunRecord,
+    Scores,
+    Simulated,
+    TestSet,
+)
+from obygaze_models.scoring.intervals import ScoredClips, film_intervals
+from obygaze_models.scoring.metrics import TREC, score, trec_ranks
 
+ANY_FIT = -1
 Array = NDArray[Any]
 
 
@@ -67,65 +85,55 @@ class MeanPredictions(FitPredictions):
     fits: Array = field(kw_only=True)
 
 
+def probability_columns(classes: Sequence[str]) -> list[str]:
+    """The columns of the probabilities, of which two classes have one."""
+    return ["probability"] if len(classes) == 2 else [f"probability_{name}" for name in classes]
+
+
 def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -> str:
     """``predictions.csv``. Of two classes: the label as 0 or 1, and the probability of 1.
 
     Of more, the label by its name and the probability of each.
     """
-    two = len(classes) == 2
-    names = ["probability"] if two else [f"probability_{name}" for name in classes]
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("id", "model", "fit", "test", "label", *names)
-    }
-    for fit in fits:
-        count = len(fit.ids)
-        columns["id"] += fit.ids
-        columns["model"] += [fit.model] * count
-        columns["fit"] += [str(fit.fit)] * count
-        columns["test"] += [fit.test] * count
-        labels = fit.labels.tolist()
-        columns["label"] += [str(label) if two else classes[label] for label in labels]
-        table = fit.probabilities.reshape(count, -1)
-        for name, column in zip(names, table.T.tolist(), strict=True):
-            columns[name] += map(repr, column)
-    return format_table({**columns})
+    labels, names = np.array(_labels(classes)), probability_columns(classes)
+    tables = [
+        pd.DataFrame(
+            {"id": fit.ids, "model": fit.model, "fit": fit.fit, "test": fit.test}
+            | {"label": labels[fit.labels]}
+            | dict(zip(names, fit.probabilities.reshape(len(fit.ids), -1).T, strict=True))
+        )
+        for fit in fits
+    ]
+    cells = pd.concat(tables).astype(str)
+    return format_table({str(name): cells[name].tolist() for name in cells})
 
 
 def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
     """In the file's order, which is that of models, then fits, then tests."""
-    table = read_table(path, required=("id", "model", "fit", "test", "label"))
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    keys = zip(table["model"], table["fit"], table["test"], strict=True)
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
     fits = []
-    for key, numbers in rows.items():
-        try:
-            fits.append(_fit_predictions(table, key, numbers, [*record.tests[key[2]].classes]))
-        except (ValueError, KeyError) as problem:
-            text = f"of this row or the next ones of its fit {problem} does not fit run.json"
-            raise table.problem(numbers[0], text) from None
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for key, rows in table.groupby(["model", "fit", "test"], sort=False):
+            model, fit, test = map(str, key)
+            classes = [*record.tests[test].classes]
+            codes = pd.Index(_labels(classes)).get_indexer(pd.Index(rows["label"]))
+            given = rows[probability_columns(classes)].to_numpy(dtype=np.float64)
+            if codes.min() < 0 or not ((given >= -1e-6) & (given <= 1 + 1e-6)).all():
+                raise ValueError(f"fit {fit} of {model} has other labels or probabilities")
+            probabilities = given[:, 0] if len(classes) == 2 else given
+            labels = codes.astype(np.int64)
+            ids = rows["id"].tolist()
+            fits.append(FitPredictions(model, int(fit), test, ids, labels, probabilities))
+    except (ValueError, KeyError) as problem:
+        raise ExperimentError(
+            f"{path} does not fit run.json ({one_line(problem)}); run it again with: {MAKE}"
+        ) from None
     return fits
 
 
-def _fit_predictions(
-    table: Table, key: tuple[str, str, str], rows: list[int], classes: list[str]
-) -> FitPredictions:
-    model, fit, test = key
-    two = len(classes) == 2
-    names = ["probability"] if two else [f"probability_{name}" for name in classes]
-    codes = ["0", "1"] if two else classes
-    probabilities = np.array([[float(table[name][row]) for name in names] for row in rows])
-    if not ((probabilities >= -1e-6) & (probabilities <= 1 + 1e-6)).all():
-        raise ValueError("a probability that is not from 0 to 1")
-    return FitPredictions(
-        model,
-        int(fit),
-        test,
-        [table["id"][row] for row in rows],
-        np.array([codes.index(table["label"][row]) for row in rows], dtype=np.int64),
-        probabilities[:, 0] if two else probabilities,
-    )
+def _labels(classes: Sequence[str]) -> list[str]:
+    """How the file names the classes."""
+    return ["0", "1"] if len(classes) == 2 else [*classes]
 
 
 def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
@@ -160,3 +168,218 @@ def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
         high=high,
         fits=counts,
     )
+
+
+TOLERANCE = 1e-6
+"""Between scores that another release of a library computes."""
+
+
+def score_models(
+    predictions: Sequence[FitPredictions],
+    film_of: Mapping[str, str],
+    *,
+    seed: int,
+    trec: bool = False,
+) -> list[ModelScores]:
+    """For each model and test set the scores of each fit, their mean, deviation and interval.
+
+    Parameters
+    ----------
+    predictions
+        Of all fits.
+    film_of
+        The film of each clip.
+    seed
+        Of the draws of films.
+    trec
+        trec_eval's average precision is among the scores.
+    """
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
+    for prediction in predictions:
+        fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
+    models = []
+    for (model, test), fits in fits_of.items():
+        by_fit = [score_fit(fit, trec=trec) for fit in fits]
+        scored = [
+            ScoredClips(
+                fit.labels,
+                fit.probabilities,
+                [film_of[clip] for clip in fit.ids],
+                trec_ranks(fit.ids, fit.probabilities) if trec else None,
+            )
+            for fit in fits
+        ]
+        groups: dict[str, list[Scores]] = {}
+        for fit, scores in zip(fits, by_fit, strict=True):
+            groups.setdefault(fit.group, []).append(scores)
+        models.append(
+            ModelScores(
+                model=model,
+                test=test,
+                mean=over_fits(np.mean, by_fit),
+                std=over_fits(np.std, by_fit),
+                interval=film_intervals(scored, seed=seed),
+                films=len({film for fit in scored for film in fit.films}),
+                groups={
+                    name: GroupScores(
+                        fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own)
+                    )
+                    for name, own in groups.items()
+                    if name
+                },
+                fits=[fit.fit for fit in fits],
+                by_fit=by_fit,
+            )
+        )
+    return models
+
+
+def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
+    """The scores of one fit on one test set."""
+    # Clips without features are in a warning of the run.
+    ranks = trec_ranks(fit.ids, fit.probabilities) if trec else None
+    return score(fit.labels, fit.probabilities, ranks)
+
+
+def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> None:
+    """Raise where a record's scores are not those of its predictions: who edits a run's files can
+    write new digests.
+    """
+    fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
+    by_fit = [score_fit(fit, trec=TREC in scores.mean) for fit in fits]
+    what = f"{scores.model} on {scores.test}"
+    if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
+        raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
+    recorded = [*scores.by_fit, scores.mean, scores.std]
+    expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
+    for written, computed in zip(recorded, expected, strict=True):
+        for metric, value in computed.items():
+            one, other = np.array([written.get(metric), value], dtype=np.float64)  # None is nan
+            if not np.isclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                raise ExperimentError(
+                    f"the {metric} of {what} is not that of its predictions; a file was edited or "
+                    f"is damaged; run it again with: {MAKE}"
+                )
+
+
+def score_test_sets(
+    predictions: Sequence[FitPredictions], classes_of: Mapping[str, Sequence[str]], *, seed: int
+) -> dict[str, TestSet]:
+    """Each test set's size and what guessing scores there: the mean over the fits' test clips.
+
+    Where all fits share their test clips that is the closed form at these clips' share of
+    positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
+    are averaged over the fits.
+    """
+    fits_of: dict[str, dict[int, FitPredictions]] = {}
+    for prediction in predictions:
+        fits_of.setdefault(prediction.test, {})[prediction.fit] = prediction
+    sets = {}
+    for name, fits in fits_of.items():
+        labels = [fit.labels for fit in fits.values()]
+        clips = {clip: row for row, clip in enumerate(c for fit in fits.values() for c in fit.ids)}
+        counts = class_counts(np.concatenate(labels)[[*clips.values()]], classes_of[name])
+        guesses: dict[str, Scores] = {}
+        coin = None
+        if counts.positives is not None:
+            forms = [baselines(float(own.mean())) for own in labels]
+            guesses = {key: over_fits(np.mean, [form[key] for form in forms]) for key in forms[0]}
+            throws = [_throw_coins(len(own), int(own.sum()), seed=seed) for own in labels]
+            parts = {key: [throw[key] for throw in throws] for key in ("mean", "std")}
+            coin = Simulated(**{key: over_fits(np.mean, part) for key, part in parts.items()})
+        sets[name] = TestSet(
+            clips=counts.clips,
+            positives=counts.positives,
+            classes=counts.classes,
+            share=None if counts.positives is None else counts.positives / counts.clips,
+            baselines=guesses,
+            simulated=coin,
+        )
+    return sets
+
+
+#: Many fits have test sets of the same size.
+_throw_coins = cache(simulated)
+
+
+def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
+    """How many clips there are, and of each class; and the positives of two classes."""
+    count = Counter(labels.tolist())
+    return ClassCounts(
+        clips=len(labels),
+        positives=count[1] if len(classes) == 2 else None,
+        classes={name: count[code] for code, name in enumerate(classes)},
+    )
+
+
+def over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
+    """A statistic of each metric over the fits in which it is defined; None if in none."""
+    result: Scores = {}
+    for key in fits[0]:
+        values = [value for scores in fits if (value := scores[key]) is not None]
+        result[key] = float(statistic(values)) if values else None
+    return result
+
+
+@dataclass(frozen=True)
+class OutsideModel:
+    """The predictions of one model from outside: by task and fold, the probabilities of clips."""
+
+    name: str
+    path: Path
+    columns: list[str]
+    table: dict[tuple[str, int], dict[str, tuple[float, ...]]] = field(default_factory=dict)
+
+    def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
+        """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
+        names = probability_columns(task.classes)
+        if self.columns != names:
+            raise ExperimentError(
+                f"{self.path}: the columns are {', '.join(self.columns)}, and {task.name} needs "
+                f"{', '.join(names)}"
+            )
+        key = task.name if any(name for name, _ in self.table) else ""
+        clips = self.table.get((key, fit), self.table.get((key, ANY_FIT)))
+        if clips is None:
+            return None
+        if missing := [clip for clip in ids if clip not in clips]:
+            raise ExperimentError(
+                f"{self.path}: {self.name} has no prediction of {missing[0]} in fit {fit}, which "
+                f"is a test clip there ({len(missing)} of {len(ids)} are missing)"
+            )
+        values = np.array([clips[clip] for clip in ids], dtype=np.float64)
+        return np.column_stack([1 - values, values]) if len(names) == 1 else values
+
+
+def read_outside(path: Path) -> list[OutsideModel]:
+    """The models of a table of predictions; `ExperimentError` names what is wrong, and its line.
+
+    ==================  =====================================================================
+    ``id``              the clip
+    ``probability``     of the positive class; of more classes ``probability_NAME`` of each
+    ``fit``             the fold, numbered as in ``predictions.csv``; without it, for all folds
+    ``model``           the name under which it is listed; without it, the name of the file
+    ``task``            as in ``run.json``; needed where an experiment learns several tasks
+    ==================  =====================================================================
+    """
+    models: dict[str, OutsideModel] = {}
+    try:
+        table = read_table(path, required=("id",))
+        columns = [name for name in table.columns if name.startswith("probability")]
+        if not columns:
+            raise ValueError(f"it has no column probability; it has {', '.join(table.columns)}")
+        for line, row in zip(table.lines, table.rows(), strict=True):
+            name = row.get("model") or path.stem
+            model = models.setdefault(name, OutsideModel(name, path, columns))
+            fit = int(row["fit"]) if row.get("fit") else ANY_FIT
+            values = tuple(float(row[column]) for column in columns)
+            if not all(0 <= value <= 1 for value in values):  # nor is nan
+                given = row[columns[0]]
+                raise ValueError(f"line {line}: a probability is {given}, not from 0 to 1")
+            clips = model.table.setdefault((row.get("task", ""), fit), {})
+            if row["id"] in clips:
+                raise ValueError(f"line {line}: {row['id']} is twice in fit {row.get('fit', '')}")
+            clips[row["id"]] = values
+    except (ManifestError, ValueError) as problem:
+        raise ExperimentError(f"{path} cannot be read: {problem}") from None
+    return list(models.values())

@@ -163,7 +163,7 @@ class Skipped(_Part, frozen=True, kw_only=True):
     why: str
 
 
-class LeakCount(_Part, frozen=True, kw_only=True):
+class LeakCount(_Part, frozen=True):
     """Of a fit's test set of so many clips, how many the same fit has used, and how."""
 
     task: str

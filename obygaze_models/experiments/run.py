@@ -1,4 +1,4 @@
-"""Run an experiment, and write its folder (see `run_folder`).
+"""Run an experiment, and write its folder (see `run_folder`); or train one model of it for use.
 
 The same experiment on the same machine writes the same bytes, but for ``started`` and
 ``seconds`` in ``run.json``; also if it was interrupted and resumed.
@@ -9,29 +9,35 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import new_folder, sha256_of, write_text
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_models.data.dataset import Join
+from obygaze_models.data.folds import Fold, balanced
+from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.explanations import explain_models, parse_explanations
-from obygaze_models.experiments.finished_fits import FinishedFits
-from obygaze_models.experiments.fit import FitMemo
-from obygaze_models.experiments.make_record import make_record
-from obygaze_models.experiments.outcome import Outcome, about_model, model_line
-from obygaze_models.experiments.plan import Plan, make_plan
+from obygaze_models.experiments.fit import FitMemo, PlannedFit
+from obygaze_models.experiments.messages import run_warnings
+from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
+from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
     FILES,
+    RUN_FILES,
     Run,
     Tables,
-    clips_of_run,
     format_clips,
     format_lines,
 )
@@ -68,64 +74,85 @@ def run_experiment(
     """
     output = Path(output)
     started, clock = datetime.now(UTC), time.monotonic()
-    _refuse_to_lose(output)
-    with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
-        plan = make_plan(experiment)
-        for note in plan.notes:
-            log(f"{plan.experiment.name}: {note}")
-        finished = FinishedFits(output, plan.identity, log, anew=overwrite)
-        with threadpool_limits(1):  # steps this small are slower on several threads
-            outcome = _compute(plan, finished, log, memo or FitMemo())
-        labels = plan.manifest.labels(plan.experiment.labels)
-        clips = clips_of_run(plan.manifest, labels, plan.division.fold_of, plan.join, plan.levels)
-        explanations = explain_models(plan.data, outcome.saved)
-        classes = plan.problems[0].tests[0].classes
-        texts = {
-            "predictions.csv": format_predictions(classes, outcome.predictions),
-            "history.jsonl": format_lines(outcome.history),
-            "models.jsonl": format_lines(outcome.models),
-            "clips.csv": format_clips(clips.values()),
-            "explanations.jsonl": explanations,
-        }
-        for name, text in texts.items():
-            write_text(folder / name, text)
-        finished.link_models([result.planned.place for result in outcome.saved], folder)
-        record = make_record(
-            plan,
-            outcome,
-            files={name: sha256_of(folder / name) for name in FILES},
-            started=started.isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - clock, 1),
+    # Models replace those of an earlier run; foreign files in the folder are never lost.
+    there = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
+    if foreign := sorted(there - {*RUN_FILES, "models", "report.html"}):
+        raise OutputExists(
+            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
+            "another name"
         )
-        record = write_record(folder, record)
-    finished.discard()
-    return Run(output, record, Tables(outcome.predictions, clips, parse_explanations(explanations)))
+    absent = [folder for folder in output.absolute().parents if not folder.exists()]
+    try:
+        with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
+            plan = make_plan(experiment)
+            for note in plan.notes:
+                log(f"{plan.experiment.name}: {note}")
+            finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
+            with threadpool_limits(1):  # steps this small are slower on several threads
+                outcome = _compute(plan, finished, log, memo or FitMemo())
+            clips, classes = plan.clips(), plan.problems[0].tests[0].classes
+            explained, explanations = "", []
+            if any(hasattr(result.fit and result.fit.model, "bank_") for result in outcome.saved):
+                from obygaze_models.experiments.explanations import (
+                    explain_models,
+                    parse_explanations,
+                )
+
+                explained = explain_models(plan.data, outcome.saved)
+                explanations = parse_explanations(explained)
+            finished.begin()
+            for name, text in {
+                "predictions.csv": format_predictions(classes, outcome.predictions),
+                "history.jsonl": format_lines(outcome.history),
+                "models.jsonl": format_lines(outcome.models),
+                "clips.csv": format_clips(clips.values()),
+                "explanations.jsonl": explained,
+            }.items():
+                write_text(finished.folder / name, text)
+            official = plan.measure is not None
+            record = outcome.record(
+                run_warnings(plan, outcome, outcome.leak_counts, official=official),
+                files={name: sha256_of(finished.folder / name) for name in FILES},
+                started=started.isoformat(timespec="seconds"),
+                seconds=round(time.monotonic() - clock, 1),
+            )
+            record = write_record(finished.folder, record)
+            finished.become(folder, {result.planned.place for result in outcome.saved})
+    except BaseException:
+        for parent in absent:
+            with suppress(OSError):  # it holds the finished fits
+                parent.rmdir()
+        raise
+    return Run(output, record, Tables(outcome.predictions, clips, explanations))
 
 
 def _compute(
     plan: Plan, finished: FinishedFits, log: Callable[[str], None], memo: FitMemo
 ) -> Outcome:
-    """Every fit of a plan, or what an interrupted run had of it."""
-    todo, outcome = plan.fits(), Outcome([*plan.skipped])
-    meter = _Progress(log, len(todo))
+    """Every fit of a plan, or what an interrupted run had of it.
+
+    Where no bar is shown, there are lines about the fits done and the time left; those of an
+    interrupted run took no time in this one.
+    """
+    todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
+    begin = last = time.monotonic()
+    resumed = 0
     try:
-        for planned in progress(todo, "train", unit="fit"):
+        for done, planned in enumerate(progress(todo, "train", unit="fit"), start=1):
             earlier = finished.load(planned, plan.data)
-            result = earlier or planned.compute(plan.data, memo)
-            meter.advance(resumed=earlier is not None)
-            if result.fit is None or result.table is None:
-                outcome.add_failure(result)
-                continue
-            about = about_model(plan, planned, result.fit)
-            not_saved = finished.keep(result, {**about, "fit": planned.fold.index})
-            if not not_saved:
-                outcome.saved.append(result)
-            line = model_line(planned, about, not_saved)
-            outcome.add(plan, planned, result.fit, result.table, line)
-        outcome.add_outside(plan)
+            outcome.add(earlier or planned.compute(plan.data, memo), finished)
+            now = time.monotonic()
+            resumed += earlier is not None
+            if done == resumed:
+                begin = now
+            elif not sys.stderr.isatty() and now - last >= LINE_EVERY_S and done < len(todo):
+                last, left = now, (now - begin) / (done - resumed) * (len(todo) - done)
+                text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+                log(f"{done} of {len(todo)} fits, about {text} left")
+        outcome.add_outside()
         if not outcome.predictions:
-            last = outcome.skipped[-1]
-            raise ExperimentError(f"nothing could be learnt: {last.what}: {last.why}")
+            failed = outcome.skipped[-1]
+            raise ExperimentError(f"nothing could be learnt: {failed.what}: {failed.why}")
     except ExperimentError:  # it would fail again
         finished.discard()
         raise
@@ -137,44 +164,115 @@ def _compute(
     return outcome
 
 
-class _Progress:
-    """Lines about the fits done and the time left, where no bar is shown.
+@dataclass(frozen=True)
+class TrainedModel:
+    """What was trained, from how many clips, and what came together.
 
-    Those of an interrupted run took no time in this one.
+    Parameters
+    ----------
+    path
+        The model's folder.
+    task
+        What it tells apart.
+    trained, validated
+        How many clips it learnt to tell apart, and how many stopped it.
+    seen
+        How many clips it has seen in all: concepts are learnt from more.
+    join
+        What was missing on either side.
+    facts
+        What the estimator chose.
+    warnings
+        What must be said wherever the model is used.
     """
 
-    def __init__(self, log: Callable[[str], None], total: int) -> None:
-        self._log, self._total = log, total
-        self._begin = self._last = time.monotonic()
-        self._done = self._resumed = 0
-
-    def advance(self, *, resumed: bool) -> None:
-        self._resumed += resumed
-        self._done, now = self._done + 1, time.monotonic()
-        if self._done == self._resumed:
-            self._begin = now
-            return
-        if sys.stderr.isatty() or now - self._last < LINE_EVERY_S or self._done == self._total:
-            return
-        self._last = now
-        left = (now - self._begin) / (self._done - self._resumed) * (self._total - self._done)
-        self._log(f"{self._done} of {self._total} fits, about {_minutes(left)} left")
+    path: Path
+    task: str
+    trained: int
+    validated: int
+    seen: int
+    join: Join
+    facts: dict[str, Any]
+    warnings: list[RunWarning]
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def train_model(
+    experiment: Experiment,
+    output: Path,
+    *,
+    estimator: str | None = None,
+    concept: str | None = None,
+    overwrite: bool = False,
+    log: Callable[[str], None] = lambda _: None,
+) -> TrainedModel:
+    """Train one estimator of an experiment on all its labelled clips, balanced as in a run.
+
+    `run_experiment` says how well such a model does; here is nothing left to test it on. The clips
+    of the last fold stop the training; in a run they would be tested. By the official protocol
+    they are left alone, and the model is what a run would have trained.
+
+    Parameters
+    ----------
+    experiment
+        Its first task, features, fold column and seed are used.
+    output
+        The model's folder.
+    estimator
+        Which of the experiment's; by default the first.
+    concept
+        Which of its concepts, where it has several; by default the first.
+    overwrite
+        Replace an earlier model.
+    log
+        Called with a line about the split that was taken.
+    """
+    from obygaze_models.saved.about import CARD, model_card
+    from obygaze_models.saved.persistence import check_savable, save_model
+
+    name = estimator or next(iter(experiment.learners))
+    if name not in experiment.learners:
+        known = unknown_name("estimator", name, experiment.learners)
+        raise ExperimentError(f"{experiment.name!r}: {known}")
+    plan = plan_clips(experiment, only=concept or "")
+    if plan.division.note:
+        log(f"{experiment.name}: {plan.division.note}")
+    [problem], spec = plan.problems, experiment.learners[name]
+    planned = PlannedFit(name, spec, problem, _fold_of_all(plan), experiment.balance)
+    labels, fold = problem.train.labels(plan.data), planned.fold
+    for part, rows in (("training", fold.train), ("validation", fold.validation)):
+        if len(np.unique(labels[rows])) < len(problem.train.classes):
+            raise ExperimentError(
+                f"the {part} clips of {problem.train.name} are not of every class; give a split "
+                "whose last fold has clips of each"
+            )
+    try:
+        check_savable(spec.model)
+        with threadpool_limits(1):
+            fit = planned.fit(plan.data)
+    except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
+        raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
+    about, counts = about_model(plan, planned, fit), (len(fold.train), len(fold.validation))
+    with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
+        folder.rmdir()
+        save_model(fit.model, folder, about)
+        card = model_card(output.name, about, plan.manifest, trained=counts[0], validated=counts[1])
+        write_text(folder / CARD, card)
+    return TrainedModel(
+        output, problem.train.name, *counts, len(fit.seen), plan.join, fit.facts,
+        origin_warnings(plan.manifest.items, plan.store.attributes),
+    )  # fmt: skip
 
 
-def _refuse_to_lose(output: Path) -> None:
-    """Models replace those of an earlier run; foreign files in the folder are never lost."""
-    own = {
-        RECORD, "predictions.csv", "history.jsonl", "models.jsonl", "clips.csv",
-        "explanations.jsonl", "models", "report.html",
-    }  # fmt: skip
-    if (output / RECORD).is_file() and (
-        foreign := sorted({path.name for path in output.iterdir()} - own)
-    ):
-        raise OutputExists(
-            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
-            "another name"
-        )
+def _fold_of_all(plan: Plan) -> Fold:
+    """All clips train but those of the last fold, which stop the training."""
+    [problem], data, seed = plan.problems, plan.data, plan.experiment.seed
+    if plan.division.protocol == "official":  # the test set has no part, not even to stop
+        [fold] = plan.division.folds(data, problem, seed=seed)
+        return fold
+    labels = problem.train.labels(data)
+    rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
+    held = data.folds[rows] == plan.division.last
+    train = rows[~held]
+    if len(problem.train.classes) == 2:  # as in a run: the larger class is drawn from
+        train = balanced(train, labels, seed, plan.experiment.balance or "undersample")
+    return Fold(0, "all but the last fold", seed, train, rows[held], {})

@@ -20,35 +20,36 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
-from obygaze_features.common.tables import Table, format_table, read_table
+from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
-from obygaze_models.data.dataset import Join
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.experiments.explanations import Explained, read_explanations
 from obygaze_models.experiments.predictions import (
     FitPredictions,
+    check_scores,
     read_predictions,
 )
-from obygaze_models.experiments.record import MAKE, RunRecord, read_record
-from obygaze_models.experiments.scores import check_scores
+from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
 if TYPE_CHECKING:
+    from obygaze_models.experiments.explanations import Explained
     from obygaze_models.explain.moments import Moments
     from obygaze_models.saved.inference import FramePredictions
 
@@ -56,9 +57,8 @@ Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-_CLIP_COLUMNS = (
-    "id", "film", "title", "media", "start", "end", "level", "concepts", "fold", "used",
-)  # fmt: skip
+RUN_FILES = (RECORD, *FILES, "history.jsonl")
+"""All that a run folder must have."""
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -249,34 +249,30 @@ class Run:
         return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        metrics = list(self.record.scores[0].mean) if self.record.scores else []
-        cells = [f"<th>{escape(name)}</th>" for name in ("model", "test", *metrics)]
-        lines = ["".join(cells)]
-        for scores in self.record.scores:
-            values = [scores.model, scores.test]
-            values += [
-                "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
+        rows = [
+            {"model": scores.model, "test": scores.test}
+            | {
+                metric: "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
                 for metric, mean in scores.mean.items()
-            ]
-            lines.append("".join(f"<td>{escape(value)}</td>" for value in values))
+            }
+            for scores in self.record.scores
+        ]
+        table = pd.DataFrame(rows).to_html(index=False)
         notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
-        table = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{escape(self.record.goal)}</p><table>{table}</table><ul>{notes}</ul>"
+        return f"<p>{escape(self.record.goal)}</p>{table}<ul>{notes}</ul>"
 
 
 def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
     """Which share of each film's clips was tested, where it is not all."""
     films = dict(zip(items.ids, items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
+    if tests == counts:
+        return []
     shares = [
         f"{film or 'without a film'}: {tests[film]:,} of {clips:,}"
         for film, clips in counts.items()
         if tests[film] < clips
     ]
-    if not shares:
-        return []
     text = (
         f"the run tested {len(tested):,} of the store's {len(items):,} clips "
         f"({join_some(shares)}); the others have no frame probabilities and no moments."
@@ -304,11 +300,15 @@ def as_run(run: AnyRun) -> Run:
 
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
-    for name in FILES:
+    for name in (*FILES, "history.jsonl"):
         _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
-    explained = read_explanations(run.folder / "explanations.jsonl")
+    explained, path = [], run.folder / "explanations.jsonl"
+    if path.stat().st_size:  # few runs need what explains
+        from obygaze_models.experiments.explanations import read_explanations
+
+        explained = read_explanations(path)
     named = [(part.model, part.ids) for part in predictions]
     for model, ids in [*named, *((part.model, part.ids) for part in explained)]:
         if model not in run.record.models or not clips.keys() >= {*ids}:
@@ -358,13 +358,14 @@ def saved_models(run: Run) -> list[dict[str, Any]]:
 
 
 def _check_digest(run: Run, name: str) -> None:
+    """Raise where a file is missing, or is another than the one whose digest was recorded."""
     path = run.folder / name
     require_readable(path, ExperimentError)
     if not path.is_file():
         raise ExperimentError(
             f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"
         )
-    if sha256_of(path) != run.record.files.get(name):
+    if name in FILES and sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
             f"{path} was changed since the run wrote it (its digest is another), and run.json has "
             f"scores of what it was; run it again with: {MAKE}"
@@ -397,70 +398,27 @@ def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
     }
 
 
-def clips_of_run(
-    manifest: Manifest,
-    labels: LabelSet,
-    fold_of: Mapping[str, int],
-    join: Join,
-    task_levels: Collection[str],
-) -> dict[str, Clip]:
-    """All clips that `labels` has, in the manifest's order, and what part each took.
-
-    Parameters
-    ----------
-    fold_of
-        The folds that the run trained by.
-    join
-        What took part and what did not.
-    task_levels
-        The levels that the run's tasks ask for.
-    """
-    reasons = dict.fromkeys(join.without_fold, "no fold")
-    reasons |= dict.fromkeys(join.without_features, "no features")
-    return {
-        name: replace(
-            clip,
-            fold=fold_of.get(name),
-            used=reasons.get(name, "") if clip.level in task_levels else "not in the task",
-        )
-        for name, clip in annotated_clips(manifest, labels).items()
-    }
-
-
 def format_clips(clips: Iterable[Clip]) -> str:
     """``clips.csv``."""
-    columns: dict[str, list[str]] = {name: [] for name in _CLIP_COLUMNS}
-    for clip in clips:
-        row = vars(clip) | {
-            "start": "" if clip.start is None else repr(clip.start),
-            "end": "" if clip.end is None else repr(clip.end),
-            "concepts": "|".join(clip.concepts),
-            "fold": "" if clip.fold is None else str(clip.fold),
+    rows = [vars(clip) | {"concepts": "|".join(clip.concepts)} for clip in clips]
+    return format_table(
+        {
+            field.name: ["" if row[field.name] is None else str(row[field.name]) for row in rows]
+            for field in fields(Clip)
         }
-        for name, column in columns.items():
-            column.append(row[name])
-    return format_table({**columns})
+    )
 
 
 def _read_clips(path: Path) -> dict[str, Clip]:
     """The clips by id, in the table's order."""
-    table = read_table(path, required=_CLIP_COLUMNS)
-    return {row["id"]: _read_clip(table, number, row) for number, row in enumerate(table.rows())}
-
-
-def _read_clip(table: Table, number: int, row: Mapping[str, str]) -> Clip:
+    rows = read_table(path, required=[field.name for field in fields(Clip)]).rows()
+    content = [
+        {key: None if key in ("start", "end", "fold") and not row[key] else row[key] for key in row}
+        | {"concepts": [*filter(None, row["concepts"].split("|"))]}
+        for row in rows
+    ]
     try:
-        return Clip(
-            id=row["id"],
-            film=row["film"],
-            title=row["title"],
-            media=row["media"],
-            start=float(row["start"]) if row["start"] else None,
-            end=float(row["end"]) if row["end"] else None,
-            level=row["level"],
-            concepts=tuple(filter(None, row["concepts"].split("|"))),
-            fold=int(row["fold"]) if row["fold"] else None,
-            used=row["used"],
-        )
-    except ValueError as problem:
-        raise table.problem(number, f"{problem}; run it again with: {MAKE}") from None
+        clips = msgspec.convert(content, list[Clip], strict=False)
+    except msgspec.ValidationError as problem:
+        raise ExperimentError(f"{path} is damaged ({problem}); run it again with: {MAKE}") from None
+    return {clip.id: clip for clip in clips}

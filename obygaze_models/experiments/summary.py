@@ -176,7 +176,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     head = f"{test}: {METRICS[main].title}, film left out ({counted(len(films), 'film')})"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
-            [titles.get(film, film), *(_film_mean(scores, film, main) for scores in models)]
+            [titles.get(film, film)]
+            + [_mean(s.groups[film], main) if film in s.groups else "-" for s in models]
             for film in films
         ]
         return f"{head}\n{align(['', *(scores.model for scores in models)], rows, width=WIDTH)}"
@@ -194,10 +195,6 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
                 f"median {median(means.values()):.2f}"
             )
     return "\n".join(lines)
-
-
-def _film_mean(scores: ModelScores, film: str, key: str) -> str:
-    return _mean(scores.groups[film], key) if film in scores.groups else "-"
 
 
 def _mean(scores: ModelScores | GroupScores, key: str) -> str:

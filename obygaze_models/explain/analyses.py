@@ -1,28 +1,120 @@
-"""Analyses of a saved model's concepts on annotated clips: TCAV, significance, interventions."""
+"""Analyses of a saved model's concepts on annotated clips: TCAV, significance, interventions.
+
+They are JSON, and tables for the command and for the report.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.metrics import f1_score
+from sklearn.utils import check_random_state
 
+from obygaze_features.common.files import read_json
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset, load_dataset
 from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
-from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.classes import Array, as_logits
+from obygaze_models.estimators.concepts import ConceptBank, project
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.explain.analysis_tables import Analysis
-from obygaze_models.explain.interventions import intervene
-from obygaze_models.explain.significance import concept_significance, random_label_cavs
-from obygaze_models.explain.tcav import tcav
+from obygaze_models.explain.significance import (
+    TCAV,
+    Significance,
+    concept_significance,
+    random_label_cavs,
+    tcav,
+)
 from obygaze_models.saved.inference import check_features
 from obygaze_models.saved.persistence import load_model
 
-Array = NDArray[Any]
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores with 0, 1 ... all concepts corrected.
+
+    Parameters
+    ----------
+    order
+        ``"random"``: the same order for all clips, drawn `draws` times. ``"uncertainty"``: for each
+        clip first the concept with the nearest hyperplane.
+    draws
+        The number of orders.
+    accuracy, f1
+        The mean for each number of corrected concepts. F1 is that of the second of two classes, or
+        the macro F1 of more; None where it is undefined.
+    accuracy_std, f1_std
+        Standard deviations over the orders; 0 for a single order.
+    """
+
+    order: str
+    draws: int
+    accuracy: tuple[float, ...]
+    f1: tuple[float | None, ...]
+    accuracy_std: tuple[float, ...]
+    f1_std: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Interventions:
+    """A bottleneck's scores by the number of corrected concepts.
+
+    Parameters
+    ----------
+    concepts
+        In the bank's order.
+    present, absent
+        The corrected value of a concept for clips with and without it.
+    clips
+        The number of scored clips.
+    curves
+        By random order, and by uncertainty.
+    """
+
+    concepts: tuple[str, ...]
+    present: tuple[float, ...]
+    absent: tuple[float, ...]
+    clips: int
+    curves: tuple[Curve, Curve]
+
+
+class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One analysis of one model, as ``obygaze models explain --json`` prints it."""
+
+    model: str
+    features: str
+    tcav: tuple[TCAV, ...] = ()
+    significance: tuple[Significance, ...] = ()
+    intervene: Interventions | None = None
+
+
+@dataclass(frozen=True)
+class AnalysisTable:
+    """An analysis in words: its title, a table, and a note on how to read it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
+    """Read the JSON of an analysis; it comes from anywhere, so all of it is checked."""
+    try:
+        analysis = msgspec.convert(read_json(path, ExperimentError), Analysis)
+        return analysis, describe_analysis(analysis)
+    except (msgspec.ValidationError, IndexError) as problem:
+        raise ExperimentError(
+            f"{path} is not an analysis ({problem}); write one with: obygaze models explain MODEL "
+            "STORE --significance --manifest FOLDER --json > FILE"
+        ) from None
 
 
 def analyse(
@@ -107,12 +199,8 @@ def analyse(
                 bank, seen.X, known, test.X, held, runs=draws or 200, random_state=seed
             )
         )
-    features = about["features"]
-    return Analysis(
-        model="/".join(model.resolve().parts[-2:]),
-        features=f"{features['backbone']['name']}, {features['array']}",
-        **{kind: result},
-    )
+    features = f"{about['features']['backbone']['name']}, {about['features']['array']}"
+    return Analysis("/".join(model.resolve().parts[-2:]), features, **{kind: result})
 
 
 def _read_clips(
@@ -134,16 +222,179 @@ def _read_clips(
     return data.select(is_seen), data.select(~is_seen)
 
 
-def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:
-    """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
-    if missing := [name for name in bank.names_ if name not in clips.concept_names]:
+def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
+    """The columns of the annotations that have these concepts."""
+    names = clips.concept_names
+    if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
             f"the annotations have no concept {missing[0]!r}; they have "
-            f"{', '.join(clips.concept_names) or 'none'}"
+            f"{', '.join(names) or 'none'}"
         )
-    negatives = about.get("options", {}).get("negatives", "b")
-    columns = [clips.concept_names.index(name) for name in bank.names_]
-    shown = concept_targets(clips.levels, clips.concepts[:, columns], negatives)
+    return [names.index(name) for name in concepts]
+
+
+def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:
+    """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
+    negatives, marks = about.get("options", {}).get("negatives", "b"), clips.concepts
+    shown = concept_targets(clips.levels, marks[:, _columns(clips, bank.names_)], negatives)
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
     targets[:, bank.columns_] = shown
     return targets
+
+
+def intervene(
+    model: ConceptBottleneck | HybridBottleneck,
+    train: ClipDataset,
+    test: ClipDataset,
+    labels: Array,
+    *,
+    draws: int = 20,
+    random_state: int = 0,
+) -> Interventions:
+    """Correct the concepts of test clips, one more each time, and score the model.
+
+    The corrected value of a concept is its mean over the training clips with, or without, it.
+
+    Parameters
+    ----------
+    model
+        A fitted bottleneck over a bank of named concepts.
+    train
+        The training clips of the bottleneck. Annotated concepts that its bank lacks are ignored.
+    test
+        The clips to score.
+    labels
+        Their true labels, of ``model.classes_``.
+    draws
+        How many random orders.
+    random_state
+        Fixes them.
+    """
+    concepts = model.concept_names()
+    columns = _columns(train, concepts)
+    measured = model.concept_scores(train.X)
+    marks = np.asarray(train.concepts, dtype=bool)[:, columns]
+    for name, marked in zip(concepts, marks.T, strict=True):
+        if marked.all() or not marked.any():
+            raise ExperimentError(
+                f"all {len(marked)} training clips are {'' if marked.all() else 'not '}marked with "
+                f"{name!r}, so it cannot be corrected; give training clips of both kinds"
+            )
+    columns_of = list(zip(measured.T, marks.T, strict=True))
+    present = np.array([column[marked].mean() for column, marked in columns_of])
+    absent = np.array([column[~marked].mean() for column, marked in columns_of])
+    truth = np.asarray(test.concepts, dtype=bool)[:, columns]
+    before = model.concept_scores(test.X)
+    corrected = np.where(truth, present, absent)
+    residual = np.zeros(1)
+    if isinstance(model, HybridBottleneck):
+        residual = model.residual_logits(test.X)
+
+    def scores(ranks: Array) -> list[tuple[float, float | None]]:
+        """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
+        counts = range(len(concepts) + 1)
+        steps = [np.where(ranks < count, corrected, before) for count in counts]
+        return [_score(model, step, residual, labels) for step in steps]
+
+    chance = check_random_state(random_state)
+    orders = [chance.permutation(len(concepts)) for _ in range(draws)]
+    random = [scores(order.argsort()[None]) for order in orders]
+    nearness = np.abs(project(model.bank_, test.X, "distance"))
+    uncertain = scores(nearness.argsort(axis=1, kind="stable").argsort(axis=1))
+    curves = _curve("random", random), _curve("uncertainty", [uncertain])
+    means = tuple(present.tolist()), tuple(absent.tolist())
+    return Interventions(concepts, *means, len(test.X), curves)
+
+
+def _score(
+    model: ConceptBottleneck | HybridBottleneck, measured: Array, residual: Array, labels: Array
+) -> tuple[float, float | None]:
+    if isinstance(model, HybridBottleneck):
+        outputs = as_logits(model.head_.decision_function(measured)) + residual
+    else:
+        outputs = model.head_.predict_proba(measured)
+    predicted = model.classes_[outputs.argmax(axis=1)]
+    options: dict[str, Any] = {"average": "macro"}
+    if len(model.classes_) == 2:
+        options = {"pos_label": model.classes_[1], "zero_division": np.nan}
+    f1 = float(f1_score(labels, predicted, **options))
+    return float((predicted == labels).mean()), None if np.isnan(f1) else f1
+
+
+def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> Curve:
+    accuracy = np.array([[accuracy for accuracy, _ in run] for run in runs])
+    f1 = [[f1 for _, f1 in run if f1 is not None] for run in zip(*runs, strict=True)]
+    return Curve(
+        order,
+        len(runs),
+        tuple(accuracy.mean(axis=0).tolist()),
+        tuple(float(np.mean(values)) if values else None for values in f1),
+        tuple(accuracy.std(axis=0).tolist()),
+        tuple(float(np.std(values)) if values else None for values in f1),
+    )
+
+
+def describe_analysis(analysis: Analysis) -> AnalysisTable:
+    """An analysis as a table."""
+    if scores := analysis.tcav:
+        return AnalysisTable(
+            "Does the network use the concepts? (TCAV)",
+            ("concept", "score", "random", "p", "p (Holm)", "slope", "p", "p (Holm)"),
+            tuple(
+                (
+                    *(row.name, f"{row.score:.2f}"),
+                    f"{row.random_score:.2f} ± {row.random_spread:.2f}",
+                    *_three_digits(row.p, row.p_holm),
+                    f"{row.slope:+.2f}",
+                    *_three_digits(row.slope_p, row.slope_p_holm),
+                )
+                for row in scores
+            ),
+            f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
+            f"concept, against {counted(scores[0].runs, 'direction')} of shuffled labels.",
+        )
+    if analysis.intervene:
+        return _intervention_table(analysis.intervene)
+    ranks = analysis.significance
+    return AnalysisTable(
+        "Do the concepts rank clips better than chance?",
+        ("concept", "AUC", "shuffled", "95th percentile", "p", "p (Holm)"),
+        tuple(
+            (r.name, *_three_digits(r.auc, r.random_auc, r.random_auc_95, r.p, r.p_holm))
+            for r in ranks
+        ),
+        "AUC: how well a concept ranks clips that the model has not seen; p: against "
+        f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
+        "alike, so p is rather too small.",
+    )
+
+
+def _intervention_table(result: Interventions) -> AnalysisTable:
+    random, nearest = result.curves
+    columns = (
+        [*map(_cell, random.accuracy, random.accuracy_std)],
+        [*map(_cell, random.f1, random.f1_std)],
+        [*map(_cell, nearest.accuracy, nearest.accuracy_std)],
+        [*map(_cell, nearest.f1, nearest.f1_std)],
+    )
+    rows = (
+        (str(number), *(column[number] for column in columns))
+        for number in range(len(result.concepts) + 1)
+    )
+    return AnalysisTable(
+        "How much better would it be with correct concepts?",
+        ("corrected", "accuracy", "F1", "accuracy, nearest first", "F1"),
+        tuple(rows),
+        f"Scores of {counted(result.clips, 'clip')} with 0 to "
+        f"{counted(len(result.concepts), 'concept')} corrected: mean ± standard deviation over "
+        f"{counted(random.draws, 'random order')}; then those with the nearest hyperplane first.",
+    )
+
+
+def _cell(mean: float | None, std: float | None) -> str:
+    spread = f" ± {std:.3f}" if std and std >= 0.0005 else ""
+    return "-" if mean is None else f"{mean:.3f}{spread}"
+
+
+def _three_digits(*values: float) -> list[str]:
+    return [f"{value:.3f}" for value in values]

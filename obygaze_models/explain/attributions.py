@@ -1,22 +1,25 @@
-"""Attributions: the part of each concept in a model's predictions of many clips, in columns."""
+"""Why a model predicts: the part of each concept, in columns for many clips, or clip by clip."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.saved.inference import check_features, features_of
+from obygaze_models.saved.persistence import load_model
 
-Array = NDArray[Any]
 Kind = Literal["sum", "path", "sensitivity"]
 
 
@@ -141,21 +144,23 @@ def attribute(
     bank
         A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
     """
-    names = [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    names = _class_names(model, classes)
     if isinstance(model, ConceptBottleneck | HybridBottleneck):
         measured = model.concept_scores(X)
-        tree = tree_of(model)
-        if tree is not None:
+        if (tree := tree_of(model)) is not None:
             concepts, labels = model.concept_names(), names[-1:] * len(X)
             steps = [_trace(tree, scores, concepts) for scores in measured]
             leaves = tree.apply(measured).tolist()
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
-        if not hasattr(model.head_, "coef_"):
-            return None  # another kind of head has no parts to show
-        return _sums(model, measured, X, names)
+        if hasattr(model.head_, "coef_"):  # another kind of head has no parts to show
+            return _sums(model, measured, X, names)
     if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None
+
+
+def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
+    return [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
 
 
 def tree_of(model: Any) -> TreeArrays | None:
@@ -191,22 +196,23 @@ def join_steps(
     row
         The clip's.
     """
-    by_concept: dict[str, list[Step]] = {}
-    for step in steps:
-        by_concept.setdefault(step.concept, []).append(step)
     conditions = []
-    for concept, asked in by_concept.items():
+    for concept in dict.fromkeys(step.concept for step in steps):
         scores = _as_compared(values[:, concepts.index(concept)])
-        less, up_to = ((scores < scores[row]).sum(), (scores <= scores[row]).sum())
-        counts = [(step.above, (scores <= step.threshold).sum()) for step in asked]
-        lows = [min(count, less) for above, count in counts if above]
-        highs = [max(count, up_to) for above, count in counts if not above]
-        percentile, low, high = (
-            None if count is None else 100 * float(count) / len(scores)
-            for count in ((less + up_to) / 2, max(lows, default=None), min(highs, default=None))
+        less, up_to = (scores < scores[row]).sum(), (scores <= scores[row]).sum()
+        lows, highs = list[int](), list[int]()
+        for step in steps:
+            if step.concept == concept:
+                count = (scores <= step.threshold).sum()
+                (lows if step.above else highs).append(count)
+        conditions.append(
+            Condition(
+                concept,
+                100 * float((less + up_to) / 2) / len(scores),
+                100 * float(min(max(lows), less)) / len(scores) if lows else None,
+                100 * float(max(min(highs), up_to)) / len(scores) if highs else None,
+            )
         )
-        assert percentile is not None
-        conditions.append(Condition(concept, percentile, low, high))
     return tuple(conditions)
 
 
@@ -242,11 +248,10 @@ def _sensitivities(model: MLPProbe, X: Array, bank: Any, names: list[str]) -> At
             f"{X.shape[1]}; use a bank of the same features"
         )
     towards, rows = _towards(model, X), np.arange(len(X))
-    gradients = np.stack([logit_gradients(model, X, code) for code in range(len(names))])
-    gradient, all_logits = gradients[towards, rows], logits(model, X)
-    logit = all_logits[rows, towards]
+    logits, gradients = logits_and_gradients(model, X)
+    logit, gradient = logits[rows, towards], gradients[towards, rows]
     if len(names) == 2:
-        gradient, logit = gradient - gradients[0], logit - all_logits[:, 0]
+        logit, gradient = logit - logits[:, 0], gradient - gradients[0]
     weights = gradient @ bank.cavs_.T
     labels = [names[code] for code in towards.tolist()]
     measured = project(bank, X, "distance")
@@ -261,45 +266,143 @@ def _towards(model: Any, X: Array) -> Array:
     return np.asarray(model.predict_proba(X).argmax(axis=1))
 
 
-def activations(model: MLPProbe, X: Array, layer: int) -> Array:
-    """The output of a hidden layer, counted from 1, for clips X [N, D]; layer 0 is X itself."""
-    return _forward(model, X, layer)[layer]
+def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
+    """A network's logits [N, classes] before any temperature; and their derivatives by X.
+
+    These are [classes, N, D]. All in float64, as in prediction.
+    """
+    *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
+    outputs = [np.asarray(X, dtype=np.float64)]
+    for weight, offset in hidden:
+        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
+    gradients = np.repeat(last[0].T.astype(np.float64)[:, None], len(X), axis=1)
+    for (weight, _), output in zip(reversed(hidden), reversed(outputs), strict=False):
+        gradients = (gradients * (output > 0)) @ weight.T
+    return np.asarray(outputs[-1] @ last[0] + last[1]), gradients
 
 
-def logit_gradients(model: MLPProbe, X: Array, code: int, *, layer: int = 0) -> Array:
-    """The derivative of a class's logit, before any temperature, [N, units of the layer].
+def explain_clips(
+    model: Path, store: Path | str, ids: Sequence[str], *, nearest: int = 5
+) -> list[dict[str, Any]]:
+    """Explain a saved model's predictions of clips.
 
     Parameters
     ----------
     model
-        Fitted.
-    X
-        Features [N, D].
-    code
-        The index of the class in ``model.classes_``.
-    layer
-        The variables of the derivative: 0 the features, 1 and up a hidden layer after its ReLU.
+        A folder that `save_model` wrote.
+    store
+        The store of the model's features.
+    ids
+        The clips.
+    nearest
+        How many similar clips to list, by the cosine of their features.
+
+    Returns
+    -------
+    list of dict
+        Of each clip its ``id``, its ``explanation`` as `explain_rows` has it, and the ``nearest``
+        clips as `nearest_clips` has them.
     """
-    outputs = _forward(model, X, layer)
-    gradients = np.tile(model.coefs_[-1][:, code].astype(np.float64), (len(X), 1))
-    for number in range(len(model.coefs_) - 2, layer - 1, -1):
-        gradients = (gradients * (outputs[number + 1] > 0)) @ model.coefs_[number].T
-    return np.asarray(gradients)
-
-
-def logits(model: MLPProbe, X: Array) -> Array:
-    """The classes' logits before any temperature, [N, classes]."""
-    return np.asarray(_forward(model, X)[-1] @ model.coefs_[-1] + model.intercepts_[-1])
-
-
-def _forward(model: MLPProbe, X: Array, layer: int = 0) -> list[Array]:
-    """The features, then the output of each hidden layer, in float64 as in prediction."""
-    hidden = len(model.coefs_) - 1
-    if not 0 <= layer <= hidden:
+    fitted, about = load_model(model)
+    opened = open_store(store)
+    check_features(about, opened)
+    if about.get("reads") == "frames":
         raise ExperimentError(
-            f"the network has no layer {layer}; use 0 (the input) or 1 to {hidden} (hidden layers)"
+            f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            "clips are of one vector a clip; om.predict_frames says which frames count"
         )
-    outputs = [np.asarray(X, dtype=np.float64)]
-    for weight, offset in zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True):
-        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
-    return outputs
+    opened.rows_of(ids)  # an unknown id is an error
+    everything = nearest or tree_of(fitted) is not None
+    stored, features = features_of(about, opened, opened.ids if everything else ids)
+    row_of = {clip: row for row, clip in enumerate(stored)}
+    rows = {clip: row_of[clip] for clip in ids}
+    explanations = explain_rows(fitted, features, [*rows.values()], classes=about.get("classes"))
+    explained = []
+    for (clip, row), explanation in zip(rows.items(), explanations, strict=True):
+        similar = nearest_clips(features[row], stored, features, nearest + 1)
+        others = [other for other in similar if other["id"] != clip][:nearest]
+        explained.append({"id": clip, "explanation": explanation, "nearest": others})
+    return explained
+
+
+def explain_rows(
+    model: Any, X: Array, rows: Sequence[int], *, classes: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Explain a model's predictions of some clips.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator that reads features.
+    X
+        The features of all clips that a tree's percentiles are of, [N, D].
+    rows
+        The clips to explain.
+    classes
+        The name of each label from 0 on, where labels are numbers; by default the labels.
+
+    Returns
+    -------
+    list of dict
+        Of each clip the predicted ``label``, the ``probabilities`` of the classes, and ``why``:
+        None for models whose parts do not add up to the prediction, such as networks. Of a tree
+        the ``steps`` of the path from the root, the ``conditions`` that they join to, the last
+        node (``leaf``), and the ``shares`` of the classes in it. Else the ``label`` of the logit
+        (with two classes the second's against the first, whichever is predicted), the
+        ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
+        of a `HybridBottleneck`, and the ``logit``, their sum.
+    """
+    labels = _class_names(model, classes)
+    if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
+        X, rows = X[list(rows)], range(len(rows))
+    probabilities, attribution = model.predict_proba(X), attribute(model, X, classes=classes)
+    explanations = []
+    for row in rows:
+        own = dict(zip(labels, probabilities[row].tolist(), strict=True))
+        why = None if attribution is None else _why(attribution, row, tree, labels)
+        label = labels[int(probabilities[row].argmax())]
+        explanations.append({"label": label, "probabilities": own, "why": why})
+    return explanations
+
+
+def _why(
+    parts: Attribution, row: int, tree: TreeArrays | None, labels: Sequence[str]
+) -> dict[str, Any]:
+    if tree is not None and parts.steps is not None and parts.leaves is not None:
+        steps, leaf = parts.steps[row], parts.leaves[row]
+        conditions = join_steps(steps, parts.concepts, parts.values, row)
+        shares = dict(zip(labels, tree.value[leaf].tolist(), strict=True))
+        return {"steps": steps, "conditions": conditions, "leaf": leaf, "shares": shares}
+    own: dict[str, Any] = {
+        name: None if (column := getattr(parts, name)) is None else column[row].tolist()
+        for name in ("values", "weights", "intercept", "residual", "logit")
+    }
+    contributions = [
+        {"concept": name, "value": value, "weight": weight, "amount": value * weight}
+        for name, value, weight in zip(
+            parts.concepts, own.pop("values"), own.pop("weights"), strict=True
+        )
+    ]
+    contributions.sort(key=lambda part: -abs(part["amount"]))
+    return {"label": parts.labels[row], "contributions": contributions, **own}
+
+
+def nearest_clips(
+    x: Array, ids: Sequence[str], features: Array, count: int = 5
+) -> list[dict[str, Any]]:
+    """The ``id`` and ``cosine`` of the clips with the most similar features, the nearest first.
+
+    Parameters
+    ----------
+    x
+        The features of a clip [D].
+    ids, features
+        The clips to search, and their features [N, D].
+    count
+        The largest number to return.
+    """
+    target = np.asarray(x, dtype=np.float64)
+    lengths = np.linalg.norm(features, axis=1).astype(np.float64) * np.linalg.norm(target)
+    cosines = np.divide(features @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
+    order = np.argsort(-cosines, kind="stable")[:count]
+    return [{"id": ids[row], "cosine": float(cosines[row])} for row in order.tolist()]

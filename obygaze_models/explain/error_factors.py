@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from obygaze_features.errors import ExperimentError
-
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
@@ -84,25 +82,18 @@ def error_factors(
         False for all films together only.
     """
     wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
-    if factors.shape != (len(wrong), len(names)) or len(films) != len(wrong):
-        raise ExperimentError(
-            f"{len(wrong)} clips, {len(films)} films and {len(names)} names do not fit factors of "
-            f"{factors.shape}; each clip has a film and a mark for each name"
-        )
-    if not len(wrong):
-        raise ExperimentError("error factors need clips (got none)")
-    if penalty <= 0:
-        raise ExperimentError(f"the penalty must be above 0 (got {penalty:g}); give 1")
     chance = np.random.default_rng(seed)
+
+    def draw(count: int) -> Array:
+        """How often each of so many is drawn, [draws, count]."""
+        return chance.multinomial(count, np.full(count, 1 / count), size=draws)
+
     film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    films_drawn = chance.multinomial(
-        len(film_names), np.full(len(film_names), 1 / len(film_names)), size=draws
-    )
-    results = [_film(None, wrong, factors, names, films_drawn[:, film_index], penalty)]
+    drawn = draw(len(film_names))[:, film_index]
+    results = [_film(None, wrong, factors, names, drawn, penalty)]
     for number, film in enumerate(film_names.tolist() if by_film else ()):
         rows = film_index == number
-        count = int(rows.sum())
-        drawn = chance.multinomial(count, np.full(count, 1 / count), size=draws)
+        drawn = draw(int(rows.sum()))
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
     return results
 
@@ -160,23 +151,15 @@ def _film(
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     # With a single film every draw is the same and has no spread.
     enough = usable.sum() > len(drawn) / 2 and bool((drawn != drawn[0]).any())
-    low, high = np.quantile(fitted[1:], ends, axis=0) if enough else (None, None)
-    column = np.cumsum(varies) - 1
-    return FilmFactors(
-        film,
-        clips,
-        errors,
-        tuple(
-            Factor(
-                name,
-                float(fitted[0, column[number]]) if varies[number] else None,
-                float(low[column[number]]) if varies[number] and low is not None else None,
-                float(high[column[number]]) if varies[number] and high is not None else None,
-                int(have[number]),
-            )
-            for number, name in enumerate(names)
-        ),
-    )
+    columns = [fitted[0], *np.quantile(fitted[1:], ends, axis=0)] if enough else [fitted[0]]
+    values = iter(np.transpose(columns).tolist())  # of the factors that vary
+    nothing: list[float | None] = [None] * 3
+    rows = [[*next(values), *nothing] if varying else nothing for varying in varies]
+    found = [
+        Factor(name, row[0], row[1], row[2], int(count))
+        for name, row, count in zip(names, rows, have, strict=True)
+    ]
+    return FilmFactors(film, clips, errors, tuple(found))
 
 
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:

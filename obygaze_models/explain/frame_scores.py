@@ -32,7 +32,6 @@ MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
 MAX_OUTSIDE_S = 1.0
 """The frame that a clip starts with may be shown a little earlier."""
-FRAME_COLUMNS = ("film", "id", "start", "end", "probability")
 
 
 @dataclass(frozen=True, order=True)
@@ -137,7 +136,8 @@ class FrameScores:
     @classmethod
     def from_csv(cls, path: str | Path) -> FrameScores:
         """Read what `to_csv` wrote, or any table of film, id, start, end and probability."""
-        table = read_table(Path(path), required=FRAME_COLUMNS).without_escapes()
+        columns = ("film", "id", "start", "end", "probability")
+        table = read_table(Path(path), required=columns).without_escapes()
         if not len(table):
             raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
         axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
@@ -175,21 +175,18 @@ def place_frames(
         times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
         means = np.bincount(same, probabilities[row][present[row]]) / np.bincount(same)
         times = times + offset
-        if (
-            item.start is not None
-            and item.end is not None
-            and (times[-1] < item.start - MAX_OUTSIDE_S or times[0] > item.end + MAX_OUTSIDE_S)
-        ):
+        low, high = item.start, item.end
+        span = (-math.inf, math.inf) if low is None or high is None else (low, high)
+        if times[-1] < span[0] - MAX_OUTSIDE_S or times[0] > span[1] + MAX_OUTSIDE_S:
             raise ExperimentError(
                 f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside of its "
-                f"span ({item.start:g} to {item.end:g} s); frame_time counts from the start of the "
+                f"span ({span[0]:g} to {span[1]:g} s); frame_time counts from the start of the "
                 "film's file"
             )
-        starts, ends = _cut_axis(times, item.start, item.end)
+        starts, ends = _cut_axis(times, low, high)
         is_shown = ends > starts
-        if item.start is None:
-            axis = Axis(item.film, clip)
-        else:
+        axis = Axis(item.film, clip)
+        if low is not None:
             axis = Axis(name_film(item.film, item.media))
             if item.media != (media := media_of.setdefault(axis, item.media)):
                 raise ExperimentError(

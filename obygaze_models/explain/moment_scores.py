@@ -1,32 +1,44 @@
-"""Moments and frame scores, judged by the segments that annotators marked."""
+"""Moments and frame scores, judged by the segments that annotators marked.
+
+Frames: average precision and AUROC of a film, each stretch of time weighted by its length and split
+where a segment starts or ends, so that edges count exactly; then the mean over films.
+
+Moments of all films are ranked together: average precision at a temporal IoU, as of ActivityNet. A
+moment, the best first, takes the segment that it overlaps most of those that are free; precision
+is interpolated. Moments of the same score share a rank.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, did_you_mean, format_time, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_models.explain.frame_scores import AxisFrames
-from obygaze_models.explain.moment_measures import (
-    TIOUS,
-    AnnotatedFilm,
-    guess_constant,
-    guess_random,
-    measure,
-    read_guess,
+from obygaze_models.explain.frame_scores import (
+    AxisFrames,
+    join_spans,
+    overlapping_parts,
+    to_microseconds,
 )
 from obygaze_models.explain.moments import Moments, cut
 from obygaze_models.scoring.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
+from obygaze_models.scoring.metrics import ranking_scores
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
 
 
+Array = NDArray[Any]
+Spans = list[tuple[int, int]]
+"""Starts and ends, in microseconds."""
+TIOUS = (0.3, 0.5, 0.7)
 SEEDS = 20
 """How many random scorers are averaged."""
 MEASURES = {
@@ -102,32 +114,22 @@ class AnnotatorScores:
         """What this annotator's segments say: the measures over films, then each film."""
         segments = sum(film.segments for film in self.films)
         seconds = sum(film.seconds for film in self.films)
-        share = sum(film.positive_seconds for film in self.films) / seconds
+        positive = sum(film.positive_seconds for film in self.films) / seconds
         title = (
             f"{cut(self.annotator, 30)}: {counted(segments, 'segment')} of "
             f"{cut(' or '.join(positives), 30)} in {counted(len(self.films), 'film')}, "
-            f"{share:.1%} of {format_time(round(seconds))}"
+            f"{positive:.1%} of {format_time(round(seconds))}"
         )
-        rows = [
-            [
-                MEASURES[key],
-                _number(score.value),
-                " to ".join(map(_number, score.interval)) if score.interval else "too few films",
-                _number(score.constant),
-                _number(score.random),
-            ]
-            for key, score in self.scores.items()
-        ]
-        by_film = [
-            [
-                cut(film.film, 24),
-                f"{film.positive_seconds / film.seconds:.1%}",
-                film.segments,
-                film.moments,
-                *(_number(film.scores[key]) for key in MEASURES if key != "map_mean"),
-            ]
-            for film in self.films
-        ]
+        rows = []
+        for key, score in self.scores.items():
+            interval = " to ".join(map(_number, score.interval or ())) or "too few films"
+            random = _number(score.constant), _number(score.random)
+            rows.append([MEASURES[key], _number(score.value), interval, *random])
+        by_film = []
+        for film in self.films:
+            share = f"{film.positive_seconds / film.seconds:.1%}"
+            numbers = [_number(film.scores[key]) for key in MEASURES if key != "map_mean"]
+            by_film.append([cut(film.film, 24), share, film.segments, film.moments, *numbers])
         header = ["film", "positive", "segments", "moments", "frame AP", "AUROC"]
         header += [f"mAP {tiou:g}" for tiou in TIOUS]
         table = align(["measure", "the model", "95% interval", "constant", "random"], rows)
@@ -272,27 +274,18 @@ def _score_annotator(
         measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
     ]
-    scores = {
-        key: MeasureScore(
-            _defined(values[0]),
-            percentile_interval(values[1:]) if len(films) >= MIN_FILMS else None,
-            _defined(constant[key][0]),
-            _defined(np.mean([random[key][0] for random in randoms])),
-        )
-        for key, values in model.items()
-    }
-    by_film = [
-        FilmScores(
-            film.name,
-            float(film.seconds.sum()),
-            float(film.seconds @ film.labels),
-            len(film.segments),
-            film.outside,
-            len(guess.moments),
-            {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()},
-        )
-        for film, guess in pairs
-    ]
+    scores = {}
+    for key, (value, *draws) in model.items():
+        interval = percentile_interval(np.array(draws)) if len(films) >= MIN_FILMS else None
+        chance_value = np.mean([random[key][0] for random in randoms])
+        ignorant = _defined(constant[key][0]), _defined(chance_value)
+        scores[key] = MeasureScore(_defined(value), interval, *ignorant)
+    by_film = []
+    for film, guess in pairs:
+        own = {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()}
+        seconds = float(film.seconds.sum()), float(film.seconds @ film.labels)
+        counts = len(film.segments), film.outside, len(guess.moments)
+        by_film.append(FilmScores(film.name, *seconds, *counts, own))
     return AnnotatorScores(annotator, by_film, scores)
 
 
@@ -302,3 +295,133 @@ def _number(value: float | None) -> str:
 
 def _defined(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+class AnnotatedFilm:
+    """A film's frames, split where positive segments start and end.
+
+    Of segments only what clips show counts; where two stretches of clips show it, as two.
+    """
+
+    def __init__(
+        self, name: str, frames: AxisFrames, segments: Sequence[tuple[float, float]]
+    ) -> None:
+        self.name, self.frames = name, frames
+        marked: Spans = [tuple(span) for span in to_microseconds(segments).tolist()]
+        parts_shown = [
+            [(max(s, low), min(e, high)) for low, high in frames.unbroken if s < high and low < e]
+            for s, e in marked
+        ]
+        self.segments = list(chain.from_iterable(parts_shown))
+        self.outside = parts_shown.count([])
+        joined = np.array(join_spans(sorted(self.segments)), np.int64).reshape(-1, 2)
+        edges = np.unique(np.concatenate([frames.edges, joined.ravel()]))
+        labels = np.zeros(len(edges) - 1, np.int64)
+        labels[overlapping_parts(edges, *joined.T)[1]] = 1
+        parts = np.searchsorted(frames.edges, edges[:-1], side="right") - 1
+        covered = ~np.isnan(frames.probabilities[parts])
+        self.parts, self.labels = parts[covered], labels[covered]
+        self.seconds = np.diff(edges)[covered] / 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """A scorer's answer for a film: probabilities as `AxisFrames` has them, and moments."""
+
+    probabilities: Array
+    moments: Spans
+    scores: Array
+
+
+def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
+    """The model's answer for a film."""
+    of_film = [m for m in moments.moments if m.axis.film == film.name and not m.axis.clip]
+    spans = to_microseconds([(moment.start, moment.end) for moment in of_film]).reshape(-1, 2)
+    scores = np.array([moment.score for moment in of_film])
+    return Guess(film.frames.probabilities, [(s, e) for s, e in spans.tolist()], scores)
+
+
+def guess_constant(film: AnnotatedFilm) -> Guess:
+    """The same probability everywhere, and a moment that is everything."""
+    spans = film.frames.unbroken
+    return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
+
+
+def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator) -> Guess:
+    """Random probabilities, and moments of the model's lengths at random times of clips."""
+    lows, highs = np.array(film.frames.unbroken).T
+    moments = []
+    for start, end in model.moments:
+        length = min(end - start, int((highs - lows).max()))
+        rooms = np.maximum(highs - lows - length + 1, 0)  # how many starts each stretch has
+        drawn, reached = int(chance.integers(rooms.sum())), np.cumsum(rooms)
+        stretch = int(np.searchsorted(reached, drawn, side="right"))
+        first = int(highs[stretch]) - length - (int(reached[stretch]) - 1 - drawn)
+        moments.append((first, first + length))
+    probabilities = chance.random(len(film.frames.probabilities))
+    return Guess(probabilities, moments, chance.random(len(moments)))
+
+
+def measure(
+    films: Sequence[AnnotatedFilm], guesses: Sequence[Guess], weights: Array
+) -> dict[str, Array]:
+    """Every measure [draws], where films have weights [draws, films]; NaN where undefined."""
+    pairs = list(zip(films, guesses, strict=True))
+    frames = [
+        ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])
+        for film, guess in pairs
+    ]
+    measures = {}
+    for name in ("average_precision", "auroc"):
+        values = np.concatenate([scores[name] for scores in frames])
+        is_defined = ~np.isnan(values)
+        total = weights[:, is_defined] @ values[is_defined]
+        measures[f"frame_{name}"] = _divide(total, weights[:, is_defined].sum(axis=1))
+    hits = np.concatenate([_find_hits(film.segments, guess) for film, guess in pairs])
+    scores = np.concatenate([guess.scores for guess in guesses])
+    film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])
+    segments = weights @ np.array([len(film.segments) for film in films])
+    for column, tiou in enumerate(TIOUS):
+        measures[f"map_{tiou:g}"] = _interpolated_precision(
+            hits[:, column], scores, weights[:, film_of_moment], segments
+        )
+    measures["map_mean"] = np.mean([measures[f"map_{tiou:g}"] for tiou in TIOUS], axis=0)
+    return measures
+
+
+def _find_hits(segments: Spans, guess: Guess) -> Array:
+    """Which moments find a segment at each of `TIOUS` [moments, 3]; each segment once."""
+    starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
+    moments = np.array(guess.moments, float).reshape(-1, 2)
+    begins, stops = moments[:, :1], moments[:, 1:]
+    shared = np.maximum(np.minimum(stops, ends) - np.maximum(begins, starts), 0)
+    tious = shared / ((stops - begins) + (ends - starts) - shared)
+    hits = np.zeros((len(moments), len(TIOUS)), bool)
+    if not segments:
+        return hits
+    for column, tiou in enumerate(TIOUS):
+        free = np.ones(len(segments), bool)
+        for row in np.argsort(-guess.scores, kind="stable").tolist():
+            # Of equal ones the last, as in ActivityNet's evaluation.
+            best = int(len(free) - 1 - np.where(free, tious[row], -1)[::-1].argmax())
+            if free[best] and tious[row, best] >= tiou:
+                free[best], hits[row, column] = False, True
+    return hits
+
+
+def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
+    """Average precision of ranked moments for weights [draws, moments] and counts of segments."""
+    if not len(scores):
+        return np.where(segments > 0, 0.0, np.nan)
+    order = np.argsort(-scores, kind="stable")
+    ranks = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
+    right = np.add.reduceat((weights * hits)[:, order], ranks, axis=1)
+    total = np.add.reduceat(weights[:, order], ranks, axis=1)
+    precision = np.nan_to_num(_divide(np.cumsum(right, axis=1), np.cumsum(total, axis=1)))
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    return _divide((right * best).sum(axis=1), segments)
+
+
+def _divide(top: Array, bottom: Array) -> Array:
+    ratio: Array = np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+    return ratio

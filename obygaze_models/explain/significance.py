@@ -1,21 +1,19 @@
-"""Whether a concept's direction ranks clips better than directions of shuffled labels."""
+"""Whether concepts beat chance: how their directions rank clips, and move a network (TCAV)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
+from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
+from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
-
-Array = NDArray[Any]
+from obygaze_models.explain.attributions import logits_and_gradients
 
 
 @dataclass(frozen=True)
@@ -77,21 +75,15 @@ def concept_significance(
     random_state
         Fixes the shuffles.
     """
-    check_is_fitted(bank)
-    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
-    products = X @ X.T if len(X) <= GRAM_ROWS else None
-    held_features = np.asarray(X_held, dtype=np.float64)
-    results = []
-    for name, C, cav, column in zip(bank.names_, bank.C_, bank.cavs_, bank.columns_, strict=True):
-        targets, held_targets = Y[:, column], Y_held[:, column]
-        held = np.flatnonzero(held_targets >= 0)
-        truth, clips = held_targets[held], held_features[held]
+    shuffle, results = _Shuffles(bank, X, Y, random_state), []
+    for concept, (name, cav, column) in enumerate(
+        zip(bank.names_, bank.cavs_, bank.columns_, strict=True)
+    ):
+        held = np.flatnonzero(Y_held[:, column] >= 0)
+        truth, clips = Y_held[held, column], np.asarray(X_held, dtype=np.float64)[held]
         if not 0 < truth.sum() < len(truth):
             continue
-        null = [
-            roc_auc_score(truth, clips @ _random_direction(bank, X, products, targets, C, chance))
-            for _ in range(runs)
-        ]
+        null = [roc_auc_score(truth, clips @ shuffle.direction(concept)) for _ in range(runs)]
         results.append((name, float(roc_auc_score(truth, clips @ cav)), np.array(null)))
     ps = [permutation_p(auc, null) for _, auc, null in results]
     return [
@@ -110,36 +102,31 @@ def random_label_cavs(
     The concepts take turns. TCAV scores are compared with these: directions of another kind are
     distributed otherwise, and make the test too strict or too lax.
     """
-    check_is_fitted(bank)
-    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
-    products = X @ X.T if len(X) <= GRAM_ROWS else None
-    concepts = list(zip(bank.C_, bank.columns_, strict=True))
-    cavs = []
-    for run in range(runs):
-        C, column = concepts[run % len(concepts)]
-        cavs.append(_random_direction(bank, X, products, Y[:, column], C, chance))
+    shuffle = _Shuffles(bank, X, Y, random_state)
+    cavs = [shuffle.direction(run % len(bank.names_)) for run in range(runs)]
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
 
 
-def _random_direction(
-    bank: ConceptBank,
-    X: Array,
-    products: Array | None,
-    targets: Array,
-    C: float | None,
-    chance: np.random.RandomState,
-) -> Array:
-    """The direction of a concept's labels, shuffled among the clips that have them."""
-    rows = np.flatnonzero(targets >= 0)
-    shuffled = chance.permutation(targets[rows])
-    picked = np.arange(len(rows))
-    if bank.balance == "subsample":
-        kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
-        fewer = min(map(len, kinds))
-        picked = np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds])
-    chosen = rows[picked]
-    part = None if products is None else products[np.ix_(chosen, chosen)]
-    return fit_direction(bank, X[chosen], shuffled[picked], C, part).coef
+class _Shuffles:
+    """Directions of a bank's concepts, their labels shuffled among the clips that have them."""
+
+    def __init__(self, bank: ConceptBank, X: Array, Y: Array, random_state: int | None) -> None:
+        self.bank, self.X, self.Y = bank, np.asarray(X, dtype=np.float64), Y
+        self.chance = check_random_state(random_state)
+        self.products = self.X @ self.X.T if len(X) <= GRAM_ROWS else None
+
+    def direction(self, concept: int) -> Array:
+        """That of one more shuffle, fitted as the bank fits."""
+        targets = self.Y[:, self.bank.columns_[concept]]
+        rows = np.flatnonzero(targets >= 0)
+        shuffled = self.chance.permutation(targets[rows])
+        if self.bank.balance == "subsample":
+            kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
+            fewer = min(map(len, kinds))
+            picked = [self.chance.choice(kind, fewer, replace=False) for kind in kinds]
+            rows, shuffled = rows[np.concatenate(picked)], shuffled[np.concatenate(picked)]
+        part = None if self.products is None else self.products[np.ix_(rows, rows)]
+        return fit_direction(self.bank, self.X[rows], shuffled, self.bank.C_[concept], part).coef
 
 
 def permutation_p(observed: float, null: Array) -> float:
@@ -162,9 +149,97 @@ def holm(ps: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    corrected = [0.0] * len(ps)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        highest = max(highest, min(1.0, (len(ps) - rank) * ps[index]))
-        corrected[index] = highest
-    return corrected
+    order = np.argsort(ps, kind="stable")
+    times = np.arange(len(ps), 0, -1)
+    corrected = np.zeros(len(ps))
+    corrected[order] = np.maximum.accumulate(np.minimum(1, times * np.array(ps)[order]))
+    return [float(p) for p in corrected]
+
+
+@dataclass(frozen=True)
+class TCAV:
+    """A concept's score for a class.
+
+    Parameters
+    ----------
+    name
+        The name of the concept.
+    score
+        The share of the clips whose logit rises along the concept's direction; a clip whose
+        logit does not change counts half.
+    random_score
+        The mean score of the random directions; `random_spread` is their standard deviation.
+    p, p_holm
+        Two-sided: the share of directions whose score is at least as far from one half, the
+        concept's included; and corrected for the number of concepts (Holm).
+    slope
+        How steeply the logit rises along the direction, on average over the clips.
+    slope_p, slope_p_holm
+        As `p`, for the size of the slope. In a nearly linear network random directions score
+        nearly 0 or 1, too: then look at the slope.
+    clips, runs
+        The numbers of clips and of random directions: no p is below 1 / (runs + 1).
+    """
+
+    name: str
+    score: float
+    random_score: float
+    random_spread: float
+    p: float
+    p_holm: float
+    slope: float
+    slope_p: float
+    slope_p_holm: float
+    clips: int
+    runs: int
+
+
+def tcav(
+    model: MLPProbe, X: Array, code: int, cavs: Array, names: Sequence[str], random: Array
+) -> list[TCAV]:
+    """Score each concept for a class, against random directions.
+
+    Parameters
+    ----------
+    model
+        A fitted network.
+    X
+        Features [N, D] of the clips to score: in TCAV those of the class.
+    code
+        The class of the logit: its index in ``model.classes_``.
+    cavs, names
+        Directions [K, D], such as a bank's ``cavs_``, and their names.
+    random
+        Directions [R, D] to compare with, such as `random_label_cavs`.
+    """
+    gradients = logits_and_gradients(model, X)[1][code]
+    along, by_chance = gradients @ cavs.T, gradients @ random.T
+    scores, random_scores = _rising(along), _rising(by_chance)
+    slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
+    # Reversing a direction mirrors its score at one half and its slope at 0: these are the
+    # centres of chance.
+    p = [permutation_p(abs(s - 0.5), np.abs(random_scores - 0.5)) for s in scores.tolist()]
+    slope_p = [permutation_p(abs(s), np.abs(random_slopes)) for s in slopes.tolist()]
+    p_holm, slope_p_holm = holm(p), holm(slope_p)
+    return [
+        TCAV(
+            name,
+            float(scores[index]),
+            float(random_scores.mean()),
+            float(random_scores.std()),
+            p[index],
+            p_holm[index],
+            float(slopes[index]),
+            slope_p[index],
+            slope_p_holm[index],
+            clips=len(X),
+            runs=len(random),
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+def _rising(derivatives: Array) -> Array:
+    """The share of clips with a positive derivative along each direction."""
+    rising, flat = (derivatives > 0).sum(axis=0), (derivatives == 0).sum(axis=0)
+    return np.asarray((rising + flat / 2) / len(derivatives))

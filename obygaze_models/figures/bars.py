@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,20 +49,19 @@ def stacked_shares(
     title: str,
     axis: str,
     description: str,
-    count: str = "clips",
 ) -> Figure:
-    """Draw each row as a bar of its parts; `count` names the numbers behind the bars."""
+    """Draw each row as a bar of its parts, and how many clips they are of."""
     names = name_width([row.label for row in rows])
     left = names + 10
     counts = [f"{row.count:,}" for row in rows]
-    right = WIDTH - 10 - max(text_width(text, TEXT) for text in (count, *counts))
+    right = WIDTH - 10 - max(text_width(text, TEXT) for text in ("clips", *counts))
     heights = [33.0 if row.overall else 24.0 for row in rows]
     full = 14 + sum(heights)
     keys = [part.key(bar=True) for part in parts]
     sheet = Sheet(title, description, full, keys=keys, axis=axis, left=left, right=right)
     axes = sheet.axes(left, right, 0, full)
     scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
-    sheet.text(WIDTH, 6, count, size=SMALL, color=SOFT, ha="right")
+    sheet.text(WIDTH, 6, "clips", size=SMALL, color=SOFT, ha="right")
     y = 24.0
     for row, height in zip(rows, heights, strict=True):
         weight = "bold" if row.overall else "normal"
@@ -80,9 +79,9 @@ def tree_outline(
     *,
     title: str,
     description: str,
+    counts: NDArray[Any],
+    count: str,
     depth: int = 4,
-    counts: NDArray[Any] | None = None,
-    count: str = "clips",
 ) -> Figure:
     """Draw the first levels of a decision tree: a row a node, with the classes of its clips.
 
@@ -96,16 +95,16 @@ def tree_outline(
         The names and colours of its classes.
     title, description
         The figure's title, and what is seen, for those who cannot see it.
-    depth
-        How many levels, the root included.
     counts
         How many clips came to each node, from `count_visits`.
     count
         What these are, such as "test clips".
+    depth
+        How many levels, the root included.
     """
     bar, row, indent = 100.0, 23.0, 11.0
     numbers = WIDTH - bar - 10
-    room = numbers - (max(34.0, text_width(count, SMALL)) + 8 if counts is not None else 0)
+    room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
     heights = [row + (8 if node.below else 0) for node in nodes]
     full = 14 + sum(heights)
@@ -116,8 +115,7 @@ def tree_outline(
         each.set_axis_off()
         each.set_xlim(0, end)
     sheet.text(WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
-    if counts is not None:
-        sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
+    sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
     y, middles = 14.0, list[float]()
     for node, height in zip(nodes, heights, strict=True):
         middle, x = y + height / 2, indent * node.depth
@@ -131,8 +129,7 @@ def tree_outline(
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
             sheet.text(x, middle + 6, more, size=SMALL, color=SOFT)
-        if counts is not None:
-            sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
+        sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
         shares = [float(share) for share in head.value[node.node]]
         _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
         y += height
@@ -165,8 +162,7 @@ def _draw_stack(
         before += value
 
 
-@dataclass(frozen=True)
-class _TreeRow:
+class _TreeRow(NamedTuple):
     """A node, its parent's row, its condition (a concept and a limit), and questions cut below."""
 
     node: int
@@ -183,21 +179,15 @@ def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_T
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]
     rows: list[_TreeRow] = []
-    waiting = [_TreeRow(0, 0, -1, "all clips", "", int(below[0]))]
+    waiting = [(0, 0, -1, "all clips", "")]
     while waiting:
-        row = waiting.pop()
-        cut = row.depth + 1 == depth
-        rows.append(row if cut else replace(row, below=0))
-        if cut or not row.below:
-            continue
-        concept = concepts[int(head.feature[row.node])]
-        limit = f"{float(head.threshold[row.node]):.3g}".replace("-", "−")
-        for sign, children in ((">", head.right), ("≤", head.left)):
-            child = int(children[row.node])
-            waiting.append(
-                _TreeRow(
-                    child, row.depth + 1, len(rows) - 1, concept, f" {sign} {limit}",
-                    int(below[child]),
-                )
-            )  # fmt: skip
+        node, level, parent, concept, limit = waiting.pop()
+        cut = level + 1 == depth
+        rows.append(_TreeRow(node, level, parent, concept, limit, int(below[node]) if cut else 0))
+        if below[node] and not cut:
+            name = concepts[int(head.feature[node])]
+            threshold = f"{float(head.threshold[node]):.3g}".replace("-", "−")
+            for sign, children in ((">", head.right), ("≤", head.left)):
+                child = int(children[node])
+                waiting.append((child, level + 1, len(rows) - 1, name, f" {sign} {threshold}"))
     return rows

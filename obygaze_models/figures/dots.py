@@ -1,4 +1,4 @@
-"""Scores as dots with their intervals, a row each: beside published ones, in groups, in panels."""
+"""Numbers as dots with their intervals, a row each: in groups, panels, beside published ones."""
 
 from __future__ import annotations
 
@@ -29,10 +29,20 @@ from obygaze_models.figures.sheet import (
     scale_x,
     text_width,
     wrap,
+    write_in,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from obygaze_models.explain.error_factors import FilmFactors
+
+
+CLEARNESS = (
+    Series("interval includes 0", SERIES[0], hatched=True),
+    Series("interval excludes 0", SERIES[0]),
+)
+"""What fills a dot: whether its interval is on one side of 0."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +328,67 @@ def dot_plot(
             gap = text_width("*", TEXT) if marked and not texts[index].endswith("*") else 0
             weight = "normal" if place else "bold"
             sheet.text(edge - gap, middle, texts[index], weight=weight, ha="right")
+    return sheet.figure
+
+
+def error_factors(
+    films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
+) -> Figure:
+    """Draw the factors of errors as the paper does: a small panel a film, a row a factor.
+
+    Parameters
+    ----------
+    films
+        As `obygaze_models.explain.error_factors` gives them.
+    titles
+        The films' titles.
+    title, description
+        The figure's title, and what is seen, for those who cannot see it.
+    """
+    factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
+    ends = [v for film in films for f in film.factors for v in (f.coefficient, f.low, f.high)]
+    reach = 1.05 * max((abs(v) for v in ends if is_defined(v)), default=1.0)
+    columns = min(2, len(films)) or 1
+    names = min(max((text_width(name, SMALL) for name in factors), default=40.0), 118.0)
+    gap, row = 14.0, 13.5
+    panel = (WIDTH - names - 8 - gap * (columns - 1)) / columns
+    labels = ["All films" if f.film is None else titles.get(f.film, f.film) for f in films]
+    wrapped = [wrap(label, panel, TEXT, 3) for label in labels]
+    head = 20 + 11.5 * max(map(len, wrapped), default=1)
+    body = row * max(len(factors), 4)
+    band = head + body + 22
+    height = band * math.ceil(len(films) / columns) + 8
+    keys = [kind.key() for kind in CLEARNESS]
+    sheet = Sheet(title, description, height, keys=keys)
+    for number, film in enumerate(films):
+        left = names + 8 + (number % columns) * (panel + gap)
+        y = (number // columns) * band + head
+        axes = sheet.axes(left, left + panel, y, body)
+        sheet.lines(left, y - 8.5 - 11.5 * len(wrapped[number]), wrapped[number], weight="bold")
+        sheet.text(left, y - 8, f"{film.wrong:,}/{film.clips:,} wrong", size=SMALL, color=SOFT)
+        for index, label in enumerate(factors if number % columns == 0 else []):
+            [text] = wrap(label, names, SMALL, 1)
+            sheet.text(names, y + row * (index + 0.5), text, size=SMALL, ha="right")
+        if film.too_few:
+            lines = wrap(film.too_few, panel, SMALL, 5)
+            sheet.lines(left, y + 10, lines, step=11, size=SMALL, color=SOFT)
+            axes.set_axis_off()
+            continue
+        axes.set_xlim(-reach, reach)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda v, _: format_number(v, digits=0 if v % 1 == 0 else 1))
+        axes.grid(axis="x")
+        axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
+        for index, factor in enumerate(film.factors):
+            middle = row * (index + 0.5)
+            if factor.coefficient is None:
+                write_in(axes, 0, middle, "every clip" if factor.clips else "no clip", SOFT)
+                continue
+            dot = Dot(factor.coefficient, factor.low, factor.high)
+            style = CLEARNESS[dot.is_clear].dot
+            draw_dot(axes, dot, middle, style, f"{labels[number]}, {factor.name}")
+    sheet.text(names + 8, height - 4, "← more often right", size=SMALL, color=SOFT)
+    sheet.text(WIDTH, height - 4, "more often wrong →", size=SMALL, color=SOFT, ha="right")
     return sheet.figure
 
 

@@ -101,6 +101,11 @@ class Dot:
     high: float | None = None
     guess: float | None = None
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether its interval is on one side of 0."""
+        return is_defined(self.low) and is_defined(self.high) and self.low * self.high > 0
+
 
 class Sheet:
     """A figure of `height` points below its title and legend, above what its axis measures.
@@ -144,19 +149,16 @@ class Sheet:
                     ncols=columns, borderaxespad=0, borderpad=0, handlelength=1.7,
                     handletextpad=0.6, columnspacing=1.2, labelspacing=0.4,
                 )  # fmt: skip
-        for number, line in enumerate(heading):
-            self.text(0, 7 + 14.5 * number - self._top, line, size=TITLE, weight="bold")
-        for x, sign, side in ((left, "← {}", "left"), (right, "{} →", "right")) if ends else ():
-            text = sign.format(ends[side == "right"] if ends else "")
-            self.text(x, -8, text, size=SMALL, color=SOFT, ha=side)
+        self.lines(0, 7 - self._top, heading, step=14.5, size=TITLE, weight="bold")
+        if ends:
+            self.text(left, -8, f"← {ends[0]}", size=SMALL, color=SOFT)
+            self.text(right, -8, f"{ends[1]} →", size=SMALL, color=SOFT, ha="right")
         for number, line in enumerate(below):
             half = text_width(line, SMALL) / 2
             middle = min(max((left + right) / 2, half), WIDTH - half)
             y = height + ticks + 5 + 11.5 * number
             self.text(middle, y, line, size=SMALL, color=SOFT, ha="center")
-        for number, line in enumerate(notes):
-            y = height + ticks + 5 + 11.5 * (len(below) + number)
-            self.text(0, y, line, size=SMALL, color=SOFT)
+        self.lines(0, height + ticks + 5 + 11.5 * len(below), notes, size=SMALL, color=SOFT)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return (x + MARGIN) / (WIDTH + 2 * MARGIN), 1 - (y + self._top) / self._full
@@ -167,11 +169,17 @@ class Sheet:
         with figure_style():
             self.figure.text(*self._at(x, y), plain(text), **options)
 
+    def lines(
+        self, x: float, y: float, texts: Sequence[str], *, step: float = 11.5, **options: Any
+    ) -> None:
+        """Lines of text, of which the first is at `y`."""
+        for number, text in enumerate(texts):
+            self.text(x, y + step * number, text, **options)
+
     def label(self, y: float, text: str, width: float, **options: Any) -> None:
         """A row's name in one or two lines, at the left."""
-        lines = wrap(text, width, TEXT)
-        for number, line in enumerate(lines):
-            self.text(0, y + (number - (len(lines) - 1) / 2) * TEXT * 1.15, line, **options)
+        lines, step = wrap(text, width, TEXT), TEXT * 1.15
+        self.lines(0, y - (len(lines) - 1) / 2 * step, lines, step=step, **options)
 
     def axes(self, left: float, right: float, y: float, height: float) -> Axes:
         """Axes whose y counts points from its top."""

@@ -14,29 +14,26 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.report.html import Html, html, number
+from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ReportRun
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
-    """Each annotator's levels and concepts of clips, and each two compared.
-
-    `levels` and `concepts` have a mapping from clip to level or concepts for each annotator;
-    `gammas` has the paper's gamma of each film, the mean over each two annotators.
+    """Each annotator's levels (clip -> level), each two compared, and the paper's gamma of each
+    film, the mean over each two.
     """
 
     levels: Mapping[str, Mapping[str, str]]
-    concepts: Mapping[str, Mapping[str, tuple[str, ...]]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
 
     def f1(self, test: TestSet) -> float | None:
         """The mean F1 of one annotator scored against another on a test set's task."""
-        negatives, positives = task_of(test)
+        negatives, positives = (name.split("+") for name in test.classes)
         scores = [pair.f1(positives, negatives) for pair in self.pairs]
         defined = [score for score in scores if score == score]
-        return sum(defined) / len(defined) if defined else None
+        return fmean(defined) if defined else None
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
         """The share of clips to which two annotators gave the same level."""
@@ -46,19 +43,13 @@ class Annotators:
             for clip in clips
             if clip in first and clip in second
         ]
-        return sum(equal) / len(equal) if equal else None
+        return fmean(equal) if equal else None
 
     def in_all(self, levels: Collection[str], clips: Collection[str]) -> int:
         """To how many of the clips all annotators gave one of these levels."""
         return sum(
             all(labels.get(clip) in levels for labels in self.levels.values()) for clip in clips
         )
-
-
-def task_of(test: TestSet) -> tuple[list[str], list[str]]:
-    """The levels of the negative and of the positive class of two."""
-    negatives, positives = (name.split("+") for name in test.classes)
-    return negatives, positives
 
 
 def load_annotators(run: ReportRun) -> Annotators | None:
@@ -73,7 +64,6 @@ def load_annotators(run: ReportRun) -> Annotators | None:
     pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]
     return Annotators(
         {labels.name: labels.level_of for labels in own},
-        {labels.name: labels.concepts_of for labels in own},
         tuple(pairs),
         _gammas(manifest, [labels.name for labels in own]),
     )
@@ -111,54 +101,3 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
         limits=(min(0.0, low), 1.0),
     )
     return Html(inline_svg(figure))
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """How often two annotators gave which levels, as a table; and who gives the highest more.
-
-    A row has a level's name, then cells of a share of all clips and its printed number.
-    """
-
-    first: str
-    second: str
-    equal: Html
-    more: Html
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[float, Html, bool], ...]], ...]
-
-
-def confusions(annotators: Annotators, levels: Mapping[str, str]) -> list[Confusion]:
-    """A table of counts for each two annotators."""
-    return [_confusion(pair, levels) for pair in annotators.pairs]
-
-
-def _confusion(pair: LabelSetAgreement, levels: Mapping[str, str]) -> Confusion:
-    codes = [code for code in levels if any(code in both for both in pair.confusion)]
-    largest = max(pair.confusion.values())
-    rows = []
-    for first in codes:
-        cells = []
-        for second in codes:
-            clips = pair.confusion.get((first, second), 0)
-            shown = number(clips, form=",")
-            cells.append((clips / largest, shown, first == second))
-        rows.append((levels[first], tuple(cells)))
-    top = codes[-1]
-    totals = dict(zip((pair.first, pair.second), pair.counts(top)[:2], strict=True))
-    more, less = sorted(totals, key=totals.__getitem__, reverse=True)
-    sentence = html(
-        "{} gave {} to {} clips, {} to {}.",
-        more,
-        levels[top],
-        number(totals[more], form=","),
-        less,
-        number(totals[less], form=","),
-    )
-    equal = html(
-        "The annotators gave the same level to {} of the {} clips that both annotated.",
-        number(pair.equal_levels, form="%"),
-        number(pair.clips, form=","),
-    )
-    names = tuple(levels[code] for code in codes)
-    return Confusion(pair.first, pair.second, equal, sentence, names, tuple(rows))

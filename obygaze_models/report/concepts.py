@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
-from obygaze_models.explain.concept_quality import ConceptQuality, concept_quality
 from obygaze_models.explain.error_factors import factors_of_clips
-from obygaze_models.figures.dots import Panel, level_series, panel_plot, round_up
+from obygaze_models.explain.parts import ConceptQuality, concept_quality
+from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
-from obygaze_models.report.score_tables import kind_of
 
 
 @dataclass(frozen=True)
@@ -53,61 +52,48 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
     }  # fmt: skip
     concepts.sort(key=lambda name: shares[name][0] - shares[name][-1])
     series = dict(zip(levels, level_series(levels), strict=True))
-    panels = [
-        (
-            "Marked by annotators",
-            Panel(
-                [[Dot(share) for share in shares[name]] for name in concepts],
-                [series[code] for code in marked],
-                "share of the clips of a level",
-                limits=(0.0, round_up(max(map(max, shares.values())))),
-                percent=True,
-            ),
-            html(
-                "How often annotators marked each concept, by level of the clip{}.",
-                "" if run.counts_all else ", in the clips used here",
-            ),
+    panel = Panel(
+        [[Dot(share) for share in shares[name]] for name in concepts],
+        [series[code] for code in marked],
+        "share of the clips of a level",
+        limits=(0.0, round_up(max(map(max, shares.values())))),
+        percent=True,
+    )
+    caption = html(
+        "How often annotators marked each concept, by level of the clip{}.",
+        "" if run.counts_all else ", in the clips used here",
+    )
+    figures = [_figure([concepts], panel, "Marked by annotators", caption)]
+    if quality := _quality(run):
+        model, by_concept = next(iter(quality.items()))
+        panel = Panel(
+            [[_detected(by_concept.get(name))] for name in concepts],
+            [Series("AUROC", SERIES[0])],
+            f"AUROC of what {model} measures",
+            line=0.5,
         )
-    ]
-    if detected := _detected(head):
-        model, dots = detected
-        panels.append(
-            (
-                "Detected by a model",
-                Panel(
-                    [[dots.get(name, Dot(None))] for name in concepts],
-                    [Series("AUROC", SERIES[0])],
-                    f"AUROC of what {model} measures",
-                    line=0.5,
-                ),
-                html(
-                    "How well what {} measures ranks the test clips that show the concept (Hard "
-                    "Negative and Sure) above all others but Not Sure ones, plus and minus a "
-                    "standard deviation of the fits. The line is chance.",
-                    model,
-                ),
-            )
+        caption = html(
+            "How well what {} measures ranks the test clips that show the concept (Hard Negative "
+            "and Sure) above all others but Not Sure ones, plus and minus a standard deviation of "
+            "the fits. The line is chance.",
+            model,
         )
+        figures.append(_figure([concepts], panel, "Detected by a model", caption))
     if head.annotators is not None:
         kappas = _kappas(head.annotators)
         low = min([0.0, *kappas.values()])
-        panels.append(
-            (
-                "Agreed on by annotators",
-                Panel(
-                    [[Dot(kappas.get(name))] for name in concepts],
-                    [Series("kappa", INK)],
-                    "Cohen’s kappa",
-                    limits=(0.0 if low > -0.05 else -1.0, 1.0),
-                    line=0.0,
-                ),
-                html(
-                    "How far annotators agree on the concept. 0 is chance; no dot: only one of "
-                    "them marked it."
-                ),
-            )
+        panel = Panel(
+            [[Dot(kappas.get(name))] for name in concepts],
+            [Series("kappa", INK)],
+            "Cohen’s kappa",
+            limits=(0.0 if low > -0.05 else -1.0, 1.0),
+            line=0.0,
         )
-    figures = [_figure([concepts], panel, title, text) for title, panel, text in panels]
+        caption = html(
+            "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
+            "marked it."
+        )
+        figures.append(_figure([concepts], panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts)
     return [*figures, errors] if errors else figures
 
@@ -122,38 +108,28 @@ def _figure(
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
     """What goes with the best model's errors over all films; None without any."""
     row = head.best
-    if kind_of(row.run) == "concepts":
+    if row.run.kind == "concepts":
         return None
-    predictions = row.run.mean_predictions(row.model, row.entry.test).predictions
+    predictions = row.results.predictions
     wrong = int(predictions.wrong.sum())
     if not 0 < wrong < len(predictions.ids):
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     levels = row.run.record.manifest.levels
     (all_films,) = factors_of_clips(clips, predictions.wrong, list(levels), by_film=False)
-    factors = {factor.name: factor for factor in all_films.factors}
-    tested = [code for code in levels if code in factors]
-    # An interval on one side of 0 fills the dot.
-    dots = {
-        name: Dot(factor.coefficient, factor.low, factor.high) for name, factor in factors.items()
-    }
+    dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
+    tested = [code for code in levels if code in dots]
     has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
-    rows = []
-    for name in [*concepts, *tested]:
-        dot = dots.get(name, Dot(None))
-        is_clear = dot.low is not None and dot.high is not None and dot.low * dot.high > 0
-        pair = [Dot(None), dot] if is_clear else [dot, Dot(None)]
-        rows.append(pair if has_intervals else [dot])
+    rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested]]
+    series = [Series("log-odds", SERIES[0])]
+    if has_intervals:  # one on one side of 0 fills the dot
+        rows = [[Dot(None), dot] if dot.is_clear else [dot, Dot(None)] for [dot] in rows]
+        series = [*CLEARNESS]
     ends = [abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end]
     reach = max(ends, default=1.0)
     panel = Panel(
         rows,
-        [
-            Series("interval includes 0", SERIES[0], hatched=True),
-            Series("interval excludes 0", SERIES[0]),
-        ]
-        if has_intervals
-        else [Series("log-odds", SERIES[0])],
+        series,
         "more often right ← log-odds → more often wrong",
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
@@ -180,89 +156,58 @@ def _kappas(annotators: Annotators) -> dict[str, float]:
     return {name: sum(kappas) / len(kappas) for name, kappas in values.items()}
 
 
-def _detected(head: Headline) -> tuple[str, dict[str, Dot]] | None:
-    """The first bottleneck of the run: its AUROC a concept, less and plus a deviation of fits."""
-    quality = concept_quality(head.run.run.explanations(), head.run.clips)
-    if not quality:
-        return None
-    first = quality[0]
-    dots = {}
-    for entry in quality:
-        if (entry.model, entry.task) == (first.model, first.task):
-            std = entry.auroc_std or 0.0
-            low, high = (
-                (None, None)
-                if entry.auroc is None or entry.runs < 2
-                else (max(0.0, entry.auroc - std), min(1.0, entry.auroc + std))
-            )
-            dots[entry.concept] = Dot(entry.auroc, low, high)
-    return _model(head.run, first), dots
+def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
+    """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
+    several = len({fit.task for fit in run.record.fits}) > 1
+    by_model: dict[str, dict[str, ConceptQuality]] = {}
+    for entry in concept_quality(run.run.explanations(), run.clips):
+        name = f"{entry.model}, {entry.task}" if several else entry.model
+        by_model.setdefault(name, {})[entry.concept] = entry
+    return by_model
+
+
+def _detected(entry: ConceptQuality | None) -> Dot:
+    """The AUROC of a concept, less and plus a deviation of fits."""
+    if entry is None or entry.auroc is None or entry.runs < 2:
+        return Dot(None if entry is None else entry.auroc)
+    std = entry.auroc_std or 0.0
+    return Dot(entry.auroc, max(0.0, entry.auroc - std), min(1.0, entry.auroc + std))
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
     """None if no run has a model with concepts."""
-    by_run = {
-        run.number: quality
-        for run in runs
-        if (quality := concept_quality(run.run.explanations(), run.clips))
-    }
+    by_run = {run.number: quality for run in runs if (quality := _quality(run))}
     if not by_run:
         return None
     main = default_run(runs)
     if main.number not in by_run:
         main = next(run for run in runs if run.number in by_run)
-    names = tuple(dict.fromkeys(entry.concept for rows in by_run.values() for entry in rows))
-    others = [
-        row
-        for run in runs
-        if run.number in by_run and run is not main
-        for row in _other_rows(run, by_run[run.number], names)
-    ]
-    models = dict.fromkeys(_model(main, entry) for entry in by_run[main.number])
-    rows = _main_rows(main, by_run[main.number])
-    return ConceptTables(main.name, tuple(models), tuple(rows), names, tuple(others))
-
-
-def _main_rows(run: ReportRun, quality: Sequence[ConceptQuality]) -> list[tuple[Html, ...]]:
-    models = list(dict.fromkeys((entry.model, entry.task) for entry in quality))
+    models = by_run[main.number]
     rows = []
-    for name in dict.fromkeys(entry.concept for entry in quality):
-        by_model = {(e.model, e.task): e for e in quality if e.concept == name}
-        first = next(iter(by_model.values()))
+    for name in dict.fromkeys(concept for quality in models.values() for concept in quality):
+        first = next(quality[name] for quality in models.values() if name in quality)
+        clips = (first.positives, first.clips - first.positives)
         cells = [
-            html("{}", name),
-            number(first.positives, form=","),
-            number(first.clips - first.positives, form=","),
+            _cell(quality.get(name), metric)
+            for quality in models.values()
+            for metric in ("auroc", "average_precision")
         ]
-        for model in models:
-            entry = by_model.get(model)
-            cells += [_cell(entry, "auroc"), _cell(entry, "average_precision")]
-        rows.append(tuple(cells))
-    return rows
-
-
-def _other_rows(
-    run: ReportRun, quality: Sequence[ConceptQuality], names: Sequence[str]
-) -> list[tuple[Html, ...]]:
-    rows = []
-    for model, task in dict.fromkeys((entry.model, entry.task) for entry in quality):
-        by_concept = {e.concept: e for e in quality if (e.model, e.task) == (model, task)}
-        first = next(iter(by_concept.values()))
-        title = html("{}<small>{}, {}</small>", run.name, _model(run, first), run.feature)
-        rows.append((title, *(_cell(by_concept.get(name), "auroc") for name in names)))
-    return rows
+        rows.append((html("{}", name), *(number(count, form=",") for count in clips), *cells))
+    names = dict.fromkeys(c for of in by_run.values() for quality in of.values() for c in quality)
+    others = [
+        (
+            html("{}<small>{}, {}</small>", run.name, model, run.feature),
+            *(_cell(quality.get(name), "auroc") for name in names),
+        )
+        for run in runs
+        if run is not main
+        for model, quality in by_run.get(run.number, {}).items()
+    ]
+    return ConceptTables(main.name, tuple(models), tuple(rows), tuple(names), tuple(others))
 
 
 def _cell(entry: ConceptQuality | None, metric: str) -> Html:
     """A mean and its deviation over the fits."""
-    mean = None if entry is None else getattr(entry, metric)
-    if entry is None or mean is None:
+    if entry is None or (mean := getattr(entry, metric)) is None:
         return number(None)
-    std = number(getattr(entry, f"{metric}_std"))
-    return html("{} <small>({})</small>", number(mean), std)
-
-
-def _model(run: ReportRun, entry: ConceptQuality) -> str:
-    """The model; with its task, where each concept has a model of its own."""
-    tasks = {fit.task for fit in run.record.fits}
-    return entry.model if len(tasks) == 1 else f"{entry.model}, {entry.task}"
+    return html("{} <small>({})</small>", number(mean), number(getattr(entry, f"{metric}_std")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.citations import citation
-from obygaze_models.report.explorer_reasons import explanations, number_column
-from obygaze_models.report.film_timelines import film_of, level_columns, other_label_sets
-from obygaze_models.report.glossary import concept_meanings
+from obygaze_models.explain.attributions import join_steps
+from obygaze_models.explain.parts import average_parts, name_log_odds
+from obygaze_models.report.film_timelines import by_film, film_of, level_columns, other_label_sets
+from obygaze_models.report.glossary import citation, concept_meanings
 from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
@@ -61,7 +63,7 @@ def explorer_data(
     ``{"unit", "of"}``: whole numbers in that unit, None where there is no value. ``timelines`` is
     as `film_timelines` makes it.
     """
-    sets: dict[tuple[Any, ...], int] = {}
+    sets: dict[tuple[Any, ...], int] = {}  # what tells a set of clips apart -> its number
     clips: list[dict[str, Any]] = []
     run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
@@ -78,11 +80,11 @@ def explorer_data(
             clips.append(_clips(ordered, levels, other_label_sets(run)))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
-        index = {clip.id: number for number, clip in enumerate(ordered)}
         unused: dict[str, list[int]] = {}
-        for clip in ordered:
+        for number, clip in enumerate(ordered):
             if clip.used:
-                unused.setdefault(clip.used, []).append(index[clip.id])
+                unused.setdefault(clip.used, []).append(number)
+        opened = opens[1] if run is opens[0] else default_model(run)
         run_data.append(
             {
                 "name": run.name,
@@ -93,12 +95,11 @@ def explorer_data(
                 "labels": run.record.manifest.labels,
                 "cite": citation([run]),
                 "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
-                "fits": len({fit.fit for fit in run.run.predictions()}),
                 "unused": unused,
-                "view": len(views)
-                + run.models.index(opens[1] if run is opens[0] else default_model(run)),
+                "view": len(views) + run.models.index(opened),
             }
         )
+        index = {clip.id: number for number, clip in enumerate(ordered)}
         views += [_view(run.number, results, index) for results in run.models]
     return {
         "clips": clips,
@@ -122,9 +123,7 @@ def script_json(value: Any) -> Html:
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
-    films: dict[str, list[Clip]] = {}
-    for clip in clips.values():
-        films.setdefault(film_of(clip), []).append(clip)
+    films = by_film(clips.values())
     for same_film in films.values():
         if _timed(same_film):
             same_film.sort(key=lambda clip: clip.start or 0.0)
@@ -141,19 +140,23 @@ def _clips(
     clips: Sequence[Clip], levels: Mapping[str, str], others: Sequence[LabelSet]
 ) -> dict[str, Any]:
     codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
-    ids = {clip.id for clip in clips}
+    ids = [clip.id for clip in clips]
     others = [
         labels
         for labels in others
-        if labels.level_of.keys() & ids and set(labels.level_of.values()) <= set(codes)
+        if labels.level_of.keys() & {*ids} and set(labels.level_of.values()) <= set(codes)
     ]
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
     meanings = concept_meanings(levels)
-    films: dict[str, list[Clip]] = {}
-    for clip in clips:
-        films.setdefault(film_of(clip), []).append(clip)
+    films = by_film(clips)
     names = list(films)
+
+    def places(marked: Iterable[str]) -> list[int]:
+        return sorted(map(concepts.index, marked))
+
+    # Most files are named after their clip, or their film; then they need not be told.
+    usual = all(clip.media in ("", clip.id if clip.start is None else clip.film) for clip in clips)
     return {
         "films": [
             {
@@ -168,41 +171,24 @@ def _clips(
         "levels": level_columns({code: levels.get(code, code) for code in codes}),
         "concepts": concepts,
         "meanings": [meanings.get(name, "") for name in concepts],
-        "ids": [clip.id for clip in clips],
-        "media": _media(clips),
+        "ids": ids,
+        "media": [] if usual else [clip.media for clip in clips],
         "film": [names.index(film_of(clip)) for clip in clips],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),
         "level": [codes.index(clip.level) for clip in clips],
-        "shows": [sorted(concepts.index(name) for name in clip.concepts) for clip in clips],
+        "shows": [places(clip.concepts) for clip in clips],
         "sets": [
             {
                 "name": labels.name,
-                "level": [
-                    None if (level := labels.level_of.get(clip.id)) is None else codes.index(level)
-                    for clip in clips
-                ],
-                "shows": [
-                    sorted(concepts.index(name) for name in labels.concepts_of.get(clip.id, ()))
-                    for clip in clips
-                ],
+                "level": [codes.index(level) if (level := labels.level_of.get(clip)) else None
+                          for clip in ids],
+                "shows": [places(labels.concepts_of.get(clip, ())) for clip in ids],
             }
             for labels in others
         ],
-    }
-
-
-def _media(clips: Sequence[Clip]) -> list[str]:
-    """The file of each clip; an empty list where it is named after the clip, or its film."""
-    media = [clip.media for clip in clips]
-    return (
-        media
-        if any(
-            clip.media not in ("", clip.id if clip.start is None else clip.film) for clip in clips
-        )
-        else []
-    )
+    }  # fmt: skip
 
 
 def _is_grid(clips: Sequence[Clip]) -> bool:
@@ -211,6 +197,13 @@ def _is_grid(clips: Sequence[Clip]) -> bool:
         return False
     length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
     return length > 0 and all((clip.start or 0.0) % length == 0 for clip in clips)
+
+
+def _seconds(seconds: list[float | None]) -> list[float | None]:
+    """Rounded; an empty list where no clip has a time."""
+    if all(value is None for value in seconds):
+        return []
+    return [None if value is None else round(value, 2) for value in seconds]
 
 
 def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
@@ -224,13 +217,6 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
         "near": [[index[match.id] for match in of_clip] for of_clip in matches],
         "cosine": [[round(match.cosine * 1000) for match in of_clip] for of_clip in matches],
     }
-
-
-def _seconds(seconds: list[float | None]) -> list[float | None]:
-    """Rounded; an empty list where no clip has a time."""
-    if all(value is None for value in seconds):
-        return []
-    return [None if value is None else round(value, 2) for value in seconds]
 
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
@@ -256,5 +242,80 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
             "high": number_column(means.high[order], unit=0.001),
         }
     if results.gives_reasons:
-        view["why"] = explanations(results, [means.ids[row] for row in order.tolist()])
+        view["why"] = _reasons(results, [means.ids[row] for row in order.tolist()])
     return view
+
+
+def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
+    """Sums as means over the fits, which add up as well; a tree's conditions of one fit."""
+    if results.explained[0].kind == "path":
+        return _paths(results, ids)
+    parts = average_parts(results.explained, results.classes, ids)
+    data: dict[str, Any] = {
+        "kind": "sum",
+        "of": name_log_odds(results.classes),
+        "concepts": list(parts.concepts),
+        "values": [number_column(column) for column in parts.values.T],
+        "amounts": [number_column(column, like=parts.amounts) for column in parts.amounts.T],
+        "order": parts.order.tolist(),
+    }
+    for name in ("intercept", "residual"):
+        if (column := getattr(parts, name)) is not None:
+            data[name] = number_column(column, like=parts.amounts)
+    return data
+
+
+def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
+    """For each clip the conditions of the fit whose probability is nearest to the mean.
+
+    Percentiles are among the clips that this fit tested.
+    """
+    concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
+    row_of = {clip: row for row, clip in enumerate(ids)}
+    means = results.predictions
+    mean = dict(zip(means.ids, means.probabilities.tolist(), strict=True))
+    nearest: dict[str, tuple[float, Explained, int]] = {}
+    for entry in results.explained:
+        probabilities = results.by_fit.get(entry.fit, {})
+        for row, clip in enumerate(entry.ids):
+            if clip in probabilities:
+                distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
+                if clip not in nearest or distance < nearest[clip][0]:
+                    nearest[clip] = distance, entry, row
+    conditions: dict[tuple[int, int | None, int | None], int] = {}
+    paths: list[list[tuple[int, int]]] = [[] for _ in ids]
+    fit = [-1] * len(ids)
+    probability = np.full(len(ids), np.nan)
+    for clip, (_, entry, row) in nearest.items():
+        target = row_of[clip]
+        fit[target] = entry.fit
+        probability[target] = np.atleast_1d(results.by_fit[entry.fit][clip])[-1]
+        steps = (entry.steps or [])[row]
+        for condition in join_steps(steps, entry.concepts, entry.values, row):
+            percentile, low, high = condition.whole
+            key = concepts.index(condition.concept), low, high
+            number = conditions.setdefault(key, len(conditions))
+            paths[target].append((number, percentile))
+    return {
+        "kind": "path",
+        "concepts": concepts,
+        "conditions": [list(key) for key in conditions],
+        "paths": paths,
+        "fit": fit,
+        "own": number_column(probability, unit=0.001),
+    }
+
+
+def number_column(
+    values: Array, *, unit: float | None = None, like: Array | None = None
+) -> dict[str, Any]:
+    """Whole numbers in a unit that leaves three digits to the largest value (of `like`)."""
+    if unit is None:
+        finite = np.abs(values if like is None else like)
+        finite = finite[np.isfinite(finite)]
+        largest = float(finite.max()) if finite.size else 0.0
+        unit = 10.0 ** (math.floor(math.log10(largest)) - 2) if largest > 0 else 1.0
+    return {
+        "unit": float(f"{unit:.1g}"),
+        "of": [None if math.isnan(value) else round(value / unit) for value in values.tolist()],
+    }

@@ -6,7 +6,7 @@ Times are whole hundredths of a second, probabilities whole thousandths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ MAX_LABEL_SETS = 6
 
 def film_timelines(
     clips: Sequence[Clip],
-    frames: Path | None,
-    moments: Path | None = None,
-    timelines: Path | None = None,
+    frames: str | Path | None,
+    moments: str | Path | None = None,
+    timelines: str | Path | None = None,
 ) -> dict[str, Any]:
     """The time axis of each film that has frames or segments, and what all of them refer to.
 
@@ -44,7 +44,9 @@ def film_timelines(
         A folder of annotators' segments.
     """
     scores: FrameScores | None = None
-    intervals: Sequence[Moment] = []
+    intervals: Sequence[Moment] = ()
+    rows: dict[str, list[int]] = {}
+    clips_of = by_film(clips)
     if moments is not None and frames is None:
         raise UsageError(
             "moments are shown with the probabilities of frames; give these too: "
@@ -52,44 +54,52 @@ def film_timelines(
         )
     if frames is not None:
         if moments is None:
-            scores = FrameScores.from_csv(frames)
+            scores = FrameScores.from_csv(Path(frames))
         else:
-            tables = Moments.from_csv(moments, frames)
+            tables = Moments.from_csv(Path(moments), Path(frames))
             scores, intervals = tables.frames, tables.moments
+        for row, axis in enumerate(scores.axes):
+            rows.setdefault(axis.film, []).append(row)
+        _check_films(frames, rows, clips_of)
     annotated = None if timelines is None else Timelines.load(timelines)
-    if scores is None and annotated is None:
-        return {"films": {}}
-    of_film: dict[str, list[Clip]] = {}
-    for clip in clips:
-        of_film.setdefault(film_of(clip), []).append(clip)
-    rows: dict[str, list[int]] = {}
-    for row, axis in enumerate(scores.axes if scores else ()):
-        rows.setdefault(axis.film, []).append(row)
-    if scores is not None and not rows.keys() & of_film.keys():
-        raise _no_film(frames, rows, of_film)
-    if annotated is not None and not annotated.by_film.keys() & of_film.keys():
-        raise _no_film(timelines, annotated.by_film, of_film)
-    by_film: dict[str, dict[str, Any]] = {}
-    for film, same_film in of_film.items():
-        own = [moment for moment in intervals if moment.axis.film == film]
-        if scores is not None and film in rows:
-            by_film[film] = _film(same_film, scores, rows[film], own)
-        elif annotated is not None and film in annotated.by_film:
-            by_film[film] = {"pasted": any(clip.start is None for clip in same_film)}
-        if annotated is not None and film in by_film:
-            by_film[film] |= _lanes(film, annotated, placed=not by_film[film]["pasted"])
-    data: dict[str, Any] = {"films": by_film}
     if annotated is not None:
-        data |= {
-            "levels": level_columns(annotated.scheme.name_of),
-            "concepts": sorted({name for s in annotated.segments for name in s.concepts}),
-        }
-    return data
+        _check_films(timelines, annotated.by_film, clips_of)
+    films: dict[str, dict[str, Any]] = {}
+    for film, same_film in clips_of.items():
+        if scores is not None and film in rows:
+            own = [moment for moment in intervals if moment.axis.film == film]
+            films[film] = _film(same_film, scores, rows[film], own)
+        elif annotated is not None and film in annotated.by_film:
+            films[film] = {"pasted": any(clip.start is None for clip in same_film)}
+    if annotated is None:
+        return {"films": films}
+    concepts = sorted({name for s in annotated.segments for name in s.concepts})
+    for film, data in films.items():  # segments have no place where the film's time is unknown
+        data |= {"lanes": [], "until": 0} if data["pasted"] else _lanes(film, annotated, concepts)
+    levels = level_columns(annotated.scheme.name_of)
+    return {"films": films, "levels": levels, "concepts": concepts}
+
+
+def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]) -> None:
+    if not set(films) & expected.keys():
+        film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
+        raise ExperimentError(
+            f"{path} has no film of these runs (it has films such as {film}, the runs such as "
+            f"{expected_film}); give the file of these films"
+        )
 
 
 def film_of(clip: Clip) -> str:
     """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
     return clip.film if clip.start is None else name_film(clip.film, clip.media)
+
+
+def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
+    """The clips of each time axis."""
+    films: dict[str, list[Clip]] = {}
+    for clip in clips:
+        films.setdefault(film_of(clip), []).append(clip)
+    return films
 
 
 def other_label_sets(run: ReportRun) -> list[LabelSet]:
@@ -113,22 +123,12 @@ def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _no_film(path: Path | None, films: Mapping[str, Any], expected: Mapping[str, Any]) -> Exception:
-    film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
-    return ExperimentError(
-        f"{path} has no film of these runs (it has films such as {film}, the runs such as "
-        f"{expected_film}); give the file of these films"
-    )
-
-
 def _film(
     clips: Sequence[Clip], scores: FrameScores, rows: Sequence[int], moments: Sequence[Moment]
 ) -> dict[str, Any]:
     by_clip: dict[str, list[int]] = {clip.id: [] for clip in clips}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(scores.starts[row])):
         by_clip.setdefault(scores.ids[row], []).append(row)
-    for of_clip in by_clip.values():
-        of_clip.sort(key=lambda row: int(scores.starts[row]))
     starts, ends = (_hundredths(times / 1e6) for times in (scores.starts, scores.ends))
     timed = {clip.id: clip for clip in clips if clip.start is not None}
     pasted = all(scores.axes[row].clip and scores.ids[row] not in timed for row in rows)
@@ -174,20 +174,21 @@ def _frames(
     clips: Sequence[tuple[int, int, list[int]]], starts: Any, ends: Any, scores: FrameScores
 ) -> dict[str, list[int]]:
     """How many frames each clip has; of each frame how long after the last it starts, and lasts."""
-    gaps, lengths, chances = [], [], []
+    data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
     for start, offset, rows in clips:
+        data["count"].append(len(rows))
         reached = start - offset
         for row in rows:
             low, high = int(starts[row]), int(ends[row])
-            gaps.append(low - reached)
-            lengths.append(high - low)
-            chances.append(round(float(scores.probabilities[row]) * 1000))
+            data["gap"].append(low - reached)
+            data["length"].append(high - low)
+            data["p"].append(round(float(scores.probabilities[row]) * 1000))
             reached = high
-    counts = [len(rows) for _, _, rows in clips]
-    return {"count": counts, "gap": gaps, "length": lengths, "p": chances}
+    return data
 
 
-def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str, list[int]]:
+def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """The start, length and score of each, in time."""
     spans = []
     for moment in moments:
         if moment.axis.clip and moment.axis.clip not in offsets:
@@ -195,35 +196,25 @@ def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> dict[str,
         offset = offsets[moment.axis.clip] if moment.axis.clip else 0
         low, high = (round(seconds * 100) + offset for seconds in (moment.start, moment.end))
         spans.append((low, high - low, round(moment.score * 1000)))
-    spans.sort()
-    return {
-        name: [span[number] for span in spans]
-        for number, name in enumerate(("start", "length", "score"))
-    }
+    return sorted(spans)
 
 
-def _lanes(film: str, timelines: Timelines, *, placed: bool) -> dict[str, Any]:
-    """A lane for each annotator of a film; none where the film's time is not on the axis."""
-    by_annotator = timelines.by_film.get(film, {}) if placed else {}
-    codes = timelines.scheme.codes
-    concepts = sorted({name for s in timelines.segments for name in s.concepts})
-
-    def lane(annotator: str, segments: Sequence[Any]) -> dict[str, Any]:
-        starts, ends = (
-            _hundredths(np.array([getattr(segment, name) for segment in segments], float))
-            for name in ("start", "end")
+def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str, Any]:
+    """A lane for each annotator of a film, and where its annotation ends."""
+    lanes, codes = [], timelines.scheme.codes
+    for annotator, segments in timelines.by_film.get(film, {}).items():
+        times = _hundredths(np.array([(s.start, s.end) for s in segments], float).reshape(-1, 2))
+        lanes.append(
+            {
+                "name": timelines.names.get(annotator, annotator),
+                "start": times[:, 0].tolist(),
+                "length": (times[:, 1] - times[:, 0]).tolist(),
+                "level": [codes.index(segment.level) for segment in segments],
+                "shows": [[concepts.index(name) for name in s.concepts] for s in segments],
+            }
         )
-        return {
-            "name": timelines.names.get(annotator, annotator),
-            "start": starts.tolist(),
-            "length": (ends - starts).tolist(),
-            "level": [codes.index(segment.level) for segment in segments],
-            "shows": [[concepts.index(name) for name in s.concepts] for s in segments],
-        }
-
-    lanes = [lane(annotator, segments) for annotator, segments in by_annotator.items()]
     details = timelines.films.get(film)
-    return {"lanes": lanes, "until": round((details.end or 0) * 100) if details and placed else 0}
+    return {"lanes": lanes, "until": round((details.end or 0) * 100) if details else 0}
 
 
 def _hundredths(seconds: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,9 @@ import numpy as np
 from obygaze_features.common.figures import level_colour_names
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.film_timelines import film_of
+from obygaze_models.report.film_timelines import by_film
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
-from obygaze_models.report.runs import ModelResults
-from obygaze_models.report.score_tables import kind_of
 from obygaze_models.scoring.metrics import METRICS, score
 
 WIDTH, LANE, GAP = 1000, 6, 2
@@ -44,8 +42,6 @@ class FilmStrips:
     counted: str
     model: str
     metric: str
-    agreement: bool
-    paper: bool
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
@@ -59,127 +55,95 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         All clips, film by film, in scene order.
     """
     row, run = head.best, head.best.run
-    experiment = run.record.experiment
-    films: dict[str, list[Clip]] = {}
-    for clip in ordered:
-        if clip.id in run.clips and clip.film:
-            films.setdefault(film_of(clip), []).append(run.clips[clip.id])
-    if not films or experiment["concepts"]:
+    films = by_film(run.clips[clip.id] for clip in ordered if clip.id in run.clips and clip.film)
+    if not films or run.kind == "concepts":
         return None
-    results = run.mean_predictions(row.model, row.entry.test)
-    names = run.record.manifest.levels
-    counted = list(experiment["positives"]) or [list(names)[-1]]
-    metric = "f1" if kind_of(run) == "levels" else "f1_weighted"
-    annotators = head.annotators
-    label_sets: Mapping[str, Mapping[str, str]] = (
-        annotators.levels
-        if annotators is not None
-        else {"annotators": {clip.id: clip.level for clip in run.clips.values()}}
-    )
-    timed = all(None not in (clip.start, clip.end) for same in films.values() for clip in same)
-    spans = {film: _spans(clips, timed=timed) for film, clips in films.items()}
-    longest = max(end for same in spans.values() for _, end in same)
-    strips = []
-    for film, clips in films.items():
-        ids = [clip.id for clip in clips]
-        share = sum(clip.level in counted for clip in clips) / len(clips)
-        scores = _scores(results, set(ids))
-        tested = len(set(ids) & set(results.predictions.ids))
-        paper = published_film(
-            run.record, row.model, run.train_of(row.entry.test), row.entry.test, film
-        )
-        equal = None if annotators is None else annotators.equal_levels(ids)
-        strip = FilmStrip(
-            film,
-            clips[0].title or film,
-            number(share, form="%"),
-            html("{} of {}", number(tested, form=","), number(len(ids), form=",")),
-            _lanes(clips, spans[film], label_sets, names, results, WIDTH / longest),
-            None if annotators is None else number(equal, form="%"),
-            number(scores.get(metric)),
-            number(paper.mean) if paper else None,
-        )
-        strips.append((share, strip))
-    strips.sort(key=lambda pair: -pair[0])
+    means, names = row.results.predictions, run.record.manifest.levels
     colours = level_colour_names(list(names))
+    counted = list(run.record.experiment["positives"]) or [list(names)[-1]]
+    metric = "f1" if run.kind == "levels" else "f1_weighted"
+    train = run.record.trained_on(row.entry.test)
+    annotators = head.annotators
+    label_sets = {"annotators": {clip.id: clip.level for clip in run.clips.values()}}
+    if annotators is not None:
+        label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
+    colour_of = dict(zip(names, colours, strict=True))
+    called = means.called == len(row.results.classes) - 1
+    lanes = [
+        *(
+            {clip: colour_of.get(level, "") for clip, level in levels.items()}
+            for levels in label_sets.values()
+        ),
+        {clip: "model" for clip, is_called in zip(means.ids, called, strict=True) if is_called},
+        {clip: "differs" for clip, wrong in zip(means.ids, means.wrong, strict=True) if wrong},
+    ]
+    timed = all(None not in (clip.start, clip.end) for same in films.values() for clip in same)
+    spans = {
+        film: [
+            (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
+            for place, clip in enumerate(clips)
+        ]
+        for film, clips in films.items()
+    }
+    scale = WIDTH / max(end for same in spans.values() for _, end in same)
+    shares = {
+        film: sum(clip.level in counted for clip in clips) / len(clips)
+        for film, clips in films.items()
+    }
+    strips = []
+    for film in sorted(films, key=lambda film: -shares[film]):
+        ids = [clip.id for clip in films[film]]
+        tested = np.isin(means.ids, ids)
+        # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
+        labels = means.labels[tested]
+        scores = score(labels, means.probabilities[tested]) if labels.any() else {}
+        paper = published_film(run.record, row.model, train, row.entry.test, film)
+        strips.append(
+            FilmStrip(
+                film,
+                films[film][0].title or film,
+                number(shares[film], form="%"),
+                html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
+                _draw_lanes(dict(zip(ids, spans[film], strict=True)), lanes, scale),
+                None if annotators is None else number(annotators.equal_levels(ids), form="%"),
+                number(scores.get(metric)),
+                number(paper.mean) if paper else None,
+            )
+        )
     return FilmStrips(
-        tuple(strip for _, strip in strips),
+        tuple(strips),
         (*label_sets, row.model),
         tuple(zip(colours, names.values(), strict=True)),
         " or ".join(names.get(code, code) for code in counted),
         row.model,
         METRICS[metric].title,
-        annotators is not None,
-        any(strip.paper for _, strip in strips),
     )
 
 
-def _scores(results: ModelResults, ids: Collection[str]) -> Mapping[str, float | None]:
-    """The scores of a film's test clips by their mean probabilities, as the explorer draws them."""
-    means = results.predictions
-    rows = np.array([clip in ids for clip in means.ids], dtype=bool)
-    # Where no clip is positive, nothing could have been found.
-    if not means.labels[rows].any():
-        return {}
-    return score(means.labels[rows], means.probabilities[rows])
-
-
-def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
-    """Each clip's start and end in seconds; where any has none, its place among its film's."""
-    if timed:
-        return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
-    return [(float(place), float(place + 1)) for place in range(len(clips))]
-
-
-def _lanes(
-    clips: Sequence[Clip],
-    spans: Sequence[tuple[float, float]],
-    label_sets: Mapping[str, Mapping[str, str]],
-    names: Mapping[str, str],
-    results: ModelResults,
-    scale: float,
+def _draw_lanes(
+    spans: Mapping[str, tuple[float, float]], lanes: Sequence[Mapping[str, str]], scale: float
 ) -> Html:
-    """A lane an annotator, one of the clips that the model names, one where it differs."""
-    last = len(results.classes) - 1
-    means = results.predictions
-    called = dict(zip(means.ids, (means.called == last).tolist(), strict=True))
-    wrong = dict(zip(means.ids, means.wrong.tolist(), strict=True))
-    rows: list[list[str]] = []
-    colours = dict(zip(names, level_colour_names(list(names)), strict=True))
-    for labels in label_sets.values():
-        rows.append([colours.get(labels.get(clip.id, ""), "") for clip in clips])
-    rows.append(["model" if called.get(clip.id) else "" for clip in clips])
-    rows.append(["differs" if wrong.get(clip.id) else "" for clip in clips])
+    """The clips of each lane in their colours; those of one colour that touch are one shape."""
     paths = []
-    for lane, row in enumerate(rows):
-        y = lane * (LANE + GAP)
-        for colour in filter(None, dict.fromkeys(row)):
-            boxes = _joined_spans(spans, [name == colour for name in row])
+    for place, lane in enumerate(lanes):
+        shapes: dict[str, list[tuple[float, float]]] = {}
+        for clip, (start, end) in spans.items():
+            if colour := lane.get(clip):
+                boxes = shapes.setdefault(colour, [])
+                touches = bool(boxes) and start <= boxes[-1][1] + 0.05
+                boxes.append((boxes.pop()[0] if touches else start, end))
+        y = place * (LANE + GAP)
+        for colour, boxes in shapes.items():
             shape = "".join(
                 f"M{start * scale:.0f} {y}H{max(end * scale, start * scale + 1):.0f}v{LANE}"
                 f"H{start * scale:.0f}z"
                 for start, end in boxes
             )
             paths.append(html('<path class="{}" d="{}"/>', colour, shape))
-    height = len(rows) * (LANE + GAP)
-    end = max(end for _, end in spans) * scale
+    height = len(lanes) * (LANE + GAP)
+    end = max(end for _, end in spans.values()) * scale
     return html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true"><path class="tested" d="M0 0H{}V{}H0z"/>{}</svg>',
         WIDTH, height, height, f"{end:.0f}", height - GAP, Html("".join(paths)),
     )  # fmt: skip
-
-
-def _joined_spans(
-    spans: Sequence[tuple[float, float]], chosen: Sequence[bool]
-) -> list[tuple[float, float]]:
-    """The chosen spans; those that touch are one."""
-    boxes: list[tuple[float, float]] = []
-    for (start, end), is_chosen in zip(spans, chosen, strict=True):
-        if not is_chosen:
-            continue
-        if boxes and start <= boxes[-1][1] + 0.05:
-            boxes[-1] = boxes[-1][0], end
-        else:
-            boxes.append((start, end))
-    return boxes

@@ -1,19 +1,21 @@
-"""The first screen of a page: what was found in sentences, its limits, and one picture."""
+"""What was found in sentences, its limits, what to keep in mind, and one picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.messages import FOLLOWS, messages_of
+from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotators import Annotators
-from obygaze_models.report.html import Html, count, html, joined, number
-from obygaze_models.report.runs import ModelResults, ReportRun, default_run
-from obygaze_models.report.score_tables import ScoreRow, ScoreTable, headline_metric, kind_of
-from obygaze_models.scoring.intervals import too_few
+from obygaze_models.report.html import Html, html, joined, number
+from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable, default_run
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -35,25 +37,14 @@ class Headline:
         return self.rows[0]
 
     @property
-    def best_results(self) -> tuple[ReportRun, ModelResults]:
-        """The best model's run, and what it predicted."""
-        row = self.best
-        return row.run, row.run.mean_predictions(row.model, row.entry.test)
-
-    @property
-    def few(self) -> str:
-        """Why an interval would look surer than it is; empty where it is not."""
-        return too_few(self.best.test.classes.values(), self.best.entry.films)
-
-    @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the best model's score, where there are clips and films enough."""
-        return None if self.few else self.best.entry.interval.get(self.metric)
+        return self.best.interval(self.metric)
 
     @property
     def human(self) -> float | None:
         """One annotator's F1 against another on the same task."""
-        if self.annotators is None or kind_of(self.run) != "levels":
+        if self.annotators is None or self.run.kind != "levels":
             return None
         return self.annotators.f1(self.best.test)
 
@@ -63,61 +54,40 @@ def headline(
 ) -> Headline:
     """The best models on the largest test set of the explorer's first run, and of runs like it."""
     run = default_run(runs)
-    kind, metric = kind_of(run), headline_metric(run)
+    metric = run.headline_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
     manifest = run.record.manifest
     rows = [
         row
         for table in tables
         for row in table.rows
-        if table.kind == kind
+        if table.kind == run.kind
         and row.run.protocol == run.protocol
         and (row.run.record.manifest.digest, row.run.record.manifest.labels)
         == (manifest.digest, manifest.labels)
-        and (row.entry.test == test or kind == "concepts")
+        and (row.entry.test == test or run.kind == "concepts")
         and metric in row.entry.mean
     ]
     rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
     return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
 
 
-def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
+def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     """What changes the conclusion: features made up or of unknown origin, leaks, few clips, one
     film tested.
     """
-    record = head.run.record
+    record, row = head.run.record, head.best
     # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
-    void = (str(w) for run in runs for w in run.record.warnings if w.voids_scores)
-    lines = [html("{}", text) for text in dict.fromkeys(void)]
-    for name in dict.fromkeys(leak.test for leak in record.leaks):
-        leaks = [leak for leak in record.leaks if leak.test == name]
-        if not any(leak.train + leak.validation for leak in leaks):
-            continue
+    messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
+    codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
+    messages += [message for message in messages_of(record) if message.code in codes]
+    lines = list(dict.fromkeys(map(str, messages)))
+    if head.best.few:
+        smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         lines.append(
-            html(
-                "LEAKAGE: up to {} of the {} test clips of {} were used to train or to stop the "
-                "same fit, so that its scores are too high.",
-                count(max(leak.train + leak.validation for leak in leaks)),
-                count(leaks[0].clips),
-                name,
-            )
-        )
-    tested, films = head.run.tested_films, head.run.films
-    if len(tested) == 1 < len(films):
-        lines.append(html("This tests 1 of {} films: {}.", count(len(films)), tested[0]))
-    if head.few:
-        test = head.best.test
-        smallest = min(test.classes, key=test.classes.__getitem__)
-        lines.append(
-            html(
-                "Few test clips: {} of {}, {} of them {}, from {} films. Other clips might give "
-                "quite another score.",
-                number(test.clips, form=","),
-                head.best.entry.test,
-                number(test.classes[smallest], form=","),
-                smallest,
-                count(head.best.entry.films),
-            )
+            f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
+            f"{row.test.classes[smallest]:,} of them {smallest}, from {row.entry.films:,} films. "
+            "Other clips might give quite another score."
         )
     return lines
 
@@ -129,21 +99,21 @@ def findings(head: Headline) -> list[Html]:
 
 def _annotated(head: Headline) -> Html:
     run, experiment = head.run, head.run.record.experiment
-    clips, films = run.clips, len(run.films)
+    clips, films = run.clips, len({clip.title for clip in run.clips.values() if clip.film})
     of = html(
         "{} clips{}{}",
         number(len(clips), form=","),
         "" if run.counts_all else " used here",
-        html(" of {} films", count(films)) if films > 1 else "",
+        f" of {films:,} films" if films > 1 else "",
     )
-    if experiment["concepts"]:
-        parts = [
-            html("{} in {}", name, number(_marked(run, name), form=","))
+    if run.kind == "concepts":
+        counts = {
+            name: sum(name in clip.concepts for clip in clips.values())
             for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
-        ]
+        }
+        parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
         return html("Annotators marked {} of {}.", joined(parts), of)
-    levels = experiment["positives"] or experiment["levels"]
-    names = run.record.manifest.levels
+    names, levels = run.record.manifest.levels, experiment["positives"] or experiment["levels"]
     totals = {
         code: number(sum(clip.level == code for clip in clips.values()), form=",")
         for code in levels
@@ -151,19 +121,13 @@ def _annotated(head: Headline) -> Html:
     if levels != ["S"] or names.get("S") != "Sure":
         parts = [html("{} to {}", names.get(code, code), total) for code, total in totals.items()]
         return html("Annotators gave {} of {}.", joined(parts), of)
-    both = ""
+    both: Html | str = ""
     if head.annotators is not None:
         annotators = len(head.annotators.levels)
-        both = html(
-            "; {} of them in {}",
-            "both" if annotators == 2 else f"all {annotators}",
-            number(head.annotators.in_all(levels, clips), form=","),
-        )
+        who = "both" if annotators == 2 else f"all {annotators}"
+        in_all = head.annotators.in_all(levels, clips)
+        both = html("; {} of them in {}", who, number(in_all, form=","))
     return html("Annotators were sure of objectification in {} of {}{}.", totals["S"], of, both)
-
-
-def _marked(run: ReportRun, concept: str) -> int:
-    return sum(concept in clip.concepts for clip in run.clips.values())
 
 
 def _model(head: Headline) -> Html:
@@ -173,7 +137,11 @@ def _model(head: Headline) -> Html:
         html("{} {}", METRICS[metric].title, number(mean[metric]))
         for metric in (*official, head.metric)
     ]
-    score = html("{}, {}{}", row.model, joined(scores), _interval(head))
+    certainty: Html | str = f"; {head.best.few}" if head.best.few else ""
+    if head.interval is not None:
+        ends = map(number, head.interval)
+        certainty = html("; the average over other such films would probably be {} to {}", *ends)
+    score = html("{}, {}{}", row.model, joined(scores), certainty)
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
         return html(
@@ -182,7 +150,7 @@ def _model(head: Headline) -> Html:
     if mean["precision"] is None:
         return html("{} names no clip at all ({}).", _who(row), score)
     target: Html | str = f"of “{row.entry.test}”"
-    if kind_of(head.run) == "levels":
+    if head.run.kind == "levels":
         positives = row.run.record.experiment["positives"]
         marked = sum(clip.level in positives for clip in row.run.clips.values())
         target = "of those clips"
@@ -208,22 +176,12 @@ def _who(row: ScoreRow) -> str:
     return "A model that never saw the film"
 
 
-def _interval(head: Headline) -> Html | str:
-    if head.interval is None:
-        return f"; {head.few}" if head.few else ""
-    low, high = map(number, head.interval)
-    return html("; the average over other such films would probably be {} to {}", low, high)
-
-
 def _beside(head: Headline) -> Html:
     """Better than guessing or not, and how annotators score against each other."""
     row, mean = head.best, head.best.entry.mean[head.metric]
-    human = ""
+    human: Html | str = ""
     if head.human is not None:
-        human = html(
-            " One annotator scored against the other reaches {}.",
-            number(head.human),
-        )
+        human = html(" One annotator scored against the other reaches {}.", number(head.human))
     guess = row.best_guess(head.metric)
     if guess is None or mean is None:
         return html("There is no guess to compare it with.{}", human)
@@ -241,24 +199,28 @@ def limits(head: Headline) -> list[str]:
     """What may not be concluded, the gravest first."""
     record, guess = head.best.run.record, head.best.best_guess(head.metric)
     low = head.interval[0] if head.interval else None
-    trained = record.films.also_trained
+    codes = {warning.code for warning in head.run.record.warnings}
+    films = head.run.record.films
     candidates = [
-        ("anything about films: the data are made up", _has(head, "synthetic")),
+        ("anything about films: the data are made up", "synthetic" in codes),
         (
             "anything about a backbone, or about the paper: nobody recorded what made the features",
-            _has(head, "unknown-origin"),
+            "unknown-origin" in codes,
         ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
         (
-            f"how the model does on other films than {join_some(head.run.tested_films)}",
-            len(head.run.tested_films) == 1 < len(head.run.films),
+            f"how the model does on other films than {join_some([*films.titles.values()])}",
+            films.tested == 1 and bool(films.untested),
         ),
-        ("how large the score is: the test clips are too few", bool(head.few)),
+        ("how large the score is: the test clips are too few", bool(head.best.few)),
         (
             "that the model does better than guessing",
             guess is not None and low is not None and low <= guess[1],
         ),
-        ("that the model would do as well on a film that it has never seen", trained > 0),
+        (
+            "that the model would do as well on a film that it has never seen",
+            record.films.also_trained > 0,
+        ),
         (
             "that the model reads films as well as an annotator: it is scored against the merged "
             "labels, the annotators against each other",
@@ -274,48 +236,118 @@ def limits(head: Headline) -> list[str]:
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
 
-def _has(head: Headline, code: str) -> bool:
-    return any(warning.code == code for warning in head.run.record.warnings)
+@dataclass(frozen=True)
+class Caution:
+    """Something that limits what scores mean, what follows from it, and for which runs it holds,
+    empty for all.
+    """
+
+    text: str
+    follows: str = ""
+    runs: str = ""
+
+
+def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
+    """All cautions of a page, those of the first screen's run first; each once."""
+    names: dict[RunWarning, list[str]] = {}
+    for run in (head.run, *(run for run in runs if run is not head.run)):
+        for message in messages_of(run.record):
+            if message.code != "concepts":  # `concept_notes` tells these in full
+                names.setdefault(message, []).append(run.name)
+        if run is head.run:
+            names |= {message: [] for message in _differences(runs)}
+    lines = [
+        Caution(str(message), FOLLOWS.get(message.code, ""), _which(which, len(runs)))
+        for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
+    ]
+    if not any(run.record.leaked for run in runs):
+        lines.append(Caution("No test clip was used for training or stopping; checked id by id."))
+    return lines
+
+
+def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
+    """What the concepts of the models lack: a line for each model and reason."""
+    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
+    fits: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        for fit in saved_models(run.run):
+            fits[fit["model"], run.number] += 1
+            skipped = fit["facts"].get("skipped", {})
+            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
+            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
+            for concept, reason in reasons:
+                lacks.setdefault((fit["model"], reason), []).append((run, concept))
+    lines = []
+    for (model, reason), marks in lacks.items():
+        names = {run.number: run.name for run, _ in marks}
+        total = sum(fits[model, number] for number in names)
+        counts = Counter(concept for _, concept in marks)
+        in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
+        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
+        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
+    return lines
+
+
+def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
+    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
+    by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        manifest, versions = run.record.manifest, run.record.versions
+        for code, subject, value in (
+            ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
+            ("labels", "label sets", manifest.labels),
+            (
+                "versions",
+                "versions of scikit-learn and torch",
+                f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
+            ),
+            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
+        ):
+            by_value = by_subject.setdefault((code, subject), {})
+            by_value.setdefault(value, []).append(run.name)
+    for (code, subject), by_value in by_subject.items():
+        if len(by_value) > 1:
+            values = (f"{value} ({_which(who, len(runs))})" for value, who in by_value.items())
+            text = f"The runs have different {subject}: {'; '.join(values)}."
+            yield RunWarning(f"different-{code}", "", text)
+
+
+def _which(names: Sequence[str], total: int) -> str:
+    """The runs that a line applies to: by name where they are few; empty if all."""
+    if not names or len(names) == total:
+        return ""
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
 
 
 def score_figure(head: Headline) -> Html:
     """The best models, annotators against each other and the best guess on one axis."""
-    features = {row.run.feature for row in head.rows}
-    tasks = {row.told_apart for row in head.rows}
-    models = {row.model for row in head.rows}
+    models = len({row.model for row in head.rows}) > 1
+    tasks = len({row.told_apart for row in head.rows}) > 1
+    features = len({row.run.feature for row in head.rows}) > 1
     points = []
     for row in head.rows:
-        parts = [row.model] if len(models) > 1 or len(tasks) == 1 else []
+        parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
-        parts += [row.told_apart.split(" → ")[0]] if len(tasks) > 1 else []
-        parts += [row.run.feature] if len(features) > 1 else []
-        low, high = row.entry.interval.get(head.metric) or (None, None)
-        if too_few(row.test.classes.values(), row.entry.films):
-            low = high = None
+        parts += [row.told_apart.split(" → ")[0]] * tasks
+        parts += [row.run.feature] * features
+        low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
-        points.append(
-            Point(
-                ", ".join(parts),
-                row.entry.mean[head.metric],
-                low,
-                high,
-                paper.mean if paper else None,
-            )
-        )
+        mean = row.entry.mean[head.metric]
+        points.append(Point(", ".join(parts), mean, low, high, paper.mean if paper else None))
     if head.human is not None:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
-    guess = head.best.best_guess(head.metric) if kind_of(head.run) != "concepts" else None
-    if guess is not None:
-        points.append(Point(f"guess: {guess[0]}", guess[1], kind="guess"))
-    title = METRICS[head.metric].title
+    lines, title = [], METRICS[head.metric].title
+    if head.run.kind != "concepts":
+        title += f", {head.best.entry.test}"
+        if guess := head.best.best_guess(head.metric):
+            points.append(Point(f"guess: {guess[0]}", guess[1], kind="guess"))
+            lines.append(Line(guess[1], "best guess"))
     figure = dot_plot(
         points,
-        title=f"{title}, {head.best.entry.test}" if kind_of(head.run) != "concepts" else title,
+        title=title,
         axis="",
-        description="; ".join(
-            f"{point.label}: {point.value:.2f}" for point in points if point.value is not None
-        ),
-        lines=[Line(guess[1], "best guess")] if guess is not None else [],
+        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
+        lines=lines,
         limits=(0.0, 1.0),
         interval="95% interval",
         value="model",

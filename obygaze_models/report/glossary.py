@@ -1,4 +1,4 @@
-"""An introduction for readers who do not know the paper: two sentences, and a list of terms."""
+"""For readers who do not know the paper: two sentences, a list of terms, and what to cite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.published import estimator_of
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.report.html import Html, html, joined
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.scoring.metrics import METRICS
 
@@ -53,51 +52,39 @@ def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
     }
 
 
-def about(runs: Sequence[ReportRun]) -> Html:
-    """What was annotated, and what the models predict, for each scheme of levels."""
+def about(runs: Sequence[ReportRun]) -> str:
+    """What was annotated, and what the models predict; a sentence for each scheme of several."""
     schemes: dict[tuple[str, ...], list[ReportRun]] = {}
     for run in runs:
         schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
-    if len(schemes) == 1:
-        return _about(runs)
-    return joined([_about(same, same[0].record.manifest.labels) for same in schemes.values()], " ")
-
-
-def _about(runs: Sequence[ReportRun], labels: str = "") -> Html:
-    """Two sentences; or, with a label set's name, one sentence."""
-    levels = _levels(runs)
-    if levels.keys() == LEVELS.keys():
-        annotated = html(
-            "A film objectifies a person where it shows her or him as a thing to be looked at or "
-            "used. Annotators gave each clip a level of that, from {} to {}.",
-            levels["EN"],
-            levels["S"],
-        )
-    else:
-        annotated = html("Annotators gave each clip a level: {}.", ", ".join(levels.values()))
-    targets = list(_positives(runs, levels))
-    if not targets:
-        targets = ["each of them"] if any(_is_multiclass(run) for run in runs) else ["each concept"]
-    if labels:
-        return html(
-            "Label set {}: annotators gave each clip a level, {}, and a model says how probable it "
-            "finds {}.",
-            labels,
-            ", ".join(levels.values()),
-            " or ".join(targets),
-        )
-    unknown = any(w.code == "unknown-origin" for run in runs for w in run.record.warnings)
-    predicted = html(
-        "For each clip a model says how probable it finds {}, by {}.",
-        " or ".join(targets),
-        "features of unknown origin" if unknown else "what its frames show",
-    )
-    return html("{} {}", annotated, predicted)
+    lines = []
+    for same in schemes.values():
+        levels = _levels(same)
+        names = ", ".join(levels.values())
+        several = any(run.kind == "classes" for run in same)
+        otherwise = "each of them" if several else "each concept"
+        targets = " or ".join(_positives(same, levels)) or otherwise
+        if len(schemes) > 1:
+            lines.append(f"Label set {same[0].record.manifest.labels}:")
+        annotated = f"Annotators gave each clip a level: {names}."
+        if levels.keys() == LEVELS.keys():
+            annotated = (
+                "A film objectifies a person where it shows her or him as a thing to be looked at "
+                f"or used. Annotators gave each clip a level of that, from {levels['EN']} to "
+                f"{levels['S']}."
+            )
+        unknown = any(w.code == "unknown-origin" for run in same for w in run.record.warnings)
+        source = "features of unknown origin" if unknown else "what its frames show"
+        lines += [
+            annotated,
+            f"For each clip a model says how probable it finds {targets}, by {source}.",
+        ]
+    return " ".join(lines)
 
 
 def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """The terms that occur on the page, and what they mean."""
-    return list(dict(_terms(runs)).items())
+    return list(dict(_terms(runs)).items())  # each once
 
 
 def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
@@ -132,13 +119,21 @@ def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
             yield model, title[:1].lower() + title[1:]
 
 
+def citation(runs: Sequence[ReportRun]) -> str:
+    """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""
+    records = [run.record for run in runs]
+    sources = [
+        record.manifest.citation or f"{record.manifest.name}, whose manifest has no citation"
+        for record in records
+    ]
+    if any(record.manifest.levels.keys() == LEVELS.keys() for record in records):
+        sources.append(reference_json("sources.json")["obygaze12"]["citation"])
+    sources += [f"obygaze {record.versions['obygaze']}" for record in records]
+    return "; ".join(dict.fromkeys(source.rstrip(". ") for source in sources))
+
+
 def _levels(runs: Sequence[ReportRun]) -> dict[str, str]:
     return {code: name for run in runs for code, name in run.record.manifest.levels.items()}
-
-
-def _is_multiclass(run: ReportRun) -> bool:
-    """Whether the run has classes of levels, and no positive one."""
-    return bool(run.record.experiment["levels"])
 
 
 def _positives(runs: Sequence[ReportRun], levels: Mapping[str, str]) -> Iterator[str]:

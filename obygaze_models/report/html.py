@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from obygaze_models.figures.sheet import format_number
+
 
 class Html(str):
     """Text that is HTML already; templates leave it as it is."""
@@ -25,38 +27,26 @@ def html(template: str, *parts: object) -> Html:
     return Html(template.format(*(_escaped(part) for part in parts)))
 
 
-def joined(parts: list[Html] | list[str], between: str = ", ") -> Html:
-    """Parts in a row, escaped where they are not `Html`."""
-    return Html(between.join(_escaped(part) for part in parts))
+def joined(parts: list[Html]) -> Html:
+    """Parts in a row."""
+    return Html(", ".join(parts))
 
 
-def count(value: float) -> Html:
-    """A whole number, with commas."""
-    return Html(f"{value:,.0f}")
-
-
-def number(value: float | None, *, digits: int = 2, form: str = "") -> Html:
+def number(value: float | None, *, form: str = "") -> Html:
     """A number as people read it, with its full value for programs.
 
     Parameters
     ----------
     value
         None becomes a dash, never a zero.
-    digits
-        Digits after the point.
     form
         ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    if form == "%":
-        text = f"{value:.0%}"
-    elif form == ",":
+    text = format_number(value, percent=form == "%", signed=form == "+")
+    if form == ",":
         text = f"{value:,.0f}"
-    else:
-        text = f"{value:{form}.{digits}f}".replace("-", "−")
-        if not text.strip("+−0."):
-            text = text.lstrip("+−")
     return html('<data value="{}">{}</data>', f"{value:.7g}", text)
 
 

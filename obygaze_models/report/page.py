@@ -14,10 +14,10 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
-from obygaze_models.explain.analysis_tables import read_analysis
-from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
-from obygaze_models.report.citations import citation
+from obygaze_models.explain.analyses import read_analysis
+from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
@@ -27,20 +27,20 @@ from obygaze_models.report.explorer import (
 )
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import alarms, findings, headline, limits, score_figure
-from obygaze_models.report.glossary import about, eyebrow, glossary
-from obygaze_models.report.html import Html, count, number
-from obygaze_models.report.runs import ReportRun, default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
-from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
+from obygaze_models.report.findings import (
+    alarms,
+    cautions,
+    concept_notes,
+    findings,
+    headline,
+    limits,
+    score_figure,
+)
+from obygaze_models.report.glossary import about, citation, eyebrow, glossary
+from obygaze_models.report.html import Html, number
+from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 
-SCRIPTS = (
-    "explorer-data.js", "theme.js", "explorer-axis.js", "explorer-strips.js", "explorer-pointer.js",
-    "explorer-timeline.js", "explorer-copy.js", "explorer-play.js", "explorer-clip.js",
-    "explorer-concepts.js", "explorer-link.js", "explorer.js",
-)  # fmt: skip
-
-MAX_CAUTIONS = 6
+SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 
 
 def report(
@@ -87,6 +87,10 @@ def report(
     if not several:
         raise ExperimentError("a report needs one run or more; name a run folder")
     prepared = prepare_runs([as_run(run) for run in several])
+    names = dict.fromkeys(run.record.manifest.name for run in prepared)
+    title = title or (
+        prepared[0].name if len(prepared) == 1 else f"{len(prepared)} runs on {', '.join(names)}"
+    )
     tables, main = score_tables(prepared), default_run(prepared)
     annotators = load_annotators(main)
     head = headline(tables, prepared, annotators)
@@ -101,14 +105,12 @@ def report(
     )
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
-    lanes = film_timelines(ordered, *map(_path, (frames, moments, timelines)))
-    script = _script()
-    notes = cautions(prepared, head)
-    levels = main.record.manifest.levels
-    films = film_strips(head, ordered)
+    lanes = film_timelines(ordered, frames, moments, timelines)
+    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+    films, opens = film_strips(head, ordered), (head.best.run, head.best.results)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     page: str = pages.get_template("page.html").render(
-        title=title or _title(prepared),
+        title=title,
         runs=prepared,
         head=head,
         tables=tables,
@@ -120,21 +122,20 @@ def report(
         about=about(prepared),
         glossary=glossary(prepared),
         films=films,
-        confusions=[] if annotators is None else confusions(annotators, levels),
+        annotators=annotators,
+        levels=main.record.manifest.levels,
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
         concept_figures=concept_figures(head),
         concepts=concept_tables(prepared),
         analyses=[read_analysis(Path(path)) for path in analyses],
-        cautions=notes[:MAX_CAUTIONS],
-        more_cautions=notes[MAX_CAUTIONS:],
-        leaks=leak_rows(prepared),
+        cautions=cautions(prepared, head),
+        leaks_by_test=leaks_by_test,
         concept_notes=concept_notes(prepared),
         citation=citation(prepared),
         protocols=PROTOCOLS,
-        explorer=script_json(explorer_data(head.best_results, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(opens, prepared, images, store, lanes)),
         images=len(images),
         clips=len(clips),
-        count=count,
         number=number,
         style=Html(css_colours() + _template("style.css") + _template("explorer.css")),
         script=Html(script),
@@ -142,22 +143,6 @@ def report(
     )
     write_text(Path(output), page)
     return Path(output)
-
-
-def _title(runs: Sequence[ReportRun]) -> str:
-    if len(runs) == 1:
-        return runs[0].name
-    names = dict.fromkeys(str(run.record.manifest.name) for run in runs)
-    return f"{len(runs)} runs on {', '.join(names)}"
-
-
-def _script() -> str:
-    """The script of the page; the page's policy allows only this digest."""
-    return '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def _template(name: str) -> str:

@@ -1,24 +1,28 @@
-"""The runs of a page: their unique names, and each model's mean predictions of each clip."""
+"""The runs of a page, each model's mean predictions of each clip, and the tables of all scores."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
     FitPredictions,
     MeanPredictions,
     average_over_fits,
 )
-from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.published import Published, published_scores
+from obygaze_models.experiments.record import ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
-from obygaze_models.experiments.summary import main_metric
+from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.scoring.intervals import too_few
+from obygaze_models.scoring.metrics import METRICS
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,22 +109,6 @@ class ReportRun:
         return str(self.record.protocol)
 
     @cached_property
-    def tested_clips(self) -> frozenset[str]:
-        """The clips that any model of the run was tested on."""
-        return frozenset(clip for fit in self.run.predictions() for clip in fit.ids)
-
-    @property
-    def tested_films(self) -> list[str]:
-        """The titles of the films with a tested clip, in order."""
-        clips = [clip for clip in self.clips.values() if clip.id in self.tested_clips]
-        return list(dict.fromkeys(clip.title for clip in clips if clip.film))
-
-    @property
-    def films(self) -> list[str]:
-        """The titles of all films, in order."""
-        return list(dict.fromkeys(clip.title for clip in self.clips.values() if clip.film))
-
-    @cached_property
     def manifest(self) -> Manifest | None:
         """The manifest with its other label sets; None where it is gone, is another by now, or is
         on another machine, which a file must not choose.
@@ -132,35 +120,47 @@ class ReportRun:
             return None
         return manifest if manifest and manifest.digest == self.record.manifest.digest else None
 
-    def mean_predictions(self, model: str, test: str) -> ModelResults:
-        """A model's results on a test set, or on those that share its fits."""
-        return next(
-            entry for entry in self.models if entry.model == model and entry.task in ("", test)
-        )
+    @property
+    def kind(self) -> str:
+        """What its models tell apart: two sets of levels, several classes, or concepts."""
+        experiment = self.record.experiment
+        if experiment["concepts"]:
+            return "concepts"
+        return "classes" if experiment["levels"] else "levels"
 
-    def train_of(self, test: str) -> str:
-        """The training task of the models that were tested on `test`."""
-        return self.record.trained_on(test)
+    @property
+    def headline_metric(self) -> str:
+        """The main metric; where it is an official one, the next, which guesses have as well."""
+        metrics = list(metrics_of(self.record))
+        return metrics[1 if METRICS[metrics[0]].official else 0]
 
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
-    """Name the runs uniquely and average their predictions."""
-    records = [run.record for run in runs]
-    names = _unique_names(
-        [str(record.experiment["name"]) for record in records],
-        [run.folder.name for run in runs],
-    )
-    features = [_feature(record) for record in records]
-    fingerprints: dict[str, set[str]] = {}
-    for feature, record in zip(features, records, strict=True):
-        fingerprints.setdefault(feature, set()).add(str(record.store.fingerprint))
-    titles = [
-        f"{feature} ({record.store.name})" if len(fingerprints[feature]) > 1 else feature
-        for feature, record in zip(features, records, strict=True)
-    ]
+    """Average the runs' predictions, and name runs and features uniquely."""
+    names = [str(run.record.experiment["name"]) for run in runs]
+    # Where two are equal, with the folder in brackets, and at last a number.
+    for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
+        counts = Counter(names)
+        names = [
+            f"{name} ({suffix})" if counts[name] > 1 else name
+            for name, suffix in zip(names, suffixes, strict=True)
+        ]
+    features, fingerprints = [], dict[str, set[str]]()
+    for record in (run.record for run in runs):
+        array, pooling = record.experiment["array"], record.experiment["pooling"]
+        words = f"{array}, {pooling}" if pooling else array
+        frames = f" and {record.features.frames}" if record.features.frames else ""
+        features.append(f"{record.store.backbone['name']} {words}{frames}")
+        fingerprints.setdefault(features[-1], set()).add(record.store.fingerprint)
     return [
-        ReportRun(number, names[number], titles[number], run, tuple(_models(run)))
-        for number, run in enumerate(runs)
+        ReportRun(
+            number,
+            names[number],
+            f"{feature} ({run.record.store.name})" if len(fingerprints[feature]) > 1 else feature,
+            run,
+            tuple(_models(run)),
+        )
+        for number, (run, feature) in enumerate(zip(runs, features, strict=True))
     ]
 
 
@@ -169,9 +169,9 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
     return max(
         runs,
         key=lambda run: (
-            not run.record.experiment["concepts"],
+            run.kind != "concepts",
             not run.record.leaked,
-            len(run.tested_clips),
+            len({clip for fit in run.run.predictions() for clip in fit.ids}),
         ),
     )
 
@@ -183,42 +183,108 @@ def default_model(run: ReportRun) -> ModelResults:
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
 
 
-def _feature(record: RunRecord) -> str:
-    experiment = record.experiment
-    pooling = f", {experiment['pooling']}" if experiment["pooling"] else ""
-    frames = f" and {record.features.frames}" if record.features.frames else ""
-    return f"{record.store.backbone['name']} {experiment['array']}{pooling}{frames}"
-
-
-def _unique_names(names: list[str], folders: list[str]) -> list[str]:
-    """Names; where two are equal, with the folder in brackets, and at last a number."""
-    for suffixes in (folders, [str(number + 1) for number in range(len(names))]):
-        counts = Counter(names)
-        names = [
-            f"{name} ({suffix})" if counts[name] > 1 else name
-            for name, suffix in zip(names, suffixes, strict=True)
-        ]
-    return names
-
-
-def _models(run: Run) -> list[ModelResults]:
-    tasks = {fit.task for fit in run.record.fits}
+def _models(run: Run) -> Iterator[ModelResults]:
+    several, tests = len({fit.task for fit in run.record.fits}) > 1, run.record.tests
     grouped: dict[tuple[str, str], list[FitPredictions]] = {}
     for fit in run.predictions():
         # Where a test set has no model of its own, the same fit predicts it in each of them.
-        task = fit.test if len(tasks) > 1 else ""
-        grouped.setdefault((fit.model, task), []).append(fit)
-    return [_model(run, model, task, fits) for (model, task), fits in grouped.items()]
+        grouped.setdefault((fit.model, fit.test if several else ""), []).append(fit)
+    for (model, task), fits in grouped.items():
+        largest = max({fit.test for fit in fits}, key=lambda test: tests[test].clips)
+        by_fit: dict[int, dict[str, Any]] = {}
+        for fit in fits:
+            by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
+        explained = tuple(
+            entry for entry in run.explanations()
+            if entry.model == model and task in ("", entry.task)
+        )  # fmt: skip
+        classes = tuple(tests[largest].classes)
+        yield ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
 
 
-def _model(run: Run, model: str, task: str, fits: list[FitPredictions]) -> ModelResults:
-    tests = run.record.tests
-    largest = max({fit.test for fit in fits}, key=lambda test: tests[test].clips)
-    by_fit: dict[int, dict[str, Any]] = {}
-    for fit in fits:
-        by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
-    explained = tuple(
-        entry for entry in run.explanations() if entry.model == model and task in ("", entry.task)
-    )
-    classes = tuple(tests[largest].classes)
-    return ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
+@dataclass(frozen=True, eq=False)
+class ScoreRow:
+    """A model's scores on a test set of a run, and the paper's by metric."""
+
+    run: ReportRun
+    entry: ModelScores
+    published: Mapping[str, Published]
+
+    @property
+    def model(self) -> str:
+        """The model's name in its run."""
+        return self.entry.model
+
+    @property
+    def test(self) -> TestSet:
+        """The test set."""
+        return self.run.record.tests[self.entry.test]
+
+    @property
+    def results(self) -> ModelResults:
+        """What the model predicted on the test set, or on those that share its fits."""
+        test = self.entry.test
+        of_model = (results for results in self.run.models if results.model == self.model)
+        return next(results for results in of_model if results.task in ("", test))
+
+    @property
+    def few(self) -> str:
+        """Why an interval would look surer than it is; empty where it is not."""
+        return too_few(self.test.classes.values(), self.entry.films)
+
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """The interval of the score, where there are clips and films enough."""
+        return None if self.few else self.entry.interval.get(metric)
+
+    @property
+    def told_apart(self) -> str:
+        """What was told apart in training, and in testing where that differs."""
+        train, test = self.run.record.trained_on(self.entry.test), self.entry.test
+        return test if train == test else f"{train} → {test}"
+
+    def best_guess(self, metric: str) -> tuple[str, float] | None:
+        """The way to guess that scores best on the same clips, and its score."""
+        scores = {name: of[metric] or 0.0 for name, of in self.test.baselines.items()}
+        if not scores:
+            return None
+        best = max(scores, key=scores.__getitem__)
+        return best, scores[best]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """The rows of a kind of task: two levels, several classes, or concepts."""
+
+    kind: str
+    rows: Sequence[ScoreRow]
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The columns."""
+        return metrics_of(self.rows[0].run.record)
+
+    @property
+    def caption(self) -> str:
+        """What stands in a cell."""
+        several = any(len(row.entry.fits) > 1 for row in self.rows)
+        intervals = any(any(row.entry.interval.values()) for row in self.rows)
+        return (
+            ("Mean and ± standard deviation over fits" if several else "Of one fit each")
+            + ("; in brackets 95% intervals over draws of films" if intervals else "")
+            + ". Levels compared: in training → in testing."
+        )
+
+    def varies(self, attribute: str) -> bool:
+        """Whether the rows' runs differ in this, so that it needs a column."""
+        return len({str(getattr(row.run, attribute)) for row in self.rows}) > 1
+
+
+def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
+    """A table a kind; protocols without leaks first, then by test set."""
+    by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
+    for run in sorted(runs, key=lambda run: list(PROTOCOLS).index(run.protocol)):
+        for entry in run.record.scores:
+            train = run.record.trained_on(entry.test)
+            published = published_scores(run.record, entry.model, train, entry.test)
+            by_kind[run.kind].append(ScoreRow(run, entry, published))
+    return [ScoreTable(kind, rows) for kind, rows in by_kind.items() if rows]

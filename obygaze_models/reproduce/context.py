@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,12 +20,21 @@ from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, load_run
-from obygaze_models.reproduce.render import Artifacts
+from obygaze_models.reproduce.render import Artifacts, Table
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
 LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
+SAME_LABELS = "leak-free-released-labels"
+"""The key of the setting that differs from the released one only in its folds."""
+#: The settings of `Setting`: key, protocol, whether on the label set that was released, title.
+_SETTINGS = (
+    ("released", "released", True, "Released: the authors' splits, as their code uses them"),
+    (SAME_LABELS, "leak-free", True, "Leak-free, on the label set that was released"),
+    ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
+    ("leak-free", "leak-free", False, "Leak-free, on all clips"),
+)
 #: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
@@ -43,6 +53,10 @@ def make_run(experiment: Experiment, folder: Path) -> None:
 
 class Unavailable(ExperimentError):
     """A part of a table that cannot be made from these stores; the message says what it needs."""
+
+
+class NotYet(Exception):
+    """A table waits for its first run, while all are asked for theirs."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +100,27 @@ TARGETS: dict[str, Target] = {}
 """The tables and figures of the paper by name, in the order of the modules that define them."""
 
 
-def target(name: str, *, trains: bool = True, draws: bool = False) -> Callable[[_Make], _Make]:
-    """Let `reproduce` make a table or figure."""
+def target(
+    name: str, title: str = "", part: str = "all rows", *, trains: bool = True, draws: bool = False
+) -> Callable[[_Make], _Make]:
+    """Let `reproduce` make a table or figure.
+
+    Parameters
+    ----------
+    name, title
+        Of the target; where it is `Unavailable`, a table of this title says what is missing.
+    part
+        What is missing then.
+    """
 
     def register(make: _Make) -> _Make:
-        TARGETS[name] = Target(make, trains, draws)
+        def make_or_explain(context: ReproductionContext) -> Artifacts:
+            try:
+                return make(context)
+            except Unavailable as problem:
+                return Artifacts([Table(name, title, (), (), missing=[f"{part}: {problem}"])])
+
+        TARGETS[name] = Target(make_or_explain, trains, draws)
         return make
 
     return register
@@ -121,6 +151,12 @@ class ReproductionContext:
     ----------
     stores
         The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
+    has_papers_clips
+        Whether the clips are the paper's, so that its numbers can be compared with ours.
+    has_released_splits
+        Whether the authors' splits and runs are in the manifest.
+    released_labels
+        The label set that the released splits were made from, if the manifest has it.
     """
 
     def __init__(
@@ -136,12 +172,18 @@ class ReproductionContext:
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
+        self.has_papers_clips = self.manifest.name == DATASET
+        splits, has_runs = set(self.manifest.split_names), bool(self.manifest.run_names)
+        self.has_released_splits = has_runs and splits >= {*RELEASED.values(), RELEASED_CONCEPTS}
+        has_labels = RELEASED_LABELS in self.manifest.label_names
+        self.released_labels = RELEASED_LABELS if has_labels else None
         self.folder = folder
         self.protocols = protocols
         self.seed = seed
         self.log = log
         self._pool = pool
         self._asked: dict[str, Pending] = {}
+        self._asking = False
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
         self._memo = FitMemo()
@@ -166,35 +208,47 @@ class ReproductionContext:
             The fields of `Experiment` that setting and feature do not give.
         """
         key = f"{setting.key}/{feature.key}-{suffix}"
-        if key not in self._asked:
-            experiment = Experiment(
-                manifest=self.manifest_folder,
-                store=self._paths[feature.slot],
-                array=feature.array,
-                pooling=feature.pooling,
-                labels=setting.labels,
-                protocol=setting.protocol,
-                seed=self.seed,
-                # Our protocols draw folds of their own, whatever splits the manifest has.
-                **{"split": None if setting.protocol == "released" else ""} | options,
-            )
-            self._asked[key] = self._ask(experiment, self.folder / key)
-        return self._asked[key]
-
-    def _ask(self, experiment: Experiment, folder: Path) -> Pending:
+        if key in self._asked:
+            self._asked[key] = self._asked.pop(key)  # in the order of the tables
+            return self._asked[key]
+        experiment = Experiment(
+            manifest=self.manifest_folder,
+            store=self._paths[feature.slot],
+            array=feature.array,
+            pooling=feature.pooling,
+            labels=setting.labels,
+            protocol=setting.protocol,
+            seed=self.seed,
+            # Our protocols draw folds of their own, whatever splits the manifest has.
+            **{"split": None if setting.protocol == "released" else ""} | options,
+        )
+        folder = self.folder / key
         folder.parent.mkdir(parents=True, exist_ok=True)
-        number = len(self._asked) + 1
         job = self._pool.submit(make_run, experiment, folder) if self._pool else None
 
         @cache
         def pending() -> Run:
-            self.log(f"run {number}: {experiment.name}")
+            if self._asking:
+                raise NotYet
+            self.log(f"run: {experiment.name}")
             if job is None:
                 return run_experiment(experiment, folder, memo=self._memo)
             job.result()
             return load_run(folder)
 
+        self._asked[key] = pending
         return pending
+
+    def ask_for_runs(self, targets: Sequence[Target]) -> None:
+        """Let each table ask for its runs, so that processes are busy before any is awaited.
+
+        The last ask first: films left out take longest.
+        """
+        self._asking = True
+        for table in reversed(targets):
+            with suppress(NotYet):
+                table.make(self)
+        self._asking = False
 
     @property
     def runs(self) -> dict[str, Run]:
@@ -207,20 +261,12 @@ class ReproductionContext:
         The released splits; ours on the same clips; the paper's text and ours on all clips.
         """
         labels = self.released_labels
-        settings = []
-        if "released" in self.protocols and self.has_released_splits:
-            title = "Released: the authors' splits, as their code uses them"
-            settings.append(Setting("released", "released", labels, title))
-        if "leak-free" in self.protocols and labels:
-            title = "Leak-free, on the label set that was released"
-            settings.append(Setting("leak-free-released-labels", "leak-free", labels, title))
-        if "paper" in self.protocols:
-            title = "Paper: the text of version 1, appendix 8, on all clips"
-            settings.append(Setting("paper", "paper", None, title))
-        if "leak-free" in self.protocols:
-            title = "Leak-free, on all clips"
-            settings.append(Setting("leak-free", "leak-free", None, title))
-        return settings
+        return [
+            Setting(key, protocol, labels if released else None, title)
+            for key, protocol, released, title in _SETTINGS
+            if protocol in self.protocols
+            and (self.has_released_splits if key == "released" else labels or not released)
+        ]
 
     def missing_requirements(self) -> list[str]:
         """What the manifest lacks for a protocol that was asked for."""
@@ -238,17 +284,10 @@ class ReproductionContext:
         ]
 
     @property
-    def has_papers_clips(self) -> bool:
-        """Whether the clips are the paper's, so that its numbers can be compared with ours."""
-        return self.manifest.name == DATASET
-
-    @property
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
-        warnings = [
-            note for store in stores for note in origin_warnings(self.manifest.items, store)
-        ]
+        warnings = [w for store in stores for w in origin_warnings(self.manifest.items, store)]
         synthetic = any(warning.code == "synthetic" for warning in warnings)
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
@@ -256,17 +295,6 @@ class ReproductionContext:
         """Whether the paper has numbers for these clips and this store's checkpoint."""
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
-
-    @property
-    def has_released_splits(self) -> bool:
-        """Whether the authors' splits and runs are in the manifest."""
-        splits = {*RELEASED.values(), RELEASED_CONCEPTS}
-        return splits <= set(self.manifest.split_names) and bool(self.manifest.run_names)
-
-    @property
-    def released_labels(self) -> str | None:
-        """The label set that the released splits were made from, if the manifest has it."""
-        return RELEASED_LABELS if RELEASED_LABELS in self.manifest.label_names else None
 
     def feature(self, slot: str, name: str) -> Feature:
         """The array ``native``, or ``max`` over all tokens; `Unavailable` if there is none."""
@@ -278,9 +306,10 @@ class ReproductionContext:
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
             return Feature(slot, name, None, name)
-        for tokens in ("tokens", *(("frames",) if slot in _ONE_TOKEN_A_FRAME else ())):
-            if name == "max" and tokens in arrays:
-                return Feature(slot, tokens, "max", name)
+        tokens = ("tokens", "frames") if slot in _ONE_TOKEN_A_FRAME else ("tokens",)
+        for array in tokens if name == "max" else ():
+            if array in arrays:
+                return Feature(slot, array, "max", name)
         raise Unavailable(
             f"{self._paths[slot]} has no array {name}; extract it with: obygaze features extract "
             f"--arrays {name}"

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
-from obygaze_features.common.tables import align, format_spreadsheet
+from obygaze_features.common.files import to_json
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 WIDTH = 100
 """How wide a table on a terminal may be."""
 Kind = Literal["ours", "published", "guess", "difference", "count"]
 """Whose numbers a line has."""
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-}  # fmt: skip
+})  # fmt: skip
+_CSV = (
+    "table", "block", "protocol", "score", "row", "kind", "column", "mean", "std",
+    "low", "high", "ours_minus_published",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class Line:
     name: str
     kind: Kind
     values: Mapping[str, Value | None]
+
+    @classmethod
+    def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
+        """A line of plain numbers."""
+        values = {column: None if n is None else Value(n) for column, n in numbers.items()}
+        return cls(name, kind, values)
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,11 @@ class Table:
         return any(line.kind == "ours" for block in self.blocks for line in block.lines)
 
 
+def published_lines(values: Mapping[str, Value | None], name: str = "published") -> list[Line]:
+    """The paper's numbers as a line, with ours minus them; none where there are no numbers."""
+    return [Line(f"{name}, and ours minus it", "published", values)] if values else []
+
+
 @dataclass(frozen=True)
 class Artifacts:
     """What a table or figure of the paper becomes: tables, and figures by name."""
@@ -150,16 +165,16 @@ def to_screen(table: Table) -> str:
     for block in blocks:
         has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
         left_out = ("guess", "count") if has_guesses else ()
-        rows = []
-        for line in block.lines:
-            if line.kind not in left_out:
-                cells = _cells(table, line, intervals=False)
-                starred |= any("*" in cell for cell in cells)
-                rows.append(["  " * _indented(line) + line.name, *cells])
-        used = [at for at in range(len(table.columns)) if any(row[at + 1] for row in rows)]
-        header = ["", *(table.columns[at] for at in used)]
-        cells_used = [[row[0], *(row[at + 1] for at in used)] for row in rows]
-        parts.append(f"{block.title}\n{align(header, cells_used, width=WIDTH)}")
+        rows = [
+            ["  " * _indented(line) + line.name, *_cells(table, line, intervals=False)]
+            for line in block.lines
+            if line.kind not in left_out
+        ]
+        starred |= any("*" in cell for row in rows for cell in row[1:])
+        columns = zip(("", *table.columns), zip(*rows, strict=True), strict=True)
+        used = [(name, *cells) for name, cells in columns if not name or any(cells)]
+        header, *cells = zip(*used, strict=True)
+        parts.append(f"{block.title}\n{align(header, cells, width=WIDTH)}")
     if starred:
         parts.append("*: the 95% interval does not include 0")
     return "\n\n".join(parts) + "\n"
@@ -223,14 +238,13 @@ def summary(table: Table) -> str:
     subjects: dict[str, list[float]] = {}
     for line in lines:
         for column, value in line.values.items():
-            if value is None:
-                continue
-            if line.kind == "difference":
-                subjects.setdefault(line.name, []).append(value.mean)
-            elif line.kind == "ours" and column in table.difference_columns:
-                subjects.setdefault("ours minus the paper's", []).append(value.mean)
-            elif line.kind == "published" and value.difference is not None:
-                subjects.setdefault("ours minus the paper's", []).append(value.difference)
+            number, subject = value.difference if value else None, "ours minus the paper's"
+            if value and line.kind == "difference":
+                number, subject = value.mean, line.name
+            elif value and line.kind == "ours" and column in table.difference_columns:
+                number = value.mean
+            if number is not None:
+                subjects.setdefault(subject, []).append(number)
     if not subjects:
         rows = counted(sum(line.kind == "ours" for line in lines), "row")
         return f"{title}: {rows}, none with a published number"
@@ -244,40 +258,37 @@ def summary(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """One row for each number, for spreadsheets and scripts; the notes are in the other forms."""
-    header = (
-        "table", "block", "protocol", "score", "row", "kind", "column", "mean", "std",
-        "low", "high", "ours_minus_published",
-    )  # fmt: skip
     rows = [
-        [
-            table.name, block.title, block.protocol, block.score,
-            line.name, line.kind, column,
-            *map(_csv_number, (value.mean, value.std, *(value.interval or (None, None)))),
-            _csv_number(value.difference),
-        ]
-        for block, line, column, value in _numbers(table)
-    ]  # fmt: skip
-    return format_spreadsheet({name: [row[at] for row in rows] for at, name in enumerate(header)})
+        (
+            *(table.name, block.title, block.protocol, block.score, line.name, line.kind, column),
+            *(value.mean, value.std, *(value.interval or (None, None)), value.difference),
+        )
+        for block in table.blocks
+        for line in block.lines
+        for column, value in line.values.items()
+        if value is not None
+    ]
+    return format_rows((dict(zip(_CSV, row, strict=True)) for row in rows), _CSV, number=repr)
 
 
 def to_latex(table: Table) -> str:
     """A tabular for the booktabs package, with the notes as comments above it."""
     # Each on one line: a line break would end the comment.
-    notes = [f"% {' '.join(str(note).split())}" for note in (*table.missing, *table.notes)]
-    width = len(table.columns) + 1
     lines = [
-        f"% {table.title}",
-        *notes,
-        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-        r"\toprule",
-        " & ".join(["", *map(_escape, table.columns)]) + r" \\",
+        f"% {' '.join(str(text).split())}" for text in (table.title, *table.missing, *table.notes)
     ]
+
+    def add_row(*cells: str) -> None:
+        lines.append(" & ".join(cell.translate(_LATEX) for cell in cells) + r" \\")
+
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
+    add_row("", *table.columns)
     for block in table.blocks:
-        lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{{_escape(block.title)}}} \\"]
+        title = block.title.translate(_LATEX)
+        lines += [r"\midrule", rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{{title}}} \\"]
         for line in block.lines:
-            name = r"\quad " * _indented(line) + _escape(line.name)
-            cells = [_escape(cell) for cell in _cells(table, line)]
-            lines.append(" & ".join([name, *cells]) + r" \\")
+            add_row(line.name, *_cells(table, line))
+            lines[-1] = r"\quad " * _indented(line) + lines[-1]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -293,12 +304,13 @@ def to_json_data(table: Table) -> dict[str, Any]:
     }
 
 
-def _numbers(table: Table) -> Iterator[tuple[Block, Line, str, Value]]:
-    for block in table.blocks:
-        for line in block.lines:
-            for column, value in line.values.items():
-                if value is not None:
-                    yield block, line, column, value
+FORMS: dict[str, Callable[[Table], str]] = {
+    "txt": to_text,
+    "csv": to_csv,
+    "tex": to_latex,
+    "json": lambda table: to_json(to_json_data(table)),
+}
+"""How a table is written, by the suffix of its file."""
 
 
 def _indented(line: Line) -> bool:
@@ -307,16 +319,17 @@ def _indented(line: Line) -> bool:
 
 
 def _cells(table: Table, line: Line, *, intervals: bool = True) -> list[str]:
-    cells = []
-    for column in table.columns:
-        signed = line.kind == "difference" or column in table.difference_columns
-        value = line.values.get(column)
-        text = _cell(value, signed=signed, interval=intervals) if column in line.values else ""
-        cells.append(text)
-    return cells
+    signed = {
+        column: line.kind == "difference" or column in table.difference_columns
+        for column in table.columns
+    }
+    return [
+        _cell(line.values[column], signed[column], intervals) if column in line.values else ""
+        for column in table.columns
+    ]
 
 
-def _cell(value: Value | None, *, signed: bool, interval: bool = True) -> str:
+def _cell(value: Value | None, signed: bool, interval: bool) -> str:
     if value is None:
         return "-"
     if isinstance(value.mean, int):
@@ -331,11 +344,3 @@ def _cell(value: Value | None, *, signed: bool, interval: bool = True) -> str:
     if value.difference is not None:
         text += f" {format_signed(value.difference)}"
     return text
-
-
-def _escape(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in text)
-
-
-def _csv_number(number: float | None) -> str:
-    return "" if number is None else repr(number)

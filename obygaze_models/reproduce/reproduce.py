@@ -25,16 +25,9 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.reproduce import fig2, fig3, fig5, fig6, table2, table4  # noqa: F401
+from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
-from obygaze_models.reproduce.render import (
-    Artifacts,
-    Table,
-    to_csv,
-    to_json_data,
-    to_latex,
-    to_text,
-)
+from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
@@ -68,13 +61,8 @@ class Reproduction:
         return [table for artifacts in self.artifacts.values() for table in artifacts.tables]
 
     @property
-    def missing(self) -> list[str]:
-        """What is not in the tables, and what it needs."""
-        return [f"{table.name}: {item}" for table in self.tables for item in table.missing]
-
-    @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """The same by what is needed: the rows that it would give, by table."""
+        """What the missing rows need: the rows that it would give, by table."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for item in table.missing:
@@ -91,11 +79,6 @@ class Reproduction:
     def empty(self) -> list[str]:
         """The tables without a number of ours."""
         return [table.name for table in self.tables if not table.has_results]
-
-
-def target_names() -> list[str]:
-    """What can be made: a table, a figure, or all."""
-    return [*TARGETS, "all"]
 
 
 def reproduce(
@@ -146,22 +129,23 @@ def reproduce(
     manifest, output = Path(manifest), Path(output)
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
+    training = [TARGETS[name] for name in names if TARGETS[name].trains]
+    count = min(usable_cores(), MAX_PROCESSES) if training and len(names) > 1 else 1
     with (
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
-        contextlib.ExitStack() as stack,
+        _processes(count) as pool,
     ):
-        trains = any(TARGETS[name].trains for name in names)
-        count = min(usable_cores(), MAX_PROCESSES) if trains and len(names) > 1 else 1
-        pool = stack.enter_context(_processes(count))
         context = ReproductionContext(
             manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
         )
         levels = set(context.manifest.labels().levels)
-        if trains and not levels.issuperset(LEVELS):
+        if training and not levels.issuperset(LEVELS):
             raise ExperimentError(
                 f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
                 f"{', '.join(LEVELS)}"
             )
+        if pool:
+            context.ask_for_runs(training)
         artifacts = {}
         for name in names:
             log(name)
@@ -193,14 +177,13 @@ def reproduce(
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
     """The page's: whether all of the paper is there, and of which part nothing is missing."""
-    complete = [
-        name
-        for name, artifact in artifacts.items()
-        if all(table.has_results and not table.missing for table in artifact.tables)
-    ]
-    if len(complete) == len(TARGETS):
+    complete = sum(
+        all(table.has_results and not table.missing for table in artifact.tables)
+        for artifact in artifacts.values()
+    )
+    if complete == len(TARGETS):
         return "The paper, reproduced"
-    return f"The paper, reproduced in part: {len(complete)} of {len(TARGETS)} tables and figures"
+    return f"The paper, reproduced in part: {complete} of {len(TARGETS)} tables and figures"
 
 
 @contextlib.contextmanager
@@ -232,10 +215,8 @@ def _end_with_parent() -> None:
 
 def _write(artifacts: Artifacts, folder: Path) -> None:
     for table in artifacts.tables:
-        write_text(folder / f"{table.name}.txt", to_text(table))
-        write_text(folder / f"{table.name}.csv", to_csv(table))
-        write_text(folder / f"{table.name}.tex", to_latex(table))
-        write_text(folder / f"{table.name}.json", to_json(to_json_data(table)))
+        for suffix, to_form in FORMS.items():
+            write_text(folder / f"{table.name}.{suffix}", to_form(table))
     for name, figure in artifacts.figures.items():
         for suffix in ("svg", "pdf"):
             save_figure(figure, folder / f"{name}.{suffix}")

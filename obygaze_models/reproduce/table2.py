@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from obygaze_models.data.tasks import LevelTask
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.messages import notes, released_leaks, table_warnings
 from obygaze_models.experiments.published import (
     AVERAGES,
     CHANCE,
@@ -19,9 +21,8 @@ from obygaze_models.experiments.published import (
     chance_row,
     published_row,
 )
-from obygaze_models.experiments.record import ModelScores
 from obygaze_models.reproduce.context import (
-    LEVELS,
+    SAME_LABELS,
     Feature,
     Pending,
     ReproductionContext,
@@ -29,9 +30,8 @@ from obygaze_models.reproduce.context import (
     Unavailable,
     target,
 )
-from obygaze_models.reproduce.notes import leakage_table, notes, released_leaks, run_warnings
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.scoring.metrics import f1_titles
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, published_lines
+from obygaze_models.scoring.metrics import METRICS, f1_titles
 
 Levels = tuple[str, ...]
 EASY: Levels = ("EN",)
@@ -92,36 +92,16 @@ class _Row:
     model: str
     runs: Mapping[Levels, Pending]
 
-    def scores(self, column: str) -> ModelScores | None:
-        """The scores of a column; None where the model could not be trained."""
-        train, test = COLUMNS[column]
-        for scores in self.runs[train]().record.scores:
-            if (scores.model, scores.test) == (self.model, TESTS[test]):
-                return scores
-        return None
-
-    def line(self, metric: str) -> Line:
-        """Our numbers."""
-        values: dict[str, Value | None] = {}
-        for column in COLUMNS:
-            scores = self.scores(column)
-            if scores is None or (mean := scores.mean[metric]) is None:
-                values[column] = None
-            else:
-                values[column] = Value(mean, scores.std[metric] if len(scores.fits) > 1 else None)
-        return Line(self.title, "ours", values)
-
-    def published_line(self, metric: str) -> list[Line]:
-        """The paper's numbers, if it printed this row by this average."""
-        values: dict[str, Value | None] = {}
-        for column in COLUMNS if self.published else ():
-            published = published_row(str(self.published), column).get(metric)
-            scores = self.scores(column)
-            if published and scores:
+    def lines(self, metric: str) -> list[Line]:
+        """Our numbers, None where there are none; then the paper's, if it has this average."""
+        ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
+        for column, (train, test) in COLUMNS.items():
+            for scores in self.runs[train]().record.scores:
                 mean = scores.mean[metric]
-                difference = None if mean is None else mean - published.mean
-                values[column] = Value(published.mean, published.std, difference)
-        return [Line("published, and ours minus it", "published", values)] if values else []
+                if (scores.model, scores.test) == (self.model, TESTS[test]) and mean is not None:
+                    several = len(scores.fits) > 1
+                    ours[column] = Value(mean, scores.std[metric] if several else None)
+        return [Line(self.title, "ours", ours), *_published(self.published, metric, ours)]
 
 
 @target("table2")
@@ -136,34 +116,57 @@ def table5(context: ReproductionContext) -> Artifacts:
     return _make(context, "table5", "Table 5: X-CLIP retrained on LSMDC")
 
 
-def bottlenecks(
-    context: ReproductionContext, setting: Setting, feature: Feature
-) -> dict[Levels, Pending]:
+def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Pending]:
     """By training negatives the run of the bottlenecks, with all heads and readings."""
+    feature = context.feature("xclip", "native")
+    readings = reference_json("readings.json")  # see manifests/readings.json
+    to_ours = context.manifest.scheme.concept
     try:
-        estimators = {
-            negatives: tuple(
-                {**_estimator(context, reading, head, negatives[0]), "as": f"{row}, {reading}"}
-                for reading in READINGS
-                for head, (_, row) in HEADS.items()
-            )
-            for negatives in (EASY, HARD)
+        C_of = {
+            reading: {"bank__C": {to_ours(name): C for name, C in options["concept_C"].items()}}
+            for reading, options in readings.items()
+            if "concept_C" in options
         }
     except ManifestError as problem:
         raise Unavailable(
             f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
         ) from None
+
+    def estimator(reading: str, head: str, negatives: str) -> dict[str, Any]:
+        name, row = HEADS[head]
+        options = {**readings[reading]["concepts"], **readings[reading][head][negatives]}
+        return {"name": name, **options, **C_of.get(reading, {}), "as": f"{row}, {reading}"}
+
+    estimators = {
+        levels: tuple(estimator(reading, head, levels[0]) for reading in READINGS for head in HEADS)
+        for levels in (EASY, HARD)
+    }
+    split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
+    title = "Bottlenecks on X-CLIP"
+    return _runs(context, setting, feature, "pcbm-", title, estimators, split=split)
+
+
+def _runs(
+    context: ReproductionContext,
+    setting: Setting,
+    feature: Feature,
+    prefix: str,
+    title: str,
+    estimators: Mapping[Levels, tuple[Any, ...]],
+    **options: Any,
+) -> dict[Levels, Pending]:
+    """By training negatives a run of their estimators, on both test sets."""
     return {
         negatives: context.run(
             setting,
             feature,
-            f"pcbm-{negatives[0]}",
-            name=f"Bottlenecks on X-CLIP: {negatives[0]} against S, {setting.key}",
+            f"{prefix}{negatives[0]}",
+            name=f"{title}: {negatives[0]} against S, {setting.key}",
             positives=("S",),
             train_negatives=negatives,
             test_negatives=tuple(TESTS),
-            split=RELEASED_CONCEPTS if setting.protocol == "released" else "",
             estimators=of_training,
+            **options,
         )
         for negatives, of_training in estimators.items()
     }
@@ -174,34 +177,71 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
     warnings: list[RunWarning] = []
     missing = context.missing_requirements()
     comparable: dict[str, dict[str, list[Line]]] = {metric: {} for metric in F1_TITLES}
-    settings = context.settings()
     # All runs are asked for before the first is awaited.
-    for setting, rows in [(each, _rows(context, name, each, missing)) for each in settings]:
-        if not rows:
-            continue
+    rows_of = {setting: _rows(context, name, setting, missing) for setting in context.settings()}
+    for setting, rows in rows_of.items():
         for row in rows:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
             for negatives, pending in row.runs.items():
-                warnings += run_warnings(setting, f"{subject}, {negatives[0]}-S", pending())
-        for metric, words in F1_TITLES.items():
-            lines = [
-                line for row in rows for line in (row.line(metric), *row.published_line(metric))
-            ]
-            lines += _chance_lines(rows, metric)
+                where = f"{subject}, {negatives[0]}-S, {setting.key}"
+                warnings += table_warnings(pending().record, where)
+        for metric, words in F1_TITLES.items() if rows else ():
+            lines = [line for row in rows for line in row.lines(metric)]
+            lines += _chance_where_scored(rows, metric)
             blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
             # The network of the text, which every protocol trains.
             comparable[metric][setting.key] = [
-                replace(row, model="mlp" if row.kind == "networks" else row.model).line(metric)
+                replace(row, model="mlp" if row.kind == "networks" else row.model).lines(metric)[0]
                 for row in rows
             ]
-    blocks += _chance_blocks(context)
-    if any(setting.protocol == "released" for setting in settings):
+    blocks += _chance_of_the_paper(context)
+    if any(setting.protocol == "released" for setting in rows_of):
         warnings += released_leaks(context.manifest)
     all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *unique_warnings(warnings)]
-    tables = [Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))]
-    if leakage := leakage_table(name, comparable, list(COLUMNS)):
-        tables.append(leakage)
-    return Artifacts(tables)
+    table = Table(name, title, list(COLUMNS), blocks, all_notes, list(dict.fromkeys(missing)))
+    return Artifacts([table, *_leakage_table(name, comparable)])
+
+
+def _leakage_table(
+    name: str, lines_by_score: Mapping[str, Mapping[str, Sequence[Line]]]
+) -> list[Table]:
+    """The released numbers beside the leak-free ones of the same label set, if there are both.
+
+    Parameters
+    ----------
+    lines_by_score
+        By metric and by key of the setting the rows, all of the same network.
+    """
+    blocks = []
+    for score, by_setting in lines_by_score.items():
+        leak_free = {line.name: line for line in by_setting.get(SAME_LABELS, ())}
+        lines = []
+        for released in by_setting.get("released", ()):
+            if counterpart := leak_free.get(released.name):
+                pairs = (
+                    (column, released.values[column], counterpart.values[column])
+                    for column in COLUMNS
+                )
+                differences = {
+                    column: here.mean - there.mean if here and there else None
+                    for column, here, there in pairs
+                }
+                lines += [
+                    Line(f"{released.name}, released", "ours", released.values),
+                    Line(f"{released.name}, leak-free", "ours", counterpart.values),
+                    Line.of("released minus leak-free", "difference", differences),
+                ]
+        if lines:
+            blocks.append(Block(METRICS[score].title, "released and leak-free", score, lines))
+    title = "Released beside leak-free: the same labels, other folds"
+    text = (
+        "Both use the network of the text. They differ in which clips train and which test, "
+        "and so in how many test clips were trained on; in how classes are balanced (by folds, "
+        "or by a draw); and for PCBM the released number is one fit, the leak-free one a mean "
+        "of nine. A test fold has about a hundred clips: the report's intervals over films "
+        "show how much is chance."
+    )
+    return [Table(f"{name}-leakage", title, list(COLUMNS), blocks, notes(text))] if blocks else []
 
 
 def _rows(
@@ -215,73 +255,32 @@ def _rows(
         except Unavailable as problem:
             missing.append(f"{title}: {problem}")
         else:
+            # The released code's network under its protocol. The text's is always trained, so that
+            # protocols can be compared.
+            models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
+            estimators = dict.fromkeys((EASY, HARD), models)
+            runs = _runs(context, setting, feature, "", title, estimators)
             published = paper_row if context.is_published(slot) else None
-            rows.append(_network(context, setting, feature, title, published))
+            rows.append(_Row(title, "networks", published, models[0], runs))
     if name == "table2":
+        readings = reference_json("readings.json")
         try:
-            rows += _bottleneck_rows(context, setting)
+            runs = bottlenecks(context, setting)
         except Unavailable as problem:
             missing.append(f"PCBM-DT and PCBM-LR: {problem}")
+        else:
+            rows += [
+                _Row(
+                    f"{row}, {readings[reading]['title']}",
+                    "bottlenecks",
+                    row if context.is_published("xclip") else None,
+                    f"{row}, {reading}",
+                    runs,
+                )
+                for _, row in HEADS.values()
+                for reading in READINGS
+            ]
     return rows
-
-
-def _network(
-    context: ReproductionContext,
-    setting: Setting,
-    feature: Feature,
-    title: str,
-    published: str | None,
-) -> _Row:
-    """The network on one feature: the released code's under its protocol, else the text's.
-
-    The text's is always trained, so that protocols can be compared.
-    """
-    models = ("mlp-author", "mlp") if setting.protocol == "released" else ("mlp",)
-    runs = {
-        negatives: context.run(
-            setting,
-            feature,
-            negatives[0],
-            name=f"{title}: {negatives[0]} against S, {setting.key}",
-            positives=("S",),
-            train_negatives=negatives,
-            test_negatives=tuple(TESTS),
-            estimators=models,
-        )
-        for negatives in (EASY, HARD)
-    }
-    return _Row(title, "networks", published, models[0], runs)
-
-
-def _bottleneck_rows(context: ReproductionContext, setting: Setting) -> list[_Row]:
-    """Both heads in both readings."""
-    feature = context.feature("xclip", "native")
-    runs = bottlenecks(context, setting, feature)
-    readings = reference_json("readings.json")
-    return [
-        _Row(
-            f"{row}, {readings[reading]['title']}",
-            "bottlenecks",
-            row if context.is_published(feature.slot) else None,
-            f"{row}, {reading}",
-            runs,
-        )
-        for _, row in HEADS.values()
-        for reading in READINGS
-    ]
-
-
-def _estimator(
-    context: ReproductionContext, reading: str, head: str, negatives: str
-) -> dict[str, Any]:
-    """An estimator's options in one reading of the paper; see manifests/readings.json."""
-    options = reference_json("readings.json")[reading]
-    estimator = {"name": HEADS[head][0], **options["concepts"], **options[head][negatives]}
-    if "concept_C" in options:
-        estimator["bank__C"] = {
-            context.manifest.scheme.concept(name): C for name, C in options["concept_C"].items()
-        }
-    return estimator
 
 
 def _averages_note(context: ReproductionContext, name: str) -> str:
@@ -301,7 +300,7 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
     )
 
 
-def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
+def _chance_where_scored(rows: Sequence[_Row], metric: str) -> Iterator[Line]:
     """Chance at the share of positives of the clips that were scored.
 
     The released bottlenecks have another test fold than the networks, and so another chance.
@@ -310,72 +309,66 @@ def _chance_lines(rows: Sequence[_Row], metric: str) -> list[Line]:
     for row in rows:
         tests = next(iter(row.runs.values()))().record.tests
         if tests.keys() >= set(TESTS.values()):
-            test_sets = [tests[name] for name in TESTS.values()]
-            counts = tuple((test.clips, test.positives or 0) for test in test_sets)
-            folds.setdefault(counts, row.kind)
-    lines = []
+            scored = [tests[name] for name in TESTS.values()]
+            folds.setdefault(tuple((test.clips, test.positives or 0) for test in scored), row.kind)
     for counts, kind in folds.items():
         where = "" if len(folds) == 1 else f", {kind}' fold"
         by_test = dict(zip(TESTS, counts, strict=True))
-        by_column = {column: by_test[test] for column, (_, test) in COLUMNS.items()}
-        clips = {column: Value(clips) for column, (clips, _) in by_column.items()}
-        share = {column: sure / clips for column, (clips, sure) in by_column.items()}
-        lines += [
-            Line(f"Clips scored{where}", "count", clips),
-            Line(f"Share of positives{where}", "count", _values(share)),
-            *(
-                Line(f"{title}, at that share{where}", "guess", _chance(share, baseline, metric))
-                for baseline, title in CHANCE.items()
-            ),
-        ]
-    return lines
+        clips = {column: by_test[test][0] for column, (_, test) in COLUMNS.items()}
+        yield Line.of(f"Clips scored{where}", "count", clips)
+        shares = {test: sure / clips for test, (clips, sure) in by_test.items()}
+        share, *guesses = _guesses(shares, metric)
+        yield replace(share, name=f"{share.name}{where}")
+        yield from (replace(line, name=f"{line.name}, at that share{where}") for line in guesses)
 
 
-def _chance_blocks(context: ReproductionContext) -> list[Block]:
+def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
     """The paper's own baselines, at the whole dataset's share and at the released folds'."""
-    levels = context.manifest.labels().levels
-    count = {level: levels.count(level) for level in LEVELS}
+    count = Counter(context.manifest.labels().levels)
     shares = {
         test: count["S"] / (count["S"] + sum(count[level] for level in test)) for test in TESTS
     }
-    blocks = _chance_block(context, "Guesses at the whole dataset's share of positives", shares)
+    shares_by_title = {"Guesses at the whole dataset's share of positives": shares}
     if context.has_released_splits:
-        for test in TESTS:
-            split = context.manifest.split(RELEASED[frozenset({*test, "S"})])
-            classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
-            shares[test] = classes.count("S") / len(classes)
-        title = "Guesses at the released test folds, all of their clips"
-        blocks += _chance_block(context, title, shares)
-    return blocks
+        splits = {test: context.manifest.split(RELEASED[frozenset({*test, "S"})]) for test in TESTS}
+        classes = {
+            test: [split.class_of[clip] for clip in split.fold(split.last_fold)]
+            for test, split in splits.items()
+        }
+        shares_by_title["Guesses at the released test folds, all of their clips"] = {
+            test: levels.count("S") / len(levels) for test, levels in classes.items()
+        }
+    for title, shares in shares_by_title.items():
+        for metric, words in F1_TITLES.items():
+            share, *guesses = _guesses(shares, metric)
+            lines = [share]
+            for line, baseline in zip(guesses, CHANCE, strict=True):
+                row = chance_row(baseline, metric) if context.has_papers_clips else None
+                where = f"published in {CHANCE_VERSIONS[metric]}"
+                lines += [line, *_published(row, metric, line.values, where)]
+            yield Block(f"{title}: {words}", "", metric, lines)
 
 
-def _chance_block(
-    context: ReproductionContext, title: str, shares: Mapping[Levels, float]
-) -> list[Block]:
-    share = {column: shares[test] for column, (_, test) in COLUMNS.items()}
-    blocks = []
-    for metric, words in F1_TITLES.items():
-        lines = [Line("Share of positives", "count", _values(share))]
-        for baseline, name in CHANCE.items():
-            ours = _chance(share, baseline, metric)
-            lines.append(Line(name, "guess", ours))
-            row, version = chance_row(baseline, metric), CHANCE_VERSIONS[metric]
-            beside: dict[str, Value | None] = {}
-            for column, value in ours.items():
-                published = published_row(row, column).get(metric)
-                if published and value:
-                    difference = value.mean - published.mean
-                    beside[column] = Value(published.mean, published.std, difference)
-            if beside and context.has_papers_clips:
-                row_name = f"published in {version}, and ours minus it"
-                lines.append(Line(row_name, "published", beside))
-        blocks.append(Block(f"{title}: {words}", "", metric, lines))
-    return blocks
+def _guesses(shares: Mapping[Levels, float], metric: str) -> list[Line]:
+    """The shares of positives, and what each baseline scores there."""
+    by_column = {column: shares[test] for column, (_, test) in COLUMNS.items()}
+    scores = {column: baselines(share) for column, share in by_column.items()}
+    return [
+        Line.of("Share of positives", "count", by_column),
+        *(
+            Line.of(title, "guess", {column: at[key][metric] for column, at in scores.items()})
+            for key, title in CHANCE.items()
+        ),
+    ]
 
 
-def _chance(share: Mapping[str, float], baseline: str, metric: str) -> dict[str, Value | None]:
-    return _values({column: baselines(of)[baseline][metric] for column, of in share.items()})
-
-
-def _values(numbers: Mapping[str, float | None]) -> dict[str, Value | None]:
-    return {column: None if number is None else Value(number) for column, number in numbers.items()}
+def _published(
+    row: str | None, metric: str, ours: Mapping[str, Value | None], where: str = "published"
+) -> list[Line]:
+    """The paper's numbers of a row, if it has one by this average, and ours minus them."""
+    values: dict[str, Value | None] = {}
+    for column, value in ours.items() if row else ():
+        if paper := published_row(str(row), column).get(metric):
+            difference = value.mean - paper.mean if value else None
+            values[column] = Value(paper.mean, paper.std, difference)
+    return published_lines(values, where)

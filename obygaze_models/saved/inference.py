@@ -30,7 +30,7 @@ from obygaze_models.data.stores import (
 from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.plugins import plugin_errors
+from obygaze_models.estimators.registry import plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks

@@ -25,9 +25,14 @@ import numpy as np
 from obygaze_features.common.files import new_folder, read_bytes
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError, ObygazeError
-from obygaze_models.estimators.plugins import ENTRY_POINT_GROUP, plugin_errors, trusted_classes
+from obygaze_models.estimators.registry import (
+    ENTRY_POINT_GROUP,
+    plugin_errors,
+    trusted_classes,
+)
 from obygaze_models.estimators.safe_classes import (
     MAX_CLIP_NUMBERS,
+    OWN,
     SAFE,
     check_fitted,
     class_path,
@@ -271,11 +276,11 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 def _path_of(kind: type) -> str | None:
     """The path of a class that is saved as JSON and arrays; None for all others."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
-    return path if path in SAFE and SAFE[path].is_own else None
+    return path if path in OWN else None
 
 
 def _find_class(path: Any) -> Any:
-    if not (isinstance(path, str) and path in SAFE and SAFE[path].is_own):
+    if not (isinstance(path, str) and path in OWN):
         raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -332,8 +337,7 @@ def _decode_foreign(data: bytes) -> Any:
 def _loadable(types: Iterable[str]) -> set[str]:
     """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
     known = trusted_classes()
-    forms = {name: SAFE.get(class_path(name)) for name in types}
-    return {name for name, form in forms.items() if name in known or (form and not form.is_own)}
+    return {name for name in types if name in known or class_path(name) in SAFE.keys() - OWN.keys()}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ def leading_out(folder):
 
 TYPES = (
     "xclip, vivit, clip, siglip, videomae, vjepa2, timesformer, dinov2, dinov2_with_registers, "
-    "dinov3_vit$"
+    "dinov3_vit, obygaze-words$"
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; .* are: {TYPES}"),

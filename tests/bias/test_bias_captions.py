@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_models.bias.captions import ImageCaptions, emotion_rates, read_captions
-from obygaze_models.bias.lexicon import shipped_lexicon
+from obygaze_models.bias.inputs import shipped_lexicon
 from tests.kit.files import csv_rows, refused, texts, tips, title, write
 
 EMOTIONS = shipped_lexicon("emotions")

@@ -18,7 +18,7 @@ from obygaze_models.bias.gender_score import (
     read_scored_captions,
     truncate,
 )
-from obygaze_models.bias.lexicon import shipped_lexicon
+from obygaze_models.bias.inputs import shipped_lexicon
 from tests.kit.files import csv_rows, texts, tips, title, write
 
 MAN = 0.12759140133857727, 0.5452305674552917

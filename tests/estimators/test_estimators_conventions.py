@@ -5,7 +5,6 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import (
@@ -21,7 +20,7 @@ from sklearn.model_selection import (
     cross_validate,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
@@ -316,24 +315,6 @@ def test_a_bottleneck_has_what_its_head_has():
     forest = om.ConceptBottleneck(head=RandomForestClassifier(5))  # it has a length of 0
     assert not hasattr(forest, "decision_function")
     assert hasattr(forest, "predict_proba")
-
-
-def test_a_bank_gets_the_data_as_they_come(frame):
-    """Names of a data frame's columns reach the bank; what it returns may be sparse."""
-    bins = KBinsDiscretizer(4, quantile_method="linear")
-    columns = ColumnTransformer([("bins", bins, ["x1", "x3"])])
-    for kind in (om.ConceptBottleneck, om.HybridBottleneck):
-        model = kind(columns, LogisticRegression())
-        model.fit(frame[:200], Y[:200], X_val=frame[200:], y_val=Y[200:])
-        assert model.concept_scores(frame).shape == (240, 8)
-        assert model.predict(frame).shape == Y.shape
-    sparse = om.ConceptBottleneck(MaxAbsScaler(), LogisticRegression())
-    assert get_tags(sparse).input_tags.sparse
-    expected, found = (
-        clone(sparse).fit(Z[:200], Y[:200], X_val=Z[200:], y_val=Y[200:]).predict_proba(Z)
-        for Z in (X.astype(np.float64), csr_array(X.astype(np.float64)))
-    )
-    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", [om.ConceptBottleneck, om.HybridBottleneck])

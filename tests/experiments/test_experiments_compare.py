@@ -205,8 +205,8 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     path.write_text(json.dumps(record | {"sha256": seal(record)}))
     comparison = om.compare(a, tmp_path / "leaky").comparisons[0]
     [note] = comparison.notes
-    assert note.startswith(f"LEAKAGE: 3 of these {comparison.clips} clips of HN vs S are in a ")
-    assert note.endswith(" of leaky")
+    leaked = f"3 of these {comparison.clips} clips of HN vs S were used to train or to stop leaky"
+    assert note.startswith(f"LEAKAGE: {leaked}, ")
 
 
 def test_only_shared_clips_are_compared(run, world, tmp_path):

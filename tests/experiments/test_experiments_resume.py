@@ -23,7 +23,6 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
-from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
 from tests.kit.run import make_world, write_experiment, write_store
@@ -96,24 +95,29 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
             "the same command resumes."
         )
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
-    folders = sorted(partial.glob("*/*"))
-    assert len(folders) == 26
-    for name, damages in {
-        "fit.json": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames")],
-        "arrays.npz": [b"", b"PK", 0.5],
-        "model/model.json": [(b"0", b"1")],
+    fits = sorted(partial.glob("fits/*/*"))
+    assert len(fits) == 26
+    for suffix, damages in {
+        "": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames"), 0.5],
+        "model.json": [(b"0", b"1")],
+        "model.safetensors": [b"", 0.5],
     }.items():
         for damage in damages:
-            path = folders.pop() / name
+            path = fits.pop()
+            if suffix:
+                path = partial / "models" / path.parent.name / path.stem / suffix
             data = path.read_bytes()
             if isinstance(damage, tuple):
                 damage = data.replace(*damage)
             path.write_bytes(damage if isinstance(damage, bytes) else data[: len(data) // 2])
-    (folders.pop() / "fit.json").unlink()
-    # What a writer left that was killed inside of a fit's folder.
-    left = partial / "mlp/.HN-vs-S-8.0a1b2c3d_7_x1.partial"
+    fits.pop().unlink()
+    # What writers left that were killed before a model or a fit had its name, or the run its own.
+    left = partial / "models/mlp/.HN-vs-S-8.0a1b2c3d_7_x1.partial"
     left.mkdir()
-    (left / ".fit.json.0a1b2c3d_7_x2.partial").write_text("{")
+    (left / "model.json").write_text("{")
+    (partial / "fits/mlp/.HN-vs-S-8.json.0a1b2c3d_7_x2.partial").write_text("{")
+    (partial / ".clips.csv.0a1b2c3d_7_x3.partial").write_text("{")
+    (partial / "run.json").write_text("{")
     calls, lines = run(several, output)
     assert calls == 1 + 10
     assert sum("is damaged" in line for line in lines) == 9
@@ -145,26 +149,25 @@ def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, 
     assert lines[1].startswith("2 of 9")
 
 
-def forge_arrays(**changed):
-    """Other arrays in a fit's folder."""
-
-    def change(folder, record):
-        with np.load(folder / "arrays.npz") as arrays:
-            content = dict(arrays)
-        content |= {name: make(content[name]) for name, make in changed.items()}
-        np.savez_compressed(folder / "arrays.npz", **content)
-        record["files"]["arrays.npz"] = sha256_of(folder / "arrays.npz")
-
-    return change
+def test_what_an_earlier_obygaze_left_is_dropped(small, run, tmp_path):
+    left = tmp_path / "run.partial/mlp/HN-vs-S-0"
+    (left / "model").mkdir(parents=True)
+    for name in ("fit.json", "arrays.npz", "model/model.json", "model/model.safetensors"):
+        (left / name).write_text("{}")
+    header = {"format": "obygaze-partial-run", "format_version": 1, "manifest": "0" * 64}
+    (tmp_path / "run.partial/partial.json").write_text(json.dumps(header))
+    calls, lines = run(small, tmp_path / "run")
+    assert (calls, "format_version" in lines[0]) == (9, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    assert not (tmp_path / "run/mlp").exists()
 
 
 def forge_model(folder, record):
     """A sound model of other features."""
     X = np.random.default_rng(0).normal(size=(20, 3))
-    shutil.rmtree(folder / "model")
-    om.save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder / "model")
-    for name in ("model.json", "model.safetensors"):
-        record["files"].pop(f"model/{name}", None)
+    shutil.rmtree(folder)
+    om.save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder)
+    record["files"] = {}
 
 
 def name_another_file(name):
@@ -173,24 +176,38 @@ def name_another_file(name):
     return lambda folder, record: record["files"].update({name: empty})
 
 
+def forge(**changed):
+    """Other values of what a fit is, has seen and predicted."""
+    return lambda folder, record: [
+        part.update({name: make for name, make in changed.items() if name in part})
+        for part in (record, record["fit"])
+    ]
+
+
 FORGERIES = {
     "a file elsewhere": name_another_file(os.devnull),
     "a file above": name_another_file("../../../empty"),
-    "facts": lambda folder, record: record.update(facts=[1]),
-    "skipped concepts": lambda folder, record: record.update(facts={"skipped": 1}),
-    "a lone surrogate": lambda folder, record: record.update(facts={"a": "\ud800"}),
-    "history": lambda folder, record: record.update(history="x"),
-    "warnings": lambda folder, record: record.update(warnings=[{"code": 1}]),
-    "what it reads": lambda folder, record: record.update(reads="groups"),
+    "facts": forge(facts=[1]),
+    "skipped concepts": forge(facts={"skipped": 1}),
+    "a lone surrogate": forge(facts={"a": "\ud800"}),
+    "history": forge(history="x"),
+    "warnings": forge(warnings=[{"code": 1}]),
+    "what it reads": forge(reads="groups"),
     "another model": forge_model,
-    "a table without numbers": forge_arrays(table=lambda table: table * np.nan),
-    "a table of a row": forge_arrays(table=lambda table: table[:1]),
-    "a table of texts": forge_arrays(table=lambda table: table.astype(str)),
-    "a table of many rows": forge_arrays(table=lambda table: np.zeros((10**6, 2))),
-    "clips that are not there": forge_arrays(seen=lambda seen: np.array([10**9])),
-    "clips before the first": forge_arrays(seen=lambda seen: np.array([-1])),
-    "half a clip": forge_arrays(seen=lambda seen: np.array([0.5])),
-    "a table of clips": forge_arrays(seen=lambda seen: np.array([[0]])),
+    "what nothing reads": forge(reads="what"),
+    "other classes": forge(classes=3),
+    "a table without numbers": forge(table=[[None] * 2] * 15),
+    "a table that is no probabilities": forge(table=[[3.0, -2.0]] * 15),
+    "a table of a row": forge(table=[[0.5, 0.5]]),
+    "a table of texts": forge(table=[["0", "1"]] * 15),
+    "a table of many rows": forge(table=[[0.5, 0.5]] * 10**5),
+    "rows of different length": forge(table=[[1.0], *([[0.5, 0.5]] * 14)]),
+    "clips that are not there": forge(seen=[10**9]),
+    "clips beyond all numbers": forge(seen=[10**30]),
+    "clips before the first": forge(seen=[-1]),
+    "half a clip": forge(seen=[0.5]),
+    "no clip": forge(seen=[]),
+    "a table of clips": forge(seen=[[0]]),
 }
 
 
@@ -199,22 +216,22 @@ def test_a_forged_fit_is_fitted_again(several, complete, run, tmp_path):
     """Its digests are right, and what it says cannot be of this run."""
     run(several, tmp_path / "run", len(FORGERIES) + 1)
     (tmp_path / "empty").touch()
-    folders = sorted((tmp_path / "run.partial").glob("*/*"))
-    for folder, forge in zip(folders, FORGERIES.values(), strict=False):
-        record = json.loads((folder / "fit.json").read_text())
-        forge(folder, record)
-        record.pop("sha256")
-        (folder / "fit.json").write_text(json.dumps(record | {"sha256": digest_of(record)}))
+    fits = sorted((tmp_path / "run.partial").glob("fits/*/*"))
+    for path, change in zip(fits, FORGERIES.values(), strict=False):
+        record = json.loads(path.read_text().partition("\n")[0])
+        change(path.parents[2] / "models" / path.parent.name / path.stem, record)
+        content = json.dumps(record)
+        path.write_text(f"{content}\n{hashlib.sha256(content.encode()).hexdigest()}")
     calls, lines = run(several, tmp_path / "run")
     damaged = {line.partition(" is damaged")[0] for line in lines if "is damaged" in line}
-    places = zip(FORGERIES, folders, strict=False)
-    assert {name for name, folder in places if str(folder) in damaged} == {*FORGERIES}
+    places = zip(FORGERIES, fits, strict=False)
+    assert {name for name, path in places if str(path) in damaged} == {*FORGERIES}
     assert calls == 27 - 1
     assert bytes_of(tmp_path / "run") == complete
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
-@pytest.mark.parametrize("name", ["partial.json", "fit.json", "arrays.npz"])
+@pytest.mark.parametrize("name", ["partial.json", "HN-vs-S-2.json", "model.safetensors"])
 def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
     run(small, tmp_path / "run", 5)
     before, real = contents(tmp_path / "run.partial"), Path.open
@@ -240,10 +257,10 @@ def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, n
         ("partial.json", ""),
         ("partial.json", "{}"),
         ("thesis.docx", "precious"),
-        ("majority/HN-vs-S-0/notes.txt", "precious"),
-        ("majority/thesis.docx", None),
+        ("models/majority/HN-vs-S-0/notes.txt", "precious"),
+        ("fits/majority/thesis.docx", None),
         pytest.param("partial.json", PIPE, marks=NEEDS_PIPES),
-        pytest.param("majority/HN-vs-S-0/fit.json", PIPE, marks=NEEDS_PIPES),
+        pytest.param("fits/majority/HN-vs-S-0.json", PIPE, marks=NEEDS_PIPES),
     ],
 )
 def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
@@ -305,7 +322,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(several, complete, tmp_path):
     for wanted in (1, 12):
         with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
             while process.poll() is None:
-                if len(list(tmp_path.glob("run.partial/*/*/fit.json"))) >= wanted:
+                if len(list(tmp_path.glob("run.partial/fits/*/[!.]*"))) >= wanted:
                     os.kill(process.pid, signal.SIGKILL)
                     break
                 time.sleep(0.005)
@@ -342,7 +359,7 @@ DAMAGE = [
     *(
         (name, None, [name, "obygaze models run"])
         for name in ("run.json", "predictions.csv", "clips.csv", "models.jsonl",
-                     "explanations.jsonl")
+                     "explanations.jsonl", "history.jsonl")
     ),
     ("predictions.csv", lambda t: t[: len(t) // 2], ["csv was changed since"]),
     ("predictions.csv", probability, ["csv was changed since"]),

@@ -43,12 +43,12 @@ def network(clips) -> om.MLPProbe:
 
 @pytest.fixture(scope="session")
 def torch_logits():
-    """A torch module of what comes after a layer, with the model's weights, in float64."""
+    """A torch module with the model's weights, in float64."""
     import torch
 
-    def torch_logits(model, layer):
+    def torch_logits(model):
         parts = []
-        for weight, offset in list(zip(model.coefs_, model.intercepts_, strict=True))[layer:]:
+        for weight, offset in zip(model.coefs_, model.intercepts_, strict=True):
             linear = torch.nn.Linear(*weight.shape, dtype=torch.float64)
             linear.weight.data = torch.tensor(weight.T, dtype=torch.float64)
             linear.bias.data = torch.tensor(offset, dtype=torch.float64)

@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_models.data.tasks import concept_targets
-from obygaze_models.explain.attributions import logit_gradients
+from obygaze_models.explain.attributions import logits_and_gradients
 from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused
@@ -197,7 +197,7 @@ def test_tcav_of_a_saved_network(obygaze):
     network, data = unseen(NETWORK)
     sure = data.X[np.array(data.levels) == "S"]
     bank = om.load_model(BOTTLENECK)[0].bank_
-    slopes = (logit_gradients(network, sure, 1) @ bank.cavs_.T).mean(axis=0)
+    slopes = (logits_and_gradients(network, sure)[1][1] @ bank.cavs_.T).mean(axis=0)
     assert [rows[name]["slope"] for name in bank.names_] == pytest.approx(slopes.tolist())
     assert {(row["clips"], row["runs"]) for row in rows.values()} == {(len(sure), 20)}
     assert f"{rows['Look']['slope']:+.2f}" in table

@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import obygaze_models as om
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.concept_quality import concept_quality
+from obygaze_models.explain.parts import concept_quality
 from tests.kit.run import make_world
 
 #: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.

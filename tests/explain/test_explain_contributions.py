@@ -16,8 +16,12 @@ from sklearn.tree import DecisionTreeClassifier
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.explain.attributions import attribute, join_steps
-from obygaze_models.explain.clips import explain_rows, nearest_clips
+from obygaze_models.explain.attributions import (
+    attribute,
+    explain_rows,
+    join_steps,
+    nearest_clips,
+)
 from tests.kit.clips import logistic_on, tree_on, with_output
 
 LEVELS = ("EN", "HN", "S")
@@ -165,7 +169,7 @@ def test_a_networks_parts_are_derivatives_along_concepts(clips, network, torch_l
     if not several:
         network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)
         network.fit(clips.X, clips.y)
-    forward = torch_logits(network, 0)
+    forward = torch_logits(network)
     measured = clips.bank.transform(clips.X)
     for row, x in enumerate(clips.X[:10]):
         parts = attribute(network, x[None], bank=clips.bank)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from obygaze_features.errors import ExperimentError
 from obygaze_models.explain.error_factors import error_factors
 
 NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]
@@ -119,13 +118,3 @@ def test_where_draws_hold_one_kind_there_may_be_no_interval(seed):
     [factor] = every.factors
     assert factor.coefficient == pytest.approx(0, abs=1e-9)
     assert (factor.low, factor.high) in [(None, None), pytest.approx((0, 0), abs=1e-9)]
-
-
-def test_says_what_does_not_fit():
-    for marks, names, options, message in (
-        (np.ones((3, 2)), ["a"], {}, r"3 clips, 3 films and 1 names .* \(3, 2\)"),
-        (np.ones((0, 1)), ["a"], {}, "need clips"),
-        (np.ones((3, 1)), ["a"], {"penalty": 0}, r"above 0 \(got 0\)"),
-    ):
-        with pytest.raises(ExperimentError, match=message):
-            error_factors(np.ones(len(marks)), marks, names, ["x"] * len(marks), **options)

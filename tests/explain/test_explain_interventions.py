@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, f1_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import as_logits
-from obygaze_models.explain.interventions import intervene
+from obygaze_models.explain.analyses import intervene
 from tests.kit.clips import logistic_on, tree_on, with_output
 
 DRAWS = 4

@@ -13,7 +13,7 @@ from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.explain.frame_scores import Axis, FrameScores
-from obygaze_models.explain.moment_measures import (
+from obygaze_models.explain.moment_scores import (
     TIOUS,
     AnnotatedFilm,
     Guess,

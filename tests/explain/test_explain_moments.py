@@ -16,7 +16,7 @@ from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_models.experiments.exports import moment_files
 from obygaze_models.explain.frame_scores import Axis
-from obygaze_models.explain.moment_figure import moment_figure
+from obygaze_models.explain.moments import moment_figure
 from obygaze_models.saved.inference import average_frames
 from tests.kit.files import write
 

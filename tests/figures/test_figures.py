@@ -21,12 +21,12 @@ from obygaze_models.figures.dots import (
     Panel,
     Point,
     dot_plot,
+    error_factors,
     grouped_dots,
     level_series,
     numbered_series,
     panel_plot,
 )
-from obygaze_models.figures.factors import error_factors
 from obygaze_models.figures.sheet import Dot, Series
 from tests.kit.files import texts, tips, title
 
@@ -205,7 +205,7 @@ def test_a_trees_first_levels_are_scikit_learns(grown, depth) -> None:
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
     counts = count_visits(head, Z[:50])
     figure = tree_outline(
-        head, names, CLASSES, title="t", description="d", depth=depth, counts=counts
+        head, names, CLASSES, title="t", description="d", depth=depth, counts=counts, count="clips"
     )
     assert [text for text in words(figure) if "≤" in text or ">" in text] == expected
     assert "50" in words(figure)

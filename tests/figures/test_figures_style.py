@@ -25,11 +25,11 @@ from obygaze_models.figures.dots import (
     Panel,
     Point,
     dot_plot,
+    error_factors,
     grouped_dots,
     level_series,
     panel_plot,
 )
-from obygaze_models.figures.factors import error_factors
 from obygaze_models.figures.sheet import Dot, Series
 from tests.kit.page import find_chromium, open_tab
 

@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from obygaze_features import open_store
 from obygaze_models import save_model
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.finished_fits import FinishedFits
+from obygaze_models.experiments.outcome import FinishedFits
 from obygaze_models.experiments.record import seal
 from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
@@ -339,8 +339,9 @@ def seal_run(files: Files) -> None:
 
 def seal_fits(files: Files) -> None:
     """Each fit of an interrupted run."""
-    for name in [name for name in files if name.endswith("/fit.json")]:
-        reseal(files, name, digest_of, name.removesuffix("fit.json"))
+    for name in [name for name in files if name.startswith("fits/")]:
+        content = files[name].rpartition(b"\n")[0]
+        files[name] = content + b"\n" + sha256(content).encode()
 
 
 def seal_store(files: Files) -> None:
@@ -353,7 +354,7 @@ def seal_store(files: Files) -> None:
 
 def add_strangers_file(files: Files) -> None:
     """What a run must neither remove nor read."""
-    files["mlp/" + STRANGERS_FILE] = b"precious"
+    files["models/mlp/" + STRANGERS_FILE] = b"precious"
 
 
 STRANGERS_FILE = "thesis.docx"
@@ -480,12 +481,20 @@ def make_data(folder: Path) -> Path:
         "annotations export {data}/timelines --elan -o {data}/elan",
         "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
-        with patch.object(FinishedFits, "discard"):  # as if the run were killed at its end
+        with patch.object(FinishedFits, "become", keep_and_become):
             result = run_obygaze(*command.format(data=data).split())
         assert result.exit_code == 0, result.output
-    (data / "run.partial").rename(data / "kept.partial")
     save_models(data)
     return data
+
+
+def keep_and_become(finished: FinishedFits, folder: Path, models: Collection[str]) -> None:
+    """Keep what a run leaves that is killed at its end."""
+    shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
+    BECOME(finished, folder, models)
+
+
+BECOME = FinishedFits.become
 
 
 def save_models(data: Path) -> None:

@@ -216,7 +216,8 @@ def forged_names(text: bytes, name: str, seen: set[tuple[str, ...]]) -> Iterator
 
     Fields that are `seen`, here or in a file before, are left out.
     """
-    first, mark, rest = text.partition(b"\n") if text.count(b"\n{") else (text, b"", b"")
+    is_lines = re.search(rb"\n(\{|[0-9a-f]{64}\Z)", text)  # or one, and its digest
+    first, mark, rest = text.partition(b"\n") if is_lines else (text, b"", b"")
     try:
         content = json.loads(first)
     except ValueError:

@@ -17,16 +17,15 @@ from sklearn.metrics import (
 )
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.report.annotators import confusions, gamma_figure, load_annotators
+from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import findings, headline, score_figure
 from obygaze_models.report.html import number
-from obygaze_models.report.runs import default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
+from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
-from tests.report.conftest import plain, renamed, with_manifest
+from tests.report.conftest import plain, renamed, render_report, with_manifest
 
 
 def first_screen(*runs):
@@ -165,13 +164,16 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
     loaded = load_annotators(run)
     anna, bert = (labels.level_of for labels in annotators[1])
     pairs = Counter((anna[clip], bert[clip]) for clip in bert)
-    (table,) = confusions(loaded, LEVELS)
-    rows = {name: [values(cell)[0] for _, cell, _ in cells] for name, cells in table.rows}
+    html = render_report([annotated["films"]]).partition('id="agreement"')[2]
+    text = html.partition("</p>")[0]
+    table = html.partition("<tbody>")[2].partition("</tbody>")[0]
+    cells = re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', table)
+    rows = {name: values(cell) for name, cell in cells}
     assert rows == {LEVELS[a]: [pairs[a, b] for b in LEVELS] for a in LEVELS}
     equal = sum(pairs[level, level] for level in LEVELS)
-    assert values(table.equal) == [pytest.approx(equal / 120), 120]
+    assert values(text)[:2] == [pytest.approx(equal / 120), 120]
     totals = [sum(pairs["S", b] for b in LEVELS), sum(pairs[a, "S"] for a in LEVELS)]
-    assert values(table.more) == sorted(totals, reverse=True)
+    assert values(text)[2:] == sorted(totals, reverse=True)
     displayed = tips(gamma_figure(loaded, {"tt1": "Another", "tt0": "Film"}))
     distances = reference_json("scheme-obygaze.json")["distances"]
     position = distances["levels"].index

@@ -18,14 +18,18 @@ from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables, load_run
 from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.report.citations import citation
 from obygaze_models.report.concepts import concept_figures
-from obygaze_models.report.findings import alarms, findings, headline, limits
-from obygaze_models.report.glossary import about, eyebrow
+from obygaze_models.report.findings import (
+    alarms,
+    cautions,
+    concept_notes,
+    findings,
+    headline,
+    limits,
+)
+from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
-from obygaze_models.report.runs import default_run, prepare_runs
-from obygaze_models.report.score_tables import score_tables
-from obygaze_models.report.warnings import cautions, concept_notes, leak_rows
+from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
 from tests.report.conftest import (
     Page,
@@ -67,7 +71,9 @@ def said(part, *runs):
         "alarms": lambda: alarms(head, prepared),
         "findings": lambda: findings(head),
         "limits": lambda: limits(head),
-        "cautions": lambda: [f"{entry.text} {entry.follows}" for entry in cautions(prepared, head)],
+        "cautions": lambda: [
+            f"{entry.text} ({entry.runs}) {entry.follows}" for entry in cautions(prepared, head)
+        ],
     }[part]()
     return [plain(line) for line in lines]
 
@@ -154,10 +160,12 @@ def test_many_runs_share_a_page(page_of_all, results):
 def test_a_page_opens_on_the_run_that_tests_most(results):
     films, first, concepts = (results[name] for name in ("films", "first", "concepts"))
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
-    leaking = with_record(films, leaked=["tt0-001"])
+    leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
     assert not any("LEAKAGE" in line for line in said("alarms", leaking, first))
-    assert said("cautions", leaking, first)[0].startswith("1 of 2 runs leak")
+    (caution, *_) = said("cautions", leaking, first)
+    assert caution.startswith("LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train")
+    assert "(films) Do not compare" in caution
 
 
 def leaky(run):
@@ -174,10 +182,8 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
     (alarm, *_) = said("alarms", leaking)
-    assert "LEAKAGE: up to 4 of the 10 test clips of EN vs S were used to train" in alarm
+    assert "LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train" in alarm
     assert "tt0-001" not in alarm
-    (row,) = leak_rows(prepare_runs([leaking]))
-    assert (row.test, row.clips, row.train, row.validation) == ("EN vs S", 10, (2, 4), (0, 0))
     assert not any("No test clip was used" in line for line in said("cautions", leaking))
     sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
     tests = to_builtins(run.record.tests)
@@ -219,7 +225,9 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
                 fit, ids=ids, labels=fit.labels[chosen], probabilities=fit.probabilities[chosen]
             )
         )
-    single = replace(run, tables=Tables(only, run.clips(), []))
+    untested = dict.fromkeys(("tt0", "tt2", "tt3"), "too few clips")
+    films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
+    single = replace(with_record(run, films=films), tables=Tables(only, run.clips(), []))
     assert "This tests 1 of 4 films: tt1." in said("alarms", single)
     assert any("other films than tt1" in line for line in said("limits", single))
     factors = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
@@ -265,7 +273,7 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
     changed = with_record(run, warnings=warnings, files=files)
     changed = replace(changed, folder=folder)
-    notes = [plain(note) for note in concept_notes(prepare_runs([changed]))]
+    notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
     assert "pcbm-tree: is odd. Of 3 fits: Look in 3, Body in 2." in notes
     assert "pcbm-tree: left out, too rare. Of 3 fits: Posture in 1." in notes
     assert not any("odd" in line for line in said("alarms", changed) + said("cautions", changed))

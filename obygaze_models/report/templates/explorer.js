@@ -1,20 +1,18 @@
-// The film explorer: what is chosen, the strips and the list that follow from it.
+// The film explorer: what is chosen, the strips, the list and the concepts that follow from it.
 const FIRST_ROWS = 10;
 const STEP = 50;
+const STILLS = 3;
 const chosen = Object.fromEntries(
   ["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
 );
-let view = null;
-let drawn = [];
-let listed = [];
+let drawn = []; // the films' strips
+let listed = []; // the clips of the list
 let showing = FIRST_ROWS;
 
-function options(select, pairs, all) {
+function offer(select, pairs, all) {
   const before = select.value;
-  select.replaceChildren();
-  if (all) select.append(new Option(all, ""));
-  for (const [value, text] of pairs) select.append(new Option(text, value));
-  if ([...select.options].some((one) => one.value === before)) select.value = before;
+  select.replaceChildren(...(all ? [new Option(all, "")] : []), ...pairs.map(([value, text]) => new Option(text, value)));
+  if ([...select.options].some((option) => option.value === before)) select.value = before;
 }
 
 function offer_runs() {
@@ -27,10 +25,11 @@ function offer_runs() {
   chosen.run.value = data.run;
 }
 
+const model_name = ({ model, task }) => joined([model, task], ": ");
+
 function offer_models() {
   const run = Number(chosen.run.value);
-  const of_run = data.views.flatMap((one, number) => (one.run === run ? [[number, one]] : []));
-  options(chosen.model, of_run.map(([number, one]) => [number, one.task ? `${one.model}: ${one.task}` : one.model]));
+  offer(chosen.model, data.views.flatMap((entry, number) => (entry.run === run ? [[number, model_name(entry)]] : [])));
   chosen.model.value = data.runs[run].view;
 }
 
@@ -38,25 +37,27 @@ function offer_models() {
 function choose_view() {
   const film = view && film_id();
   view = open_view(Number(chosen.model.value));
-  const clips = view.clips;
-  options(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
-  chosen["shown-class"].value = view.spoken;
+  const { films, levels } = view.clips;
+  offer(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
+  chosen["shown-class"].value = view.class_shown;
   chosen["shown-class"].parentElement.hidden = !view.several;
-  options(chosen.film, by_title(clips.films), "all films");
-  const place = film === null ? first_film() : clips.films.findIndex((entry) => entry.id === film);
+  const titles = films.map(({ title }, place) => [place, title]);
+  offer(chosen.film, titles.sort(([, a], [, b]) => a.localeCompare(b, "en", { numeric: true })), "all films");
+  const place = film === null ? first_film() : films.findIndex(({ id }) => id === film);
   chosen.film.value = place < 0 ? "" : place;
-  options(chosen.level, clips.levels.map((level, place) => [place, `${level.code}: ${level.name}`]), "all levels");
-  offer_concepts(clips);
+  offer(chosen.level, levels.map((level, order) => [order, `${level.code}: ${level.name}`]), "all levels");
+  offer_concepts();
   draw();
 }
 
-const by_title = (films) => films
-  .map((film, place) => [place, film.title])
-  .sort(([, a], [, b]) => a.localeCompare(b, "en", { numeric: true }));
+function show_class(code) {
+  chosen["shown-class"].value = view.class_shown = code;
+  draw();
+}
 
 // Of a film's clips, those of the levels that the model looks for; null where it looks for no level.
 function positives(clips) {
-  const codes = view.classes[view.spoken].split("+");
+  const codes = view.classes[view.class_shown].split("+");
   const levels = view.clips.levels.map((level) => codes.includes(level.code));
   return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
@@ -66,200 +67,238 @@ const film_id = () => (chosen.film.value === "" ? "" : view.clips.films[chosen.f
 
 // The films' places, those with the largest share of what the model looks for first.
 function by_share() {
-  const films = film_clips(view);
-  const shares = films.map((clips) => positives(clips) / clips.length);
-  return films.map((_, place) => place).sort((a, b) => shares[b] - shares[a]);
+  const shares = film_clips().map((clips) => positives(clips) / clips.length);
+  return shares.map((_, place) => place).sort((a, b) => shares[b] - shares[a]);
 }
 
 // The film that a page opens on: the first that was tested.
 function first_film() {
-  const tested = new Set(view.at.map((clip) => view.clips.film[clip]));
-  return by_share().find((place) => tested.has(place)) ?? 0;
+  const films = new Set(view.at.map((clip) => view.clips.film[clip]));
+  return by_share().find((place) => films.has(place)) ?? 0;
 }
 
 function draw() {
-  drawn = strips(view, open_drawn);
+  drawn = film_clips().map((clips, place) => strip(view.clips.films[place], clips, place));
   find("strips").replaceChildren(...by_share().map((place) => drawn[place].section));
-  find("sets-legend").replaceChildren(...sets_legend(view));
+  find("sets-legend").replaceChildren(...(view.clips.sets.length ? level_keys(view.clips.levels) : []));
   find("about-run").textContent = about_run();
-  for (const one of document.querySelectorAll(".spoken")) one.textContent = named(view, view.spoken);
-  find("weighs").textContent = weighs(view);
+  for (const words of document.querySelectorAll(".class-shown")) words.textContent = class_words(view.class_shown);
+  find("weighs").textContent = reason_kind();
   filter();
 }
 
-const open_drawn = (clip, clips) => open_clip(view, clip, clips);
-
 function about_run() {
   const run = data.runs[view.run];
-  const tested = view.at.length;
   const total = view.clips.ids.length;
-  const gaps = new Map();
+  const missing = new Map();
   for (let clip = 0; clip < total; clip++) {
-    if (view.row[clip] < 0) gaps.set(gap(view, clip), (gaps.get(gap(view, clip)) || 0) + 1);
+    const reason = missing_reason(clip);
+    if (reason) missing.set(reason, (missing.get(reason) || 0) + 1);
   }
-  const rest = [...gaps].map(([why, number]) => `${number.toLocaleString("en")} ${why}`).join("; ");
-  const more = data.total > total ? ` This run’s label set, ${run.labels}, has ${total.toLocaleString("en")} of the page’s ${count(data.total, "clip")}.` : "";
-  return `${run.about}. ${tested.toLocaleString("en")} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
+  const rest = [...missing].map(([reason, number]) => `${grouped(number)} ${reason}`).join("; ");
+  const more = data.total > total ? ` This run’s label set, ${run.labels}, has ${grouped(total)} of the page’s ${count(data.total, "clip")}.` : "";
+  return `${run.about}. ${grouped(view.at.length)} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
 }
 
 const WHICH = {
   all: () => true,
-  tested: (clip) => view.row[clip] >= 0,
-  differ: (clip) => differs(view, clip),
-  agree: (clip) => view.row[clip] >= 0 && !differs(view, clip),
-  gap: (clip) => view.row[clip] < 0,
+  tested,
+  differ: differs,
+  agree: (clip) => tested(clip) && !differs(clip),
+  gap: (clip) => !tested(clip),
 };
 
 const ORDER = {
-  differ: (clip) => -distance(view, clip) - (differs(view, clip) ? 1 : 0),
-  most: (clip) => (view.row[clip] < 0 ? 1 : -said(view, clip)),
-  least: (clip) => said(view, clip) ?? 2,
-  unsure: (clip) => unsure(view, clip),
+  differ: (clip) => -distance(clip) - (differs(clip) ? 1 : 0),
+  most: (clip) => (tested(clip) ? -probability(clip) : 1),
+  least: (clip) => probability(clip) ?? 2,
+  unsure: sureness,
   scene: (clip) => clip,
 };
 
 function filter() {
-  const [film, level, match] = ["film", "level", "match"].map((name) => chosen[name].value);
+  const [film, level] = [chosen.film.value, chosen.level.value];
   const concepts = ticked();
   const which = WHICH[chosen.which.value];
-  const wanted = (clip) =>
+  const shows = (clip) => concepts[chosen.match.value === "any" ? "some" : "every"]((concept) => view.clips.shows[clip].includes(concept));
+  const matches = new Set([...view.clips.ids.keys()].filter((clip) =>
     (film === "" || view.clips.film[clip] === Number(film)) &&
     (level === "" || view.clips.level[clip] === Number(level)) &&
-    shows_ticked(view.clips, clip, concepts, match) &&
-    which(clip);
-  const matches = new Set();
-  view.clips.ids.forEach((_, clip) => { if (wanted(clip)) matches.add(clip); });
-  drawn.forEach((one, place) => {
-    one.section.hidden = film !== "" && place !== Number(film);
-    show_alone(view, one, !one.section.hidden && (film !== "" || drawn.length === 1), open_drawn);
-    one.clips.forEach((clip, at) => one.marks[at]?.classList.toggle("dim", !matches.has(clip)));
-    one.line.textContent = film_line(one.clips);
-    if (!one.timeline_shown) one.line.append(" ", timeline_button(place));
+    (!concepts.length || shows(clip)) &&
+    which(clip)));
+  drawn.forEach((drawing, place) => {
+    drawing.section.hidden = film !== "" && place !== Number(film);
+    show_alone(drawing, !drawing.section.hidden && (film !== "" || drawn.length === 1));
+    drawing.clips.forEach((clip, at) => drawing.marks[at]?.classList.toggle("dim", !matches.has(clip)));
+    drawing.line.textContent = film_line(drawing.clips);
+    if (!drawing.timeline_shown) drawing.line.append(" ", button("Look closer", () => look_closer(place), { class: "open" }));
   });
-  const closely = drawn.every((one) => one.section.hidden || one.timeline_shown);
-  find("strips-legend").hidden = find("sets-legend").hidden = closely;
-  find("strips-order").hidden = closely;
+  const closely = drawn.every((drawing) => drawing.section.hidden || drawing.timeline_shown);
+  for (const id of ["strips-legend", "sets-legend", "strips-order"]) find(id).hidden = closely;
   const key = ORDER[chosen.order.value];
   const ranked = [...matches].map((clip) => [key(clip), clip]);
-  ranked.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
-  listed = ranked.map(([, clip]) => clip);
+  listed = ranked.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, clip]) => clip);
   showing = FIRST_ROWS;
   list();
   write_address();
 }
 
-function timeline_button(place) {
-  const button = make("button", { type: "button", class: "open" }, "Look closer");
-  button.addEventListener("click", () => {
-    chosen.film.value = place;
-    filter();
-    drawn[place].content.querySelector("[role=listbox]").focus();
-  });
-  return button;
+function look_closer(place) {
+  chosen.film.value = place;
+  filter();
+  drawn[place].content.querySelector("[role=listbox]").focus();
 }
 
 // What is known of a film under this model, recomputed here from the clips.
 function film_line(clips) {
-  const tested = clips.filter((clip) => view.row[clip] >= 0);
   const percent = (part, whole) => `${Math.round((100 * part) / whole)}%`;
   const positive = positives(clips);
-  const share = positive === null ? "" : `${named(view, view.spoken)}: ${positive} of ${count(clips.length, "clip")} (${percent(positive, clips.length)}). `;
-  if (!tested.length) return `${share}None of its ${count(clips.length, "clip")} was tested.`;
-  const wrong = tested.filter((clip) => differs(view, clip)).length;
-  return `${share}${tested.length} of ${count(clips.length, "clip")} tested; model and annotators differ on ${wrong} (${percent(wrong, tested.length)}).`;
+  const share = positive === null ? "" : `${class_words(view.class_shown)}: ${positive} of ${count(clips.length, "clip")} (${percent(positive, clips.length)}). `;
+  const total = clips.filter(tested).length;
+  if (!total) return `${share}None of its ${count(clips.length, "clip")} was tested.`;
+  const wrong = clips.filter(differs).length;
+  return `${share}${total} of ${count(clips.length, "clip")} tested; model and annotators differ on ${wrong} (${percent(wrong, total)}).`;
 }
 
 function list() {
-  const body = find("clips-body");
   const names = chosen_names(view.clips.ids[listed[0]]);
-  body.replaceChildren(...listed.slice(0, showing).map((clip, place) => list_row(clip, place, names)));
+  find("clips-body").replaceChildren(...listed.slice(0, showing).map((clip, place) => list_row(clip, place, names)));
   const shown = Math.min(showing, listed.length);
-  const total = view.clips.ids.length;
+  const total = grouped(view.clips.ids.length);
   find("clips-status").textContent = listed.length
-    ? `Shows ${shown.toLocaleString("en")} of ${count(listed.length, "clip")} that match, of ${total.toLocaleString("en")}.`
-    : `No clip matches, of ${total.toLocaleString("en")}.`;
+    ? `Shows ${grouped(shown)} of ${count(listed.length, "clip")} that match, of ${total}.`
+    : `No clip matches, of ${total}.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   const rest = listed.length - shown;
   find("show-more").hidden = find("show-all").hidden = rest <= 0;
   find("show-more").textContent = `Show ${Math.min(STEP, rest)} more`;
-  find("show-all").textContent = `Show all ${listed.length.toLocaleString("en")}`;
+  find("show-all").textContent = `Show all ${grouped(listed.length)}`;
 }
 
 // What is chosen, for paper, where the controls are not.
 function choice() {
   const words = (name) => chosen[name].selectedOptions[0].text;
-  const parts = [`${words("model")} of ${words("run")}`, `film: ${words("film")}`, `level: ${words("level")}`, `concepts: ${concept_words()}`, `clips: ${words("which")}`, words("order")];
-  return `${parts.join("; ")}.`;
+  const concepts = concept_names(ticked()).join(chosen.match.value === "any" ? " or " : " and ") || "any";
+  return `${words("model")} of ${words("run")}; film: ${words("film")}; level: ${words("level")}; concepts: ${concepts}; clips: ${words("which")}; ${words("order")}.`;
 }
 
-const concept_words = () =>
-  ticked().map((concept) => view.clips.concepts[concept]).join(chosen.match.value === "any" ? " or " : " and ") || "any";
-
 function list_row(clip, place, names) {
-  const film = film_of(view, clip);
-  names.set("clip", view.clips.ids[clip]);
-  const name = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, `${film.title}, ${scene(view, clip)}`);
-  const level = level_of(view, clip);
-  const row = make("tr", { role: "row" });
-  const cell = (title, tag = "td") => {
-    const one = make(tag, { role: tag === "th" ? "rowheader" : "cell", "data-title": title, scope: tag === "th" ? "row" : null });
-    row.append(one);
-    return one;
-  };
-  cell("").append((place + 1).toLocaleString("en"));
-  const named = cell("Clip", "th");
   const id = view.clips.ids[clip];
-  if (Object.hasOwn(data.pictures, id)) named.append(make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }));
-  named.append(name, make("small", {}, [id, film.grid ? "" : time(view, clip)].filter(Boolean).join(" · ")));
-  cell("Annotators").append(level_chip(level), make("small", {}, concepts_of(view, clip).join(", ") || "no concept"));
-  const model = cell("Model");
-  const value = said(view, clip);
-  if (value === null) model.append(make("em", {}, `no prediction: ${gap(view, clip)}`));
-  else {
-    const bar = make("span", { class: "meter", "aria-hidden": "true" }, make("span"));
-    bar.firstChild.style.width = `${value * 100}%`;
-    model.append(make("data", { value }, probability(value)), bar, make("small", { class: differs(view, clip) ? "differ" : "agree" }, differs(view, clip) ? "≠ differ" : "= agree"));
-  }
-  const why = cell("Why");
-  const parts = reasons(view, clip, 3);
-  parts.forEach((text, number) => {
-    const more = number + 1 < parts.length ? " · " : "";
-    why.append(make("span", { class: "reason" }, text), more);
+  names.set("clip", id);
+  const link = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, clip_title(clip));
+  const cell = (title, ...parts) => make("td", { role: "cell", "data-title": title }, parts);
+  return make("tr", { role: "row" },
+    cell("", grouped(place + 1)),
+    make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
+    cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
+    cell("Model", model_parts(clip)),
+    cell("Why", reason_parts(clip)));
+}
+
+function model_parts(clip) {
+  const value = probability(clip);
+  if (value === null) return make("em", {}, `no prediction: ${missing_reason(clip)}`);
+  return [
+    make("data", { value }, two_digits(value)),
+    make("span", { class: "meter", "aria-hidden": "true" }, make("span", { style: { width: `${value * 100}%` } })),
+    make("small", ...agreement(clip, "≠ differ", "= agree")),
+  ];
+}
+
+function reason_parts(clip) {
+  const { why } = view;
+  const path = why && why.kind === "path";
+  const parts = reasons(clip, 3);
+  if (!parts.length) return make("span", { class: "soft" }, !tested(clip) ? "–" : !why ? "gives no reasons" : path ? "no question" : FITS_DIFFER);
+  const words = parts.flatMap((text, number) => [number ? " · " : null, make("span", { class: "reason" }, text)]);
+  return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
+}
+
+// The concepts: chips to filter by, and a line and pictures for each.
+const concept_boxes = () => [...find("choose-concepts").querySelectorAll("input")];
+const ticked = () => concept_boxes().filter((box) => box.checked).map((box) => Number(box.value));
+let offered = []; // the concepts' names
+
+function offer_concepts() {
+  const { concepts, meanings } = view.clips;
+  const before = ticked().map((concept) => offered[concept]);
+  offered = concepts;
+  find("concept-chips").replaceChildren(...concepts.map((name, concept) => {
+    const box = make("input", { type: "checkbox", value: concept });
+    box.checked = before.includes(name);
+    return make("label", { class: "chip", title: meanings[concept] || null }, box, ` ${name}`);
+  }));
+  find("choose-concepts").hidden = !concepts.length;
+  const glossary = find("concept-glossary");
+  glossary.hidden = !concepts.length || (!meanings.some(Boolean) && !Object.keys(data.pictures).length);
+  if (glossary.open) explain_concepts();
+}
+
+// Each with pictures of the highest levels that annotators marked with it.
+function explain_concepts() {
+  const { clips } = view;
+  const lines = clips.concepts.map((name, concept) => {
+    const marked = [...clips.ids.keys()].filter((clip) => clips.shows[clip].includes(concept));
+    const line = joined([clips.meanings[concept], `marked in ${count(marked.length, "clip")}`], " – ");
+    const stills = marked.filter((clip) => Object.hasOwn(data.pictures, clips.ids[clip]))
+      .sort((a, b) => clips.level[b] - clips.level[a] || a - b)
+      .slice(0, STILLS)
+      .map((clip) => picture(clips.ids[clip], { alt: `${film_of(clip).title}, ${clips.ids[clip]}` }));
+    return [make("dt", {}, name), make("dd", {}, line, make("div", {}, stills))];
   });
-  if (!parts.length) why.append(make("span", { class: "soft" }, value === null ? "–" : !view.why ? "gives no reasons" : view.why.kind === "path" ? "no question" : FITS_DIFFER));
-  if (view.why && view.why.kind === "path" && value !== null && view.why.paths[view.row[clip]].length > 3) why.append(" …");
-  return row;
+  find("concept-glossary").replaceChildren(find("concept-glossary").firstElementChild, make("dl", {}, lines));
+}
+
+function show_rows(number) {
+  const from = showing;
+  showing = number;
+  list();
+  find("clips-body").rows[from]?.querySelector(".open").focus();
 }
 
 chosen.run.addEventListener("change", () => { offer_models(); choose_view(); });
 chosen.model.addEventListener("change", choose_view);
-chosen["shown-class"].addEventListener("change", () => { view.spoken = Number(chosen["shown-class"].value); draw(); });
+chosen["shown-class"].addEventListener("change", () => show_class(Number(chosen["shown-class"].value)));
 for (const name of ["film", "level", "match", "which", "order"]) chosen[name].addEventListener("change", filter);
 find("choose").addEventListener("submit", (event) => event.preventDefault());
 find("choose-reset").addEventListener("click", () => {
   for (const [name, value] of Object.entries(FIRST)) chosen[name].value = value;
-  for (const box of find("choose-concepts").querySelectorAll("input")) box.checked = false;
+  for (const box of concept_boxes()) box.checked = false;
   filter();
 });
 find("concept-chips").addEventListener("change", filter);
 find("concept-glossary").addEventListener("toggle", (event) => { if (event.target.open) explain_concepts(); });
 find("save-table").addEventListener("click", save_table);
 find("copy-list").addEventListener("click", (event) => copy_text(address(), event.target));
-find("show-more").addEventListener("click", () => more(showing + STEP));
-find("show-all").addEventListener("click", () => more(listed.length));
-function more(number) {
-  const from = showing;
-  showing = number;
-  list();
-  find("clips-body").rows[from]?.querySelector(".open").focus();
-}
+find("show-more").addEventListener("click", () => show_rows(showing + STEP));
+find("show-all").addEventListener("click", () => show_rows(listed.length));
 find("clips-body").addEventListener("click", (event) => {
   const link = event.target.closest(".open");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own ways to open a link
   event.preventDefault();
-  open_clip(view, Number(link.dataset.clip), listed);
+  open_clip(Number(link.dataset.clip), listed);
 });
+
+// Light and dark by the system, unless the reader chooses; nothing is kept.
+const system = matchMedia("(prefers-color-scheme: dark)");
+const is_dark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+const show_theme = () => find("theme").setAttribute("aria-pressed", is_dark());
+find("theme").hidden = false;
+find("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = is_dark() ? "light" : "dark";
+  show_theme();
+});
+system.addEventListener("change", show_theme);
+show_theme();
+
+// On paper nothing can be unfolded.
+let unfolded = [];
+addEventListener("beforeprint", () => {
+  unfolded = [...document.querySelectorAll("details[data-print]:not([open])")];
+  for (const details of unfolded) details.open = true;
+});
+addEventListener("afterprint", () => { for (const details of unfolded) details.open = false; });
 
 find("explorer-app").hidden = false;
 offer_runs();

@@ -1,0 +1,23 @@
+#!/bin/sh
+# The words of MObyGaze's 20 films, minute by minute, and what its two annotators said of them:
+# makes minutes/ and words.zarr/ of this folder again, bit for bit, from the authors' files.
+#
+#   examples/mobygaze/make.sh SOURCE FOLDER
+#
+# SOURCE has mobygaze_dataframe.csv, tractive_subtitles.sql and tractive_movies.sql.
+set -eu
+
+source=$1 folder=$2
+obygaze=${OBYGAZE:-obygaze}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+mkdir "$folder"
+"$obygaze" annotations import mobygaze "$source/mobygaze_dataframe.csv" -o "$work/timelines"
+"$obygaze" annotations project "$work/timelines" --grid 60 -o "$folder/minutes"
+"$obygaze" annotations merge "$folder/minutes"
+# One line is after the end of its film, which is said, with exit code 3.
+"$obygaze" manifests subtitles "$folder/minutes" "$source" -o "$work/words" || [ $? = 3 ]
+"$obygaze" features extract "$work/words" --backbone words -o "$folder"
+"$obygaze" stores finalise --compress "$folder/words.zarr"
+rm "$folder/log.jsonl" "$folder/words.zarr/log.jsonl" # times and names of machines

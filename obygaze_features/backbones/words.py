@@ -1,0 +1,155 @@
+"""Words: counts of a text's words and pairs of words, hashed. It has no weights.
+
+Each word of two letters or more, and each pair of neighbours, adds 1 or -1 to one of 1,024 numbers,
+both chosen by its hash (MurmurHash3), and the row is scaled to length one. Nothing is fitted, so
+every machine makes the same bits, and the words cannot be read out of the numbers. It is what
+scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))`` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.backbones.backbone import NO_CLIPS, Backbone, Family, KnownCheckpoint
+from obygaze_features.common.files import to_json, write_text
+from obygaze_features.errors import UsageError
+from obygaze_features.store import ArraySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WIDTH = 1024
+MODEL_TYPE = "obygaze-words"
+_WORD = re.compile(r"\b\w\w+\b")
+_ARRAYS = (
+    ArraySpec("native", (WIDTH,), "float32", "hashed words and pairs of words, length one"),
+    ArraySpec("count", (1,), "float32", "the number of words"),
+)
+
+
+class Words(Backbone):
+    """Reads texts alone, and needs no network."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Hashed words of length one, ``[B,1024]``."""
+        return self.embed_text_arrays(texts)["native"]
+
+    def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Hashed words, and how many there are."""
+        import torch
+
+        counts = [[float(len(split_words(text)))] for text in texts]
+        hashed = torch.zeros(len(texts), WIDTH, dtype=torch.float64)
+        for row, text in enumerate(texts):
+            words = split_words(text)
+            terms = Counter([*words, *(f"{first} {second}" for first, second in pairwise(words))])
+            for term, times in terms.items():
+                value = hash_term(term)
+                hashed[row, abs(value) % WIDTH] += times if value >= 0 else -times
+        # Sums of whole numbers are exact in any order, so that the bits are the same everywhere.
+        lengths = hashed.square().sum(1, keepdim=True).sqrt()
+        return {
+            "native": (hashed / lengths.clamp(min=1)).float().to(self.device),
+            "count": torch.tensor(counts).to(self.device),
+        }
+
+    def check_reads_texts(self) -> None:
+        """It does."""
+
+    def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
+        """Itself: it is for nothing else."""
+        if images:
+            raise UsageError(f"{self.name} reads texts, no images; choose a backbone that does")
+        return self
+
+    @property
+    def tokenizer(self) -> Any:
+        """What splits texts into words."""
+        return _Splitter()
+
+
+class _Splitter:
+    """What a tokenizer is for a network."""
+
+    max_tokens = 1 << 62
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        return [len(split_words(text)) for text in texts]
+
+    def attributes(self) -> dict[str, Any]:
+        return {"words": _WORD.pattern, "lower_case": True, "terms": "words and pairs"}
+
+
+def split_words(text: str) -> list[str]:
+    """The words of two letters or more, in lower case.
+
+    Examples
+    --------
+    >>> split_words("Look at her. I'm a fool!")
+    ['look', 'at', 'her', 'fool']
+    """
+    return _WORD.findall(text.lower())
+
+
+@lru_cache(1 << 16)
+def hash_term(term: str) -> int:
+    """MurmurHash3 of 32 bits, with sign.
+
+    Examples
+    --------
+    >>> hash_term("look")
+    1404934148
+    """
+    data = term.encode()
+    state = 0
+    for start in range(0, len(data), 4):
+        block = int.from_bytes(data[start : start + 4], "little") * 0xCC9E2D51 & 0xFFFFFFFF
+        state ^= _rotate(block, 15) * 0x1B873593 & 0xFFFFFFFF
+        if start + 4 <= len(data):
+            state = _rotate(state, 13) * 5 + 0xE6546B64 & 0xFFFFFFFF
+    state ^= len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    state = (state ^ state >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    state ^= state >> 16
+    return state - (state >> 31 << 32)
+
+
+def _rotate(value: int, bits: int) -> int:
+    return (value << bits | value >> 32 - bits) & 0xFFFFFFFF
+
+
+def _write(folder: Path, seed: int) -> None:
+    write_text(folder / "config.json", to_json({"model_type": MODEL_TYPE, "width": WIDTH}))
+
+
+def _load(folder: Path, mode: str) -> Backbone:
+    from torch import nn
+
+    from obygaze_features.backbones.preprocess import Preprocessing
+
+    def encode_clips(*_: Any) -> dict[str, Tensor]:
+        raise UsageError("words reads texts, no clips; make some: obygaze manifests subtitles")
+
+    return Words(
+        module=nn.Module(),
+        sampling=NO_CLIPS,
+        preprocessing=Preprocessing(None, "bilinear", (1, 1), 1.0, (), ()),
+        arrays=_ARRAYS,
+        encode_clips=encode_clips,
+        weights=(folder / "config.json",),
+        config={"model_type": MODEL_TYPE, "width": WIDTH},
+        embedding=_ARRAYS[0],
+        for_clips=False,
+    )
+
+
+_TITLE = "words and pairs of words of a text, hashed; no network"
+FAMILY = Family(
+    "words", MODEL_TYPE, (KnownCheckpoint("words", _TITLE, arrays=_ARRAYS, write=_write),), _load
+)

@@ -1,0 +1,225 @@
+"""The words spoken in each clip, from subtitles: SRT, WebVTT, or MObyGaze's dump."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import html
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from obygaze_features.common.files import require_readable
+from obygaze_features.common.tables import read_table
+from obygaze_features.common.text import counted, format_time
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.statistics import film_titles, match_film
+
+SUFFIXES = (".srt", ".vtt")
+DUMP, DUMP_OF_FILMS = "tractive_subtitles.sql", "tractive_movies.sql"
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_TIME = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
+_TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}", re.ASCII)
+_TAG = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
+_ROW = re.compile(
+    r"\(\d+,(\d+),\d+,\d+,'([0-9:.]+)','([0-9:.]+)',(?:NULL|'((?:[^'\\]|\\.)*)'),-?\d+\)", re.DOTALL
+)
+_FILM_ROW = re.compile(r"\((\d+),'(tt\d+)','")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "", "Z": ""}
+
+
+class Line(NamedTuple):
+    """A line of subtitles, from `start` to `end` in seconds of its film."""
+
+    start: float
+    end: float
+    text: str
+
+
+def with_subtitles(
+    manifest: Manifest, source: Path, *, shift: float = 0.0, films: Path | None = None
+) -> Manifest:
+    """The words spoken in each clip, as texts under the same ids; see `Manifest.with_subtitles`."""
+    items = manifest.items
+    if np.isnan(items.starts).all():
+        raise ManifestError(
+            f"{manifest.name} has no spans of films (columns start and end), which tell what is "
+            "spoken in a clip. Make some with: obygaze annotations project"
+        )
+    problems: list[str] = []
+    texts = [""] * len(items)
+    titles = {film: title for film, title in film_titles(manifest).items() if film in items.films}
+    titles |= {film: film for film in items.films if film not in titles}
+    lines_of: dict[str, list[Line]] = {}
+    for film, lines in _read(source, titles, films, problems):
+        lines_of.setdefault(film, []).extend(lines)
+    for film in dict.fromkeys(items.films):
+        lines = [
+            Line(line.start + shift, line.end + shift, line.text) for line in lines_of.get(film, ())
+        ]
+        rows = np.flatnonzero(np.array(items.films) == film)
+        for row, words in _assign(film, lines, items, rows, problems).items():
+            texts[row] = " ".join(words)
+    count = len(items)
+    spoken = Items(
+        items.ids, ["text"] * count, items.films, [""] * count, texts, items.starts, items.ends
+    )
+    return replace(
+        manifest,
+        name=f"{manifest.name}-words",
+        items=spoken,
+        source=f"{manifest.source}; subtitles: {source.name}",
+        default_labels=None,
+        folder=None,
+        notes=problems,
+        _parts={},
+    )
+
+
+def read_subtitles(path: Path) -> list[Line]:
+    """The lines of an SRT or WebVTT file, in order of their times, without marks of style."""
+    lines = []
+    times: re.Match[str] | None = None
+    words: list[str] = []
+    for row in [*_decode(path).splitlines(), ""]:
+        if found := _TIMES.match(row):
+            times, words = found, []
+        elif not row.strip():
+            if times and (text := _plain(" ".join(words))):
+                lines.append(Line(_seconds(times, 0), _seconds(times, 4), text))
+            times = None
+        elif times:
+            words.append(row)
+    if not lines:
+        raise ManifestError(f"{path} has no lines of subtitles (00:01:02,500 --> 00:01:04,000)")
+    return sorted(lines)
+
+
+def _read(
+    source: Path, titles: Mapping[str, str], films: Path | None, problems: list[str]
+) -> Iterator[tuple[str, list[Line]]]:
+    """Films with their lines; what cannot be used is a problem, one line each."""
+    if source.suffix == ".sql" or (source / DUMP).is_file():
+        yield from _read_dump(source if source.suffix == ".sql" else source / DUMP, titles)
+        return
+    named: dict[str, str] = {}
+    if films:
+        table = read_table(films, delimiter=None, required=["film", "file"])
+        named = dict(zip(table["file"], table["film"], strict=True))
+    is_folder = source.is_dir()
+    files = sorted(p for p in source.rglob("*") if p.suffix.lower() in SUFFIXES)
+    files = files if is_folder else [source]
+    if not files:
+        raise ManifestError(f"{source} has no subtitles ({', '.join(SUFFIXES)}, or {DUMP})")
+    used: dict[str, Path] = {}
+    for path in files:
+        name = path.relative_to(source).as_posix() if is_folder else path.name
+        try:
+            film = match_film(named.get(name) or named.get(path.name) or _stem(path), titles)
+            if film in used:
+                raise ManifestError(f"{used[film].name} has the lines of {film} already")
+            yield film, read_subtitles(path)
+            used[film] = path
+        except UsageError:
+            problems.append(
+                f"{name}: not used, it names no film of the manifest by its id or title; "
+                "name it in a table: --films TABLE.csv (columns film, file)"
+            )
+        except ManifestError as problem:
+            problems.append(f"{name}: not used, {str(problem).removeprefix(f'{path} ')}")
+
+
+def _stem(path: Path) -> str:
+    """A file's name without its suffixes: ``Juno (2007).en.srt`` is Juno (2007)."""
+    return re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
+
+
+def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:
+    """MObyGaze's lines, by film; a second file of the dump says which number a film has."""
+    numbers = path.with_name(DUMP_OF_FILMS)
+    if not numbers.is_file():
+        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} beside it, which names its films")
+    film_of = dict(_FILM_ROW.findall(_decode(numbers)))
+    lines: dict[str, list[Line]] = {}
+    for number, start, end, text in _ROW.findall(_decode(path)):
+        if (film := film_of.get(number, "")) in titles:
+            words = re.sub(r"\\(.)", lambda mark: _ESCAPES.get(mark[1], mark[1]), text)
+            with contextlib.suppress(UnicodeError):  # the dump encodes accents twice
+                words = words.encode("latin-1").decode()
+            line = Line(_clock(start), _clock(end), _plain(words))
+            lines.setdefault(film, []).append(line)
+    if not lines:
+        raise ManifestError(f"{path} has no line of a film of the manifest")
+    for film, of_film in lines.items():
+        yield film, sorted(of_film)
+
+
+def _assign(
+    film: str, lines: list[Line], items: Items, rows: np.ndarray, problems: list[str]
+) -> dict[int, list[str]]:
+    """For each row of a film its words: a line belongs to the clip that has most of it.
+
+    Clips that overlap, as those of two annotators, may have the same line.
+    """
+    if not lines:
+        problems.append(f"{film}: no subtitles, so no words in {counted(len(rows), 'clip')}")
+        return {}
+    starts, ends = items.starts[rows], items.ends[rows]
+    words: dict[int, list[str]] = {}
+    outside = []
+    for line in lines:
+        end = max(line.end, line.start + 1e-3)  # some last no time
+        shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)
+        best = int(np.nanargmax(np.nan_to_num(shares, nan=-np.inf)))
+        if not shares[best] > 0:
+            outside.append(line)
+            continue
+        together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 1e-6
+        for clip in np.flatnonzero((shares == shares[best]) & together).tolist():
+            words.setdefault(int(rows[clip]), []).append(line.text)
+    if outside:
+        last = format_time(float(np.nanmax(ends)))
+        problems.append(
+            f"{film}: {len(outside):,} of {counted(len(lines), 'line')} are in no clip (the first "
+            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Is it this film, "
+            "and this cut? --shift SECONDS moves all lines"
+        )
+    return words
+
+
+def _decode(path: Path) -> str:
+    require_readable(path, ManifestError)
+    data = path.read_bytes()
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    if b"\0" in data and encoding != "utf-16":
+        raise ManifestError(f"{path} is not a text file")
+    try:
+        return data.decode(encoding or "utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _plain(text: str) -> str:
+    """Without tags, entities and line breaks."""
+    return " ".join(html.unescape(_TAG.sub(" ", text)).split())
+
+
+def _seconds(times: re.Match[str], first: int) -> float:
+    hours, minutes, seconds, fraction = times.groups()[first : first + 4]
+    whole = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
+    return round(whole + float(f"0.{fraction}"), 3)
+
+
+def _clock(text: str) -> float:
+    hours, minutes, seconds = text.split(":")
+    return round(int(hours) * 3600 + int(minutes) * 60 + float(seconds), 3)

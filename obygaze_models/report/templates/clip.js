@@ -1,0 +1,205 @@
+// One clip and why: a dialog that walks through the clips it was opened among, and plays the film.
+const FOLDER_KEY = "obygaze-films";
+const ENDINGS = ["mp4", "mkv", "webm", "m4v", "mov"];
+const dialog = find("clip");
+let walk = { clips: [], at: 0, past: null };
+
+function open_clip(clip, clips) {
+  walk = { clips, at: clips.indexOf(clip), past: null };
+  show_clip();
+  if (!dialog.open) dialog.showModal();
+  find("clip-title").focus();
+}
+
+// Go to a clip from within the dialog, or back to the one before it.
+function visit(next) {
+  walk = next;
+  show_clip();
+  dialog.scrollTop = 0;
+  find("clip-title").focus();
+}
+
+function show_clip() {
+  const { clips, at, past } = walk;
+  find("clip-title").textContent = clip_title(clips[at]);
+  find("clip-place").textContent = `${grouped(at + 1)} of ${grouped(clips.length)}`;
+  find("clip-before").disabled = at === 0;
+  find("clip-after").disabled = at === clips.length - 1;
+  find("clip-back").hidden = !past;
+  find("clip-body").replaceChildren(...clip_parts(clips[at]));
+  note_clip(view.clips.ids[clips[at]]);
+}
+
+function step_clip(by) {
+  const at = walk.at + by;
+  if (at < 0 || at >= walk.clips.length) return;
+  walk.at = at;
+  show_clip();
+  find("clip-said").textContent = `${find("clip-title").textContent}. ${sentence(walk.clips[at])}`;
+}
+
+const soft = (...words) => make("p", { class: "soft" }, words);
+const heading = (words) => make("h3", {}, words);
+const marked_sign = () => [" ", make("span", { class: "marked" }, "marked")];
+
+function clip_parts(clip) {
+  const sets = label_sets(clip);
+  const facts = [
+    [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
+    ["Concepts they marked", concepts_of(clip).join(", ") || "none"],
+    ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
+    ["Model", verdict(clip)],
+  ];
+  return [
+    soft(id_and_time(clip)),
+    picture(view.clips.ids[clip], { alt: `A frame of ${scene(clip)}`, class: "still" }),
+    make("dl", {}, facts.map(([term, ...words]) => [make("dt", {}, term), make("dd", {}, words)])),
+    make("p", { class: "more" }, copy_button("Copy link", address), copy_button("Copy citation", () => citation(clip))),
+    ...(tested(clip) ? [heading("Why"), ...why_parts(clip, concepts_of(clip))] : []),
+    ...play_parts(clip),
+    ...(view.clips.near ? [heading("Nearest clips"), ...nearest_parts(clip)] : []),
+  ].filter((part) => part !== null);
+}
+
+function nearest_parts(clip) {
+  const near = view.clips.near[clip];
+  if (!near.length) return [soft(`${data.nearest} has no vector of this clip.`)];
+  const items = near.map((other, rank) => make("li", {}, picture(view.clips.ids[other]),
+    button(clip_title(other), () => visit({ clips: near, at: rank, past: walk }), { class: "open", "data-clip": other }),
+    make("small", {}, level_chip(level_of(other)), ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`)));
+  return [soft(`By the cosine of their vectors in ${data.nearest}.`), make("ol", { class: "near" }, items)];
+}
+
+function verdict(clip) {
+  if (!tested(clip)) return [`No prediction: ${missing_reason(clip)}.`];
+  const row = view.row[clip];
+  const value = probability(clip);
+  const [low, high] = view.low ? [number_at(view.low, row), number_at(view.high, row)] : [];
+  return [
+    `Says ${class_words(called(clip))}: the model’s probability of ${class_words(view.class_shown)} is `,
+    make("data", { value }, two_digits(value)),
+    view.low ? `, the mean of ${count(view.fits[row], "fit")} (${two_digits(low)} to ${two_digits(high)})` : null,
+    differs(clip) ? `. Annotators: ${class_words(labelled(clip))}. ` : ". ",
+    make("strong", ...agreement(clip, "Model and label differ.", "Model and label agree.")),
+  ];
+}
+
+function why_parts(clip, marked) {
+  const { why } = view;
+  const row = view.row[clip];
+  if (!why) return [make("p", {}, NO_REASONS)];
+  if (why.kind === "path") return path_parts(row, marked);
+  if (!has_parts(why, row)) return [make("p", {}, `No parts: ${FITS_DIFFER}.`)];
+  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
+  for (const [key, name] of [["residual", NOT_CONCEPTS], ["intercept", "at rest (intercept)"]]) {
+    if (why[key]) parts.push([name, why[key], null]);
+  }
+  const amounts = parts.map(([, column]) => number_at(column, row));
+  const most = Math.max(...amounts.map(Math.abs), 1e-9);
+  const rows = parts.map(([name, column, measured], at) => make("tr", {},
+    make("th", { scope: "row", class: measured ? null : "rest" }, name, measured && marked.includes(name) ? marked_sign() : null),
+    make("td", {}, measured ? digits_at(measured, row) : ""),
+    make("td", {}, make("data", { value: amounts[at] }, digits_at(column, row, true))),
+    make("td", { class: "bars", "aria-hidden": "true" },
+      make("span", { class: amounts[at] < 0 ? "against" : "for", style: { width: `${(Math.abs(amounts[at]) / most) * 50}%` } }))));
+  const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
+  const sum = amounts.reduce((total, amount) => total + amount, 0);
+  rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
+    make("td", {}, digits_at({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
+  const titles = ["Concept", "measures", "part"].map((title) => make("th", { scope: "col" }, title));
+  const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}. The parts add up.`),
+    make("thead", {}, make("tr", {}, titles, make("td"))), make("tbody", {}, rows));
+  return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
+}
+
+function path_parts(row, marked) {
+  const { why, fits } = view;
+  if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing: it gives each clip the same verdict.")];
+  const items = why.paths[row].map(([at, percentile]) => {
+    const [concept, low, high] = why.conditions[at];
+    const bounds = joined([low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`], " and ");
+    return make("li", {}, make("strong", {}, condition_words(why, at)), marked.includes(why.concepts[concept]) ? marked_sign() : null,
+      `: more of it than in ${percentile}% of the clips; the tree asks for ${bounds}`);
+  });
+  return [
+    soft("The tree came to its verdict by these concepts. Percentages are of the clips that it was tested on."),
+    make("ul", { class: "path" }, items),
+    ...(fits[row] > 1 ? [soft(`One of ${fits[row]} trees: that of fit ${why.fit[row]}, which said ${two_digits(number_at(why.own, row))} and is nearest to the mean.`)] : []),
+  ];
+}
+
+find("clip-before").addEventListener("click", () => step_clip(-1));
+find("clip-after").addEventListener("click", () => step_clip(1));
+find("clip-back").addEventListener("click", () => visit(walk.past));
+find("clip-close").addEventListener("click", () => dialog.close());
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("close", () => note_clip(""));
+dialog.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, video")) return;
+  if (event.key === "ArrowRight") step_clip(1);
+  else if (event.key === "ArrowLeft") step_clip(-1);
+});
+
+// Films of the reader's own: a folder of this computer, typed once and kept by the browser; nothing is uploaded.
+function stored_folder() {
+  try { return localStorage.getItem(FOLDER_KEY) || ""; } catch { return ""; }
+}
+
+function store_folder(path) {
+  try { localStorage.setItem(FOLDER_KEY, path); } catch { /* kept for this page only */ }
+}
+
+// The file: address of a folder; null for what is none, such as javascript: or https:.
+function folder_address(path) {
+  let text = path.trim().replaceAll("\\", "/");
+  if (/^file:\/\/\//i.test(text)) {
+    try { text = decodeURI(text.slice(7)).replace(/^\/([A-Za-z]:)/, "$1"); } catch { return null; }
+  }
+  if (!/^(\/(?!\/)|[A-Za-z]:\/)/.test(text)) return null;
+  const parts = text.split("/").filter(Boolean).map((part, at) => (at === 0 && /^[A-Za-z]:$/.test(part) ? part : encodeURIComponent(part)));
+  return `file:///${parts.join("/")}${parts.length ? "/" : ""}`;
+}
+
+// The addresses that may have a clip, the likeliest first.
+function media_addresses(clip, folder) {
+  const film = film_of(clip);
+  const [start, end] = [view.clips.start[clip], view.clips.end[clip]];
+  const span = start !== undefined && start !== null;
+  const part = span ? `#t=${start}${end === null ? "" : `,${end}`}` : "";
+  const names = new Set([view.clips.media[clip], ...(span ? [film.id, film.title] : [view.clips.ids[clip]])].filter(Boolean));
+  return [...names].flatMap((name) => {
+    const whole = name.split(/[/\\]/).map(encodeURIComponent).join("/");
+    return [...(/\.\w{2,4}$/.test(name) ? [whole] : []), ...ENDINGS.map((ending) => `${whole}.${ending}`)];
+  }).map((name) => `${folder}${name}${part}`);
+}
+
+function play_parts(clip) {
+  const field = make("input", { type: "text", value: stored_folder(), placeholder: "/home/me/films or C:\\films", spellcheck: "false", autocomplete: "off" });
+  const note = make("p", { class: "soft", role: "status" }, "The page plays the file from this computer; nothing is uploaded.");
+  const screen = make("div");
+  const submit = (event) => {
+    event.preventDefault();
+    const folder = folder_address(field.value);
+    screen.replaceChildren();
+    if (!folder) {
+      note.textContent = "Type the whole path of a folder of this computer, such as /home/me/films or C:\\films.";
+      return;
+    }
+    store_folder(field.value.trim());
+    const addresses = media_addresses(clip, folder);
+    const video = make("video", { controls: "", autoplay: "", preload: "auto",
+      loadeddata: () => { note.textContent = `Plays ${decodeURI(video.currentSrc)}`; } },
+    addresses.map((src) => make("source", { src })));
+    video.lastChild.addEventListener("error", () => {
+      if (!video.isConnected) return; // another folder was typed since
+      video.hidden = true;
+      const name = decodeURIComponent(addresses[0].slice(folder.length).replace(/#.*/, ""));
+      note.textContent = location.protocol === "file:"
+        ? `${field.value.trim()} has no film that this browser plays, such as ${name}.`
+        : "Browsers play files only from pages on this computer: save the page, and open it from your disk.";
+    });
+    screen.append(video);
+  };
+  const form = make("form", { class: "play", submit }, make("label", {}, "Folder of your films ", field), make("button", { type: "submit" }, "Play"));
+  return [heading("Play"), form, screen, note];
+}

@@ -1,0 +1,186 @@
+// The page's data, the words for what they say, and how elements are made. Text is never read as HTML.
+const data = JSON.parse(document.getElementById("explorer-data").textContent);
+let view = null; // the model of a run that is shown
+
+const NO_REASONS = "This model gives no reasons.";
+const NOT_CONCEPTS = "not explained by concepts";
+const FITS_DIFFER = "the fits predict different classes";
+const MISSING = new Map([
+  ["no features", "no features in the store"],
+  ["no fold", "no fold in the split"],
+  ["not in the task", "of a level that the task leaves out"],
+]);
+
+const find = (id) => document.getElementById(id);
+
+// An element. Attributes and children that are null are left out; a function is a listener.
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "g", "rect", "line", "path"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (name === "style") Object.entries(value).forEach((property) => element.style.setProperty(...property));
+    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null));
+  return element;
+}
+
+const rect = (name, x, y, width, height, more = {}) => make("rect", { class: name, x, y, width, height, ...more });
+const button = (words, click, more = {}) => make("button", { type: "button", click, ...more }, words);
+
+// A clip's picture; null where the page has none.
+const picture = (id, more = {}) =>
+  Object.hasOwn(data.pictures, id) ? make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "", ...more }) : null;
+
+const grouped = (number) => number.toLocaleString("en");
+const count = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+const minus = (text) => text.replace("-", "−");
+const two_digits = (value) => (value === null ? "–" : value.toFixed(2));
+const joined = (parts, between) => parts.filter(Boolean).join(between);
+
+// Columns hold whole numbers in their unit; null where there is none.
+const number_at = (column, row) => (column.of[row] ?? null) === null ? null : column.of[row] * column.unit;
+
+// A number of a column, with as many digits as its unit has.
+function digits_at(column, row, signed = false) {
+  const value = number_at(column, row);
+  if (value === null) return "–";
+  const digits = Math.max(0, Math.min(4, -Math.round(Math.log10(column.unit))));
+  return (signed && value > 0 ? "+" : "") + minus(value.toFixed(digits));
+}
+
+// A time; with hours from the start where a film is that long, so that all its times look alike.
+function clock(seconds, long = false) {
+  const whole = Math.floor(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const tail = `${String(minutes).padStart(2, "0")}:${String(whole % 60).padStart(2, "0")}`;
+  return hours || long ? `${hours}:${tail}` : tail.replace(/^0/, "");
+}
+
+// A model of a run, with lookups by clip. `row[clip]` is its row there, -1 where it has none.
+function open_view(number) {
+  const opened = data.views[number];
+  if (opened.row) return opened;
+  const { clips, unused } = data.runs[opened.run];
+  opened.number = number;
+  opened.clips = data.clips[clips];
+  opened.row = new Int32Array(opened.clips.ids.length).fill(-1);
+  opened.at.forEach((clip, row) => (opened.row[clip] = row));
+  opened.reason = new Map(Object.entries(unused).flatMap(([reason, of]) => of.map((clip) => [clip, reason])));
+  opened.several = opened.classes.length > 2;
+  opened.class_shown = opened.classes.length - 1;
+  return opened;
+}
+
+const tested = (clip) => view.row[clip] >= 0;
+const called = (clip) => view.called[view.row[clip]];
+const labelled = (clip) => view.label[view.row[clip]];
+const differs = (clip) => tested(clip) && called(clip) !== labelled(clip);
+
+// Why there is no prediction; empty where there is one.
+function missing_reason(clip) {
+  if (tested(clip)) return "";
+  const reason = view.reason.get(clip);
+  return MISSING.get(reason) || reason || "not in a test set: trained or validated";
+}
+
+// The probability of a class, by default of the one that is shown.
+function probability(clip, code = view.class_shown) {
+  if (!tested(clip)) return null;
+  if (view.several) return number_at(view.p[code], view.row[clip]);
+  const positive = number_at(view.p[0], view.row[clip]);
+  return code === 1 ? positive : 1 - positive;
+}
+
+// How far the model is from the annotators: 1 - the probability of their class.
+const distance = (clip) => (tested(clip) ? 1 - probability(clip, labelled(clip)) : -1);
+
+function sureness(clip) {
+  if (!tested(clip)) return 2;
+  if (!view.several) return Math.abs(probability(clip) - 0.5);
+  return Math.max(...view.classes.map((_, code) => probability(clip, code)));
+}
+
+const film_of = (clip) => view.clips.films[view.clips.film[clip]];
+const level_of = (clip) => view.clips.levels[view.clips.level[clip]];
+const concept_names = (concepts) => concepts.map((concept) => view.clips.concepts[concept]);
+const concepts_of = (clip) => concept_names(view.clips.shows[clip]);
+
+// Each film's clips.
+function film_clips() {
+  const films = view.clips.films.map(() => []);
+  view.clips.film.forEach((film, clip) => films[film].push(clip));
+  return films;
+}
+
+// What a clip is called: a part of a grid by its time, a scene by its number.
+function scene(clip) {
+  if (film_of(clip).grid) return time(clip);
+  const number = view.clips.number[clip];
+  return number === null ? view.clips.ids[clip] : `scene ${number}`;
+}
+
+const clip_title = (clip) => `${film_of(clip).title}, ${scene(clip)}`;
+const id_and_time = (clip) => joined([view.clips.ids[clip], film_of(clip).grid ? "" : time(clip)], " · ");
+
+function time(clip) {
+  const [start, end] = [view.clips.start[clip], view.clips.end[clip]];
+  const { long } = film_of(clip);
+  if (start === undefined || start === null) return "";
+  return end === null ? clock(start, long) : `${clock(start, long)}–${clock(end, long)}`;
+}
+
+// What each other label set has for a clip, as [name, level, concepts].
+const label_sets = (clip) => view.clips.sets
+  .filter((labels) => labels.level[clip] !== null)
+  .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
+
+// A class in full words: "EN+HN (Easy Negative or Hard Negative)".
+function class_words(code) {
+  const label = view.classes[code];
+  const names = label.split("+").map((part) => view.clips.levels.find((level) => level.code === part)?.name);
+  return names.every((name) => name && name !== label) ? `${label} (${names.join(" or ")})` : label;
+}
+
+// A clip in one line, as it is read aloud.
+function sentence(clip) {
+  const parts = [...new Set([scene(clip), time(clip)]), `annotators: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
+  if (tested(clip)) {
+    parts.push(`${view.classes[view.class_shown]} ${two_digits(probability(clip))}`);
+    parts.push(differs(clip) ? "they differ" : "they agree");
+  } else parts.push(`no prediction: ${missing_reason(clip)}`);
+  return joined(parts, "; ");
+}
+
+// A tree's condition on a concept in words; its threshold may be a high or a low one.
+function condition_words(why, at) {
+  const [concept, low, high] = why.conditions[at];
+  return `${joined([low === null ? "" : "enough", high === null ? "" : "not too much"], ", ")} ${why.concepts[concept]}`;
+}
+
+// What a model's reasons are.
+function reason_kind() {
+  if (!view.why) return "reasons";
+  return view.why.kind === "path" ? "conditions of the tree" : `parts in the ${view.why.of}`;
+}
+
+// Fits that predict different ones of several classes have no common sum.
+const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
+
+// The concepts that weigh most, as texts; of a tree its first conditions.
+function reasons(clip, most) {
+  const { why } = view;
+  const row = view.row[clip];
+  if (!why || row < 0) return [];
+  if (why.kind === "path") return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
+  if (!has_parts(why, row)) return [];
+  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place]]);
+  if (why.residual) parts.push([NOT_CONCEPTS, why.residual]);
+  return parts.slice(0, most).map(([name, column]) => `${name} ${digits_at(column, row, true)}`);
+}
+
+const level_chip = (level) => make("span", { class: "level", style: { "--level": `var(--${level.colour})` }, title: level.name }, level.code);
+
+const agreement = (clip, differ, agree) =>
+  [{ class: differs(clip) ? "differ" : "agree" }, differs(clip) ? differ : agree];

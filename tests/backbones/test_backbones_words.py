@@ -1,0 +1,62 @@
+"""Words, hashed: against scikit-learn's HashingVectorizer; and no store holds a word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
+
+import obygaze_features as of
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.manifests import Item, Items
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.verify import verify
+
+TEXTS = [
+    "Look at her: I'm a fool, a fool!",
+    "",
+    "\u017eena d\u00e9j\u00e0-vu _x 10 000",
+    "the the of the",
+]
+
+
+def spoken(texts):
+    items = [
+        Item(f"c{n}", kind="text", film="f", text=text, start=60 * n, end=60 * n + 60)
+        for n, text in enumerate(texts)
+    ]
+    return of.Manifest("spoken", Items.of(items))
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_words_are_scikit_learns_hashes(texts):
+    truth = HashingVectorizer(n_features=1024, ngram_range=(1, 2))
+    expected = truth.transform([*TEXTS, *texts]).toarray()
+    ours = of.load_backbone("words", "cpu").embed_texts([*TEXTS, *texts])
+    np.testing.assert_allclose(ours, expected, atol=1e-7)
+
+
+def test_a_store_has_numbers_and_no_words(tmp_path):
+    manifest = spoken(TEXTS)
+    of.extract(manifest, None, "words", tmp_path / "stores")
+    path = tmp_path / "stores" / "words.zarr"
+    store = finalise(path)
+    assert store.attributes["items_digest"] == manifest.digest
+    assert store.read("count").ravel().tolist() == [5, 0, 6, 4]  # "a" and "I" are too short
+    assert not store.read("native")[1].any()
+    held = b"".join(file.read_bytes().lower() for file in path.rglob("*") if file.is_file())
+    assert not any(word in held for word in (b"fool", b"look at", "\u017eena".encode()))
+    assert not verify(path)
+    with pytest.raises(StoreError):  # other words in the same clips are another manifest
+        of.extract(spoken(["else", *TEXTS[1:]]), None, "words", tmp_path / "stores")
+
+
+def test_words_reads_texts_alone(tmp_path):
+    clips = of.Manifest("clips", Items.of([Item("a", media="a.mp4")]))
+    with pytest.raises(UsageError, match="manifests subtitles"):
+        of.extract(clips, tmp_path, "words", tmp_path / "stores")
+    pictures = of.Manifest("pictures", Items.of([Item("a", kind="image", media="a.png")]))
+    with pytest.raises(UsageError, match="images"):
+        of.extract(pictures, tmp_path, "words", tmp_path / "stores")

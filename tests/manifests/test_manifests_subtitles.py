@@ -1,0 +1,161 @@
+"""Subtitles: the words of each clip, from SRT, WebVTT and MObyGaze's dump."""
+
+from __future__ import annotations
+
+import codecs
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import obygaze_features as of
+from obygaze_features.errors import ManifestError
+from obygaze_features.manifests import Item, Items
+
+JUNO, TITANIC = "tt0467406", "tt0120338"
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+<i>Look</i> at
+her!
+
+2
+00:00:58,000 --> 00:01:01,000
+Mostly before the minute.
+
+3
+0:01:05.5 --> 0:01:06.0 align:start
+{\\an8}Caf\u00e9 &amp; bar
+"""
+WORDS = ["Look at her! Mostly before the minute.", "Caf\u00e9 & bar", ""]
+
+
+def minutes(film, count=3):
+    return [
+        Item(f"{film}-{n}", film=film, media=film, start=60 * n, end=60 * n + 60)
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def films():
+    return of.Manifest("films", Items.of([*minutes(JUNO), *minutes(TITANIC)]))
+
+
+@pytest.mark.parametrize("name", [f"{JUNO}.srt", "juno.en.srt", "Juno (2007).VTT", "a/b/JUNO.srt"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        SRT.encode(),
+        codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode(),
+        SRT.encode("utf-16"),
+        SRT.encode("latin-1"),
+        b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode(),
+    ],
+)
+def test_the_words_of_each_clip(films, tmp_path, name, data):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    words = films.with_subtitles(tmp_path)
+    assert words.ids == films.ids
+    assert set(words.items.kinds) == {"text"}
+    assert words.items.texts == [*WORDS, "", "", ""]
+    assert words.notes == [f"{TITANIC}: no subtitles, so no words in 3 clips"]
+    later = films.with_subtitles(tmp_path, shift=60)
+    assert later.items.texts[:3] == ["", *WORDS[:2]]
+
+
+def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
+    folder = tmp_path / "srt"
+    folder.mkdir()
+    files = {
+        "Juno.srt": SRT.replace("0:01:05.5", "9:01:05.5").replace("0:01:06.0", "9:01:06.0"),
+        "titanic.srt": "no lines at all",
+        "alien.srt": SRT,
+        "tt0467406.srt": SRT,
+        "zz.srt": SRT,
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (folder / "tt0120338.vtt").write_bytes(b"\x00\x01--> " * 9)
+    (tmp_path / "films.csv").write_text(f"film,file\n{TITANIC},zz.srt\n")
+    films.save(tmp_path / "films")
+    result = obygaze("manifests", "subtitles", tmp_path / "films", folder, "-o", tmp_path / "words",
+                     "--films", tmp_path / "films.csv")  # fmt: skip
+    assert result.exit_code == 3
+    told = result.stderr.splitlines()
+    for line, facts in zip(
+        sorted(told),
+        [["alien.srt", "--films"], ["titanic.srt", "no lines"], ["tt0120338.vtt", "not a text"],
+         ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"]],
+        strict=True,
+    ):  # fmt: skip
+        assert all(fact in line for fact in facts), line
+    assert of.Manifest.load(tmp_path / "words").items.texts == [WORDS[0], "", "", *WORDS]
+
+
+def test_clips_without_spans_have_no_words(tmp_path):
+    films = of.Manifest("films", Items.of([Item("a", film="a", media="a.mp4")]))
+    with pytest.raises(ManifestError, match="start and end"):
+        films.with_subtitles(tmp_path)
+
+
+lines = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 400)), min_size=1, max_size=8)
+
+
+@given(lines, st.lists(st.integers(1, 500), min_size=1, max_size=6))
+def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, lengths):
+    """By brute force over centiseconds, on clips that follow each other."""
+    ends = np.cumsum(lengths)
+    items = [
+        Item(f"c{n}", film="f", media="f", start=(end - length) / 100, end=end / 100)
+        for n, (end, length) in enumerate(zip(ends.tolist(), lengths, strict=True))
+    ]
+    path = tmp_path_factory.mktemp("srt") / "f.srt"
+    clock = "00:00:{:02d},{:03d}".format
+    path.write_text(
+        "\n\n".join(
+            f"{clock(*divmod(10 * start, 1000))} --> {clock(*divmod(10 * (start + long), 1000))}\n"
+            f"word{number}"
+            for number, (start, long) in enumerate(lines)
+        )
+    )
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    expected = [set() for _ in lengths]
+    for number, (start, long) in enumerate(lines):
+        heard = owner[start : start + max(long, 1)]
+        if heard.size:
+            expected[np.bincount(heard).argmax()].add(f"word{number}")
+    words = of.Manifest("f", Items.of(items)).with_subtitles(path)
+    assert [set(text.split()) for text in words.items.texts] == expected
+
+
+def test_annotators_clips_that_overlap_share_a_line(tmp_path):
+    items = [
+        Item("first", film="f", media="f", start=0, end=10),
+        Item("second", film="f", media="f", start=1, end=12),
+        Item("next", film="f", media="f", start=12, end=20),
+    ]
+    (tmp_path / "f.srt").write_text("00:00:03,000 --> 00:00:04,000\nboth\n")
+    words = of.Manifest("f", Items.of(items)).with_subtitles(tmp_path)
+    assert words.items.texts == ["both", "both", ""]
+
+
+def test_mobygazes_dump(films, tmp_path, obygaze):
+    (tmp_path / "tractive_movies.sql").write_text(
+        f"INSERT INTO `movies` VALUES (7,'{JUNO}','Juno',2007),(8,'tt1','It\\'s',1999);\n"
+    )
+    rows = [
+        (7, "00:00:01.000", "00:00:02.500", "I\\'m not,\\ndear (am I?)"),
+        (7, "00:01:05.500", "00:01:06.000", "'),(fianc\u00c3\u00a9e".replace("'", "\\'")),
+        (8, "00:00:01.000", "00:00:02.000", "another film"),
+    ]
+    values = ",".join(f"({n},{f},1,2,'{s}','{e}','{t}',-1)" for n, (f, s, e, t) in enumerate(rows))
+    (tmp_path / "tractive_subtitles.sql").write_text(f"INSERT INTO `subtitles` VALUES {values};\n")
+    expected = ["I'm not, dear (am I?)", "'),(fianc\u00e9e", ""]
+    for source in (tmp_path, tmp_path / "tractive_subtitles.sql"):
+        assert films.with_subtitles(source).items.texts[:3] == expected
+    (tmp_path / "tractive_movies.sql").unlink()
+    with pytest.raises(ManifestError, match="beside it"):
+        films.with_subtitles(tmp_path)
