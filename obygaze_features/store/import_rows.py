@@ -311,7 +311,8 @@ def read_recipe(path: Path) -> Recipe:
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
     except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
-        raise StoreError(f"{path} is no recipe in TOML, or JSON if so named: {problem}") from None
+        reason = f"it is not a recipe in TOML, or in JSON if so named ({problem})"
+        raise StoreError(f"{path}: {reason}") from None
     return stated_recipe(
         table.get("backbone", {}), table.get("preprocessing", {}), table.get("precision")
     )

@@ -100,10 +100,8 @@ class _Files:
     def __init__(self, store: Store, action: str) -> None:
         self.path, self.action = store.path, action
         if not store.is_final:
-            raise StoreError(
-                f"{store.path} is still open and cannot be {action}; run: "
-                f"obygaze stores finalise {store.path}"
-            )
+            remedy = f"run: obygaze stores finalise {store.path}"
+            raise StoreError(f"{store.path} is still open and cannot be {action}; {remedy}")
         self.checksums = read_checksums(store.location)
         check_list(store, self.checksums)
         require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
@@ -123,10 +121,8 @@ class _Files:
         except OSError as problem:
             reason = f"cannot be read ({problem.strerror})"
         if sha256 is None or self.checksums.get(name, sha256) != sha256:
-            raise StoreError(
-                f"{self.path / name} {reason}, so the store is not {self.action}; run: "
-                f"obygaze stores verify {self.path}"
-            )
+            remedy = f"the store is not {self.action}; run: obygaze stores verify {self.path}"
+            raise StoreError(f"{self.path / name} {reason}, so {remedy}")
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
@@ -257,10 +253,8 @@ def _push_files(files: _Files, there: _Target) -> int:
         sent += there.send(files, wrong)
         for name in progress(wrong, "Verifying", unit="file"):
             if not there.is_right(name, files.checksums.get(name)):
-                raise StoreError(
-                    f"{there.where}/{name} is not what was sent; run: "
-                    f"obygaze stores verify {files.path}"
-                )
+                remedy = f"run: obygaze stores verify {files.path}"
+                raise StoreError(f"{there.where}/{name} is not what was sent; {remedy}")
     return sent
 
 
@@ -307,10 +301,8 @@ def _push_to_hub(files: _Files, address: str) -> int:
                 commit_message=f"{files.path.name}: {len(files.sizes)} files",
             )
             if still := wrong_there():
-                raise StoreError(
-                    f"{address}: {still[0]} is not what was sent; run: "
-                    f"obygaze stores verify {files.path}"
-                )
+                remedy = f"run: obygaze stores verify {files.path}"
+                raise StoreError(f"{address}: {still[0]} is not what was sent; {remedy}")
     return len(wrong)
 
 
