@@ -101,7 +101,7 @@ class Folder(Location):
 
     def _identify(self) -> tuple[int, ...] | None:
         """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
-        with _reading(self.path / "zarr.json") as path, contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), _reading(self.path / "zarr.json") as path:
             status = path.stat()
             times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
             return status.st_dev, status.st_ino, status.st_size, *times

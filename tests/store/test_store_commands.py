@@ -116,6 +116,7 @@ SLIPS = [
     (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),
     ("stores info {path}r", 1, ["{path}r does not exist; did you mean {path}?"]),
     ("stores info {new}", 1, ["{new} does not exist; give a feature store"]),
+    ("stores info {folder}/notes.txt", 1, ["notes.txt is not a feature store"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store: it has no zarr.json"])
       for command in ("info", "verify", "repair", "finalise")),
     ("stores info s3://", 2, ["s3:// has no bucket; give s3://BUCKET/NAME.zarr"]),
