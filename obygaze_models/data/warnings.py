@@ -90,7 +90,7 @@ def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
 
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
     """A warning for each backbone of which neither weights nor preprocessing are recorded."""
-    from obygaze_features.store.provenance import unknown_parts
+    from obygaze_features.store.metadata import unknown_parts
 
     parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
     for backbone, preprocessing in zip(*parts, strict=True):

@@ -17,7 +17,7 @@ from tests.kit.run import World
 
 BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (
-    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib msgspec onnx pandas pyarrow "
+    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib onnx pandas pyarrow "
     "pygamma_agreement ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
     "transformers xarray"
 )
@@ -79,7 +79,7 @@ def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> Non
 
 EXTRAS = {
     "models report": (
-        "PIL jinja2 matplotlib msgspec safetensors scipy sklearn threadpoolctl torch",
+        "PIL jinja2 matplotlib safetensors scipy sklearn threadpoolctl torch",
         [
             "models run golden.toml -o new",
             "models train golden.toml --estimator svm -o svm",
