@@ -179,13 +179,13 @@ def _assign(
     outside = []
     for line in lines:
         end = max(line.end, line.start + 1e-3)  # some last no time
-        shares = np.minimum(end, ends) - np.maximum(line.start, starts)
+        shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)
         best = int(np.nanargmax(np.nan_to_num(shares, nan=-np.inf)))
         if not shares[best] > 0:
             outside.append(line)
             continue
-        together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 0
-        for clip in np.flatnonzero((shares >= shares[best] - 1e-6) & together).tolist():
+        together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 1e-6
+        for clip in np.flatnonzero((shares == shares[best]) & together).tolist():
             words.setdefault(int(rows[clip]), []).append(line.text)
     if outside:
         last = format_time(float(np.nanmax(ends)))
