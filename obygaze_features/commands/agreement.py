@@ -47,12 +47,6 @@ from obygaze_features.common.cli import (
     help="Another seed, other random sequences.",
 )
 @click.option(
-    "--segments",
-    type=PATH,
-    metavar="TIMELINES",
-    help="Also gamma on these timelines' free segments (extra: agreement).",
-)
-@click.option(
     "--differences",
     type=click.IntRange(0),
     default=10,
@@ -76,7 +70,6 @@ def agreement(
     generator: str,
     samples: int,
     seed: int,
-    segments: Path | None,
     differences: int,
     outputs: tuple[Path, ...],
     overwrite: bool,
@@ -102,7 +95,7 @@ def agreement(
       obygaze annotations agreement manifests/mine
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
       obygaze annotations agreement manifests/mine -o agreement.pdf
-      obygaze annotations agreement manifests/mine --segments timelines/mine --json
+      obygaze annotations agreement manifests/mine --generator uniform --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.issues import describe_issues
@@ -115,16 +108,12 @@ def agreement(
     for path in outputs:
         require_folder_name(path, *SUFFIXES)
         refuse_to_overwrite(path, overwrite=overwrite)
-    report = agreement_report(
-        of.Manifest.load(manifest),
-        labels,
-        Chance(generator, samples, seed),
-        timelines=None if segments is None else of.Timelines.load(segments),
-    )
+    chance = Chance(generator, samples, seed)
+    report = agreement_report(of.Manifest.load(manifest), labels, chance)
     for path in folders:
         report.save(path, overwrite=overwrite)
     for path in figures:
-        from obygaze_features.annotations.agreement_figure import agreement_figure
+        from obygaze_features.annotations.figures import agreement_figure
 
         save_figure(agreement_figure(report), path, overwrite=overwrite)
     if as_json:
@@ -136,8 +125,7 @@ def agreement(
         if folders or figures:
             click.echo()
         for path in folders:
-            also = " and segments" if report.segments else ""
-            click.echo(f"agreement, concepts, confusion, differences{also} as CSV -> {path}")
+            click.echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
         for path in figures:
             click.echo(f"figure -> {path}")
     exit_if_left_out(report.issues)

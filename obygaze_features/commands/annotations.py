@@ -327,7 +327,7 @@ def figure(
       obygaze annotations figure timelines/mine manifests/mine -o figures
       obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
     """
-    from obygaze_features.annotations.figure import film_figure, films_with_clips
+    from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import require_folder_name
     from obygaze_features.manifests.statistics import film_titles, match_film

@@ -12,7 +12,7 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Issue, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.export import elan_files
-from obygaze_features.annotations.figure import film_bands, film_figure, films_with_clips
+from obygaze_features.annotations.figures import film_bands, film_figure, films_with_clips
 from obygaze_features.annotations.issues import describe_issues
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project

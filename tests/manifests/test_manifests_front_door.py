@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
-from obygaze_features.manifests.label_agreement import (
+from obygaze_features.annotations.agreement import (
     annotator_label_sets,
     compare_label_sets,
     sure_task,
 )
+from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from tests.kit.files import touch, write
 
 ROWS = [
