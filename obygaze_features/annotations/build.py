@@ -34,6 +34,8 @@ from obygaze_features.manifests.labels import (
 #: Segments that are no further apart follow each other.
 MAX_BREAK_S = 1.0
 FILM_COLUMNS = ("film", "title", "end")
+#: Titles and ends of films by their names in the source, or a table with them.
+Films = Mapping[str, Film] | Path | str | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class SourceRow:
 def build_timelines(
     name: str,
     rows: Iterable[SourceRow | Issue],
-    films: Mapping[str, Film] | None = None,
+    films: Films = None,
     **about: Any,
 ) -> Timelines:
     """Timelines of the rows that an importer read, with an issue for all that is odd.
@@ -74,16 +76,16 @@ def build_timelines(
     about
         Passed on to `Timelines`: source, licence, citation.
     """
-    rows = list(rows)
+    rows, films = list(rows), read_films(films)
     issues = [row for row in rows if isinstance(row, Issue)]
     source_rows = [row for row in rows if isinstance(row, SourceRow)]
     film_ids, name_issues = _ids("film", [row.segment.film for row in source_rows])
     issues += name_issues
     annotator_ids, name_issues = _ids("annotator", [row.segment.annotator for row in source_rows])
     issues += name_issues
-    known_films = {safe_id(film): details for film, details in (films or {}).items()}
+    known_films = {safe_id(film): details for film, details in films.items()}
     read = set(film_ids.values())
-    if unread := [film for film in films or {} if safe_id(film) not in read]:
+    if unread := [film for film in films if safe_id(film) not in read]:
         problem = f"no rows of {counted(len(unread), 'film')}: {join_some(unread)}"
         problem += did_you_mean([safe_id(film) for film in unread], read)
         issues.append(Issue("films", "", "", problem, "not used"))
@@ -130,10 +132,11 @@ def build_timelines(
     return Timelines.of(name, segments, scheme=scheme, films=films_read, **about)
 
 
-def read_films(path: Path | None) -> dict[str, Film]:
-    """The films of a table ``film,title,end``; titles and ends may be missing."""
-    if path is None:
-        return {}
+def read_films(source: Films) -> dict[str, Film]:
+    """The films of a table ``film,title,end``, where it is one; titles and ends may be missing."""
+    if not isinstance(source, str | Path):
+        return dict(source or {})
+    path = Path(source)
     meanings = dict.fromkeys((*FILM_COLUMNS, "start"), ())
     table = read_mapped_table(path, meanings, required=["film"])
     if table.columns.keys().isdisjoint(FILM_COLUMNS[1:]) or "start" in table.columns:

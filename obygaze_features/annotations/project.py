@@ -124,16 +124,19 @@ class ThresholdCounts:
 
 
 def project(
-    timelines: Timelines, grid: float | str | Path | Manifest, *, threshold: float = THRESHOLD
+    timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = THRESHOLD
 ) -> ProjectedLabels:
     """Project each annotator's segments onto the clips of the films that they annotated.
+
+    Every annotator becomes a label set.
 
     Parameters
     ----------
     timelines
         The segments.
     grid
-        The clips, as for `read_grid`.
+        The clips: their length in seconds, a manifest (or its folder) whose items have spans,
+        or a CSV file of shots or scenes with film, start and end.
     threshold
         The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly that
         counts; so do two microseconds less, as times are rounded to one.

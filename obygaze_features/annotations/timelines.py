@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,8 @@ from obygaze_features.manifests.items import format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.project import ProjectedLabels
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.annotations.importers import csv_table, elan, mobygaze
+    from obygaze_features.annotations.project import project
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -77,6 +76,12 @@ class Timelines:
     licence: str = ""
     citation: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+
+    if TYPE_CHECKING:  # they import this file: `annotations/__init__.py` adds them
+        from_csv = staticmethod(csv_table.import_timelines)
+        from_elan = staticmethod(elan.import_timelines)
+        from_mobygaze = staticmethod(mobygaze.import_timelines)
+        project = project
 
     def __repr__(self) -> str:
         return f"Timelines({self.name!r}, {self.describe_size()})"
@@ -161,55 +166,6 @@ class Timelines:
 
         return cls(name, tuple(sorted(segments, key=key)), films=films, **about)
 
-    def project(
-        self, grid: float | Path | str | Manifest, threshold: float = 0.2
-    ) -> ProjectedLabels:
-        """Project the segments onto clips: a label set for each annotator.
-
-        Parameters
-        ----------
-        grid
-            The clips: their length in seconds, a manifest (or its folder) whose items have spans,
-            or a CSV file of shots or scenes with film, start and end.
-        threshold
-            The share of a clip that a segment must cover to count for it.
-        """
-        from obygaze_features.annotations.project import project
-
-        return project(self, grid, threshold=threshold)
-
-    @classmethod
-    def from_elan(
-        cls, *sources: Path | str, films: Mapping[str, Film] | None = None, film: str | None = None
-    ) -> Timelines:
-        """Import ``.eaf`` files, or folders of them; see `importers.elan`."""
-        return _import("elan", [Path(source) for source in sources], films, film=film)
-
-    @classmethod
-    def from_csv(
-        cls,
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        films: Mapping[str, Film] | None = None,
-        *,
-        delimiter: str | None = None,
-        frame_rate: float | None = None,
-    ) -> Timelines:
-        """Import any table of segments; see `importers.csv_table`."""
-        options = {"delimiter": delimiter, "frame_rate": frame_rate}
-        return _import("csv_table", Path(source), columns, films, **options)
-
-    @classmethod
-    def from_mobygaze(
-        cls,
-        source: Path | str | None = None,
-        films: Mapping[str, Film] | None = None,
-        *,
-        url: str | None = None,
-    ) -> Timelines:
-        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
-        return _import("mobygaze", source and Path(source), films, url=url)
-
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""
         with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
@@ -279,13 +235,6 @@ def _covered(segments: Iterable[Segment]) -> float:
         total += max(0.0, segment.end - max(segment.start, reached))
         reached = max(reached, segment.end)
     return round(total, 6)
-
-
-def _import(module: str, *arguments: Any, **options: Any) -> Timelines:
-    """Call an importer; loaded by name, as importers import this module."""
-    importer = import_module(f"obygaze_features.annotations.importers.{module}")
-    timelines: Timelines = importer.import_timelines(*arguments, **options)
-    return timelines
 
 
 def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:

@@ -94,9 +94,7 @@ def import_mobygaze(
       obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
       obygaze annotations import mobygaze --download -o timelines/mobygaze
     """
-    from obygaze_features.annotations.build import read_films
-
-    timelines = of.Timelines.from_mobygaze(source, read_films(films), url=url)
+    timelines = of.Timelines.from_mobygaze(source, films, url=url)
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
@@ -128,9 +126,7 @@ def import_elan(
       obygaze annotations import elan films -o timelines/mine
       obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
     """
-    from obygaze_features.annotations.build import read_films
-
-    timelines = of.Timelines.from_elan(*sources, films=read_films(films), film=film)
+    timelines = of.Timelines.from_elan(*sources, films=films, film=film)
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 
 
@@ -170,10 +166,8 @@ def import_csv(
       obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
         --column start_frame=from --column end_frame=to --frame-rate 25
     """
-    from obygaze_features.annotations.build import read_films
-
     timelines = of.Timelines.from_csv(
-        source, columns, read_films(films), delimiter=delimiter, frame_rate=frame_rate
+        source, columns, films, delimiter=delimiter, frame_rate=frame_rate
     )
     _save(timelines, output, overwrite=overwrite, as_json=as_json)
 

@@ -162,7 +162,7 @@ def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale:
       obygaze manifests import accede annotations -o manifests/accede
       obygaze manifests import accede annotations --threshold 0.2 --values scores
     """
-    manifest = of.Manifest.from_mediaeval(source, threshold=threshold, scale=scale)
+    manifest = of.Manifest.from_accede(source, threshold=threshold, scale=scale)
     _save(manifest, output, overwrite=overwrite)
 
 

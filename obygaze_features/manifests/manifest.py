@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,8 +37,15 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_sch
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
+    from obygaze_features.manifests.importers import (
+        accede,
+        csv_table,
+        mobygaze,
+        obygaze12,
+        prompts,
+    )
     from obygaze_features.manifests.media import Located
-
+    from obygaze_features.manifests.subtitles import with_subtitles
 
 P = TypeVar("P")
 
@@ -70,6 +76,15 @@ class Manifest:
     folder: Path | None = None
     notes: Sequence[str] = ()
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+
+    if TYPE_CHECKING:  # they import this file: `manifests/__init__.py` adds them
+        from_accede = staticmethod(accede.import_manifest)
+        from_csv = staticmethod(csv_table.import_manifest)
+        from_folder = staticmethod(folder.import_manifest)
+        from_mobygaze = staticmethod(mobygaze.import_manifest)
+        from_obygaze12 = staticmethod(obygaze12.import_manifest)
+        from_prompts = staticmethod(prompts.import_manifest)
+        with_subtitles = with_subtitles
 
     def __repr__(self) -> str:
         parts = [
@@ -213,28 +228,6 @@ class Manifest:
             raise UsageError(f"the manifest {self.name!r} has {kind} called {part.name!r} already")
         self._parts[kind, part.name] = part
 
-    def with_subtitles(
-        self, source: str | Path, *, shift: float = 0.0, films: str | Path | None = None
-    ) -> Manifest:
-        """The words spoken in each clip, as texts under the same ids.
-
-        A line belongs to the clip that has most of it. What could not be used is in `notes`.
-
-        Parameters
-        ----------
-        source
-            An SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
-            title (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
-        shift
-            Seconds by which all lines are moved; below zero earlier.
-        films
-            A table (columns film, file) of files that are named otherwise.
-        """
-        from obygaze_features.manifests.subtitles import with_subtitles
-
-        table = Path(films) if films is not None else None
-        return with_subtitles(self, Path(source), shift=shift, films=table)
-
     def select(
         self,
         *,
@@ -293,58 +286,6 @@ class Manifest:
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
         return check(self.folder)
-
-    @classmethod
-    def from_csv(
-        cls,
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        *,
-        delimiter: str | None = None,
-        levels: Sequence[str] | None = None,
-        name: str | None = None,
-    ) -> Manifest:
-        """Import any table of clips and labels; see `importers.csv_table`."""
-        options = {"delimiter": delimiter, "levels": levels, "name": name}
-        return _import("csv_table", Path(source), columns, **options)
-
-    @classmethod
-    def from_folder(
-        cls, source: Path | str, *, ids: str | None = None, kind: str | None = None
-    ) -> Manifest:
-        """Make a manifest of the videos or images in a folder; see `importers.folder`."""
-        return _import("folder", Path(source), ids=ids, kind=kind)
-
-    @classmethod
-    def from_obygaze12(
-        cls, source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
-    ) -> Manifest:
-        """Import ObyGaze12's annotations, by default downloaded; see `importers.obygaze12`."""
-        return _import("obygaze12", source and Path(source), rule=rule, url=url)
-
-    @classmethod
-    def from_mobygaze(cls, source: Path | str | None = None, *, url: str | None = None) -> Manifest:
-        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
-        return _import("mobygaze", source and Path(source), url=url)
-
-    @classmethod
-    def from_mediaeval(
-        cls, folder: Path | str, *, threshold: float = 0.15, scale: str = "1-5"
-    ) -> Manifest:
-        """Import LIRIS-ACCEDE and MediaEval 2015; see `importers.mediaeval`."""
-        return _import("mediaeval", Path(folder), threshold=threshold, scale=scale)
-
-    @classmethod
-    def from_prompts(
-        cls,
-        source: Path | str,
-        templates: Sequence[str] = (),
-        *,
-        article: str = "letter",
-        name: str | None = None,
-    ) -> Manifest:
-        """Make a manifest of texts, every stimulus in every template; see `importers.prompts`."""
-        return _import("prompts", Path(source), templates, article=article, name=name)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
@@ -444,13 +385,6 @@ class Manifest:
             part = read(table, read_about(path))
             self._parts[kind, name] = part
         return part
-
-
-def _import(module: str, *arguments: Any, **options: Any) -> Manifest:
-    """Call an importer; loaded by name, as importers import this module."""
-    importer = import_module(f"obygaze_features.manifests.importers.{module}")
-    manifest: Manifest = importer.import_manifest(*arguments, **options)
-    return manifest
 
 
 def save_parts(

@@ -70,7 +70,7 @@ def benchmark(tmp_path_factory):
         lines = ["\t".join((str(row), f"ACCEDE{row:05}.mp4", *map(str, cells)))
                  for row, *cells in rows]  # fmt: skip
         write(folder / f"MEDIAEVAL{kind}.txt", "\t".join(("id", "name", *values)), *lines)
-    manifest = Manifest.from_mediaeval(folder)
+    manifest = Manifest.from_accede(folder)
     manifest.save(folder / "manifest")
     features = chance.normal(size=(COUNT, 8)).astype(np.float32)
     features[:, 0] += 1.5 * np.array(violent)

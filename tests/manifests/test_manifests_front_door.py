@@ -74,7 +74,7 @@ def test_every_importer_is_a_constructor(tmp_path, source, kind):
     prompts = of.Manifest.from_prompts(kind(words), ["a {}"])
     assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
     write(tmp_path / "MEDIAEVALviolence.txt", "name\tviolenceClass", "ACCEDE1.mp4\t1")
-    assert of.Manifest.from_mediaeval(kind(tmp_path)).labels().levels == ["violent"]
+    assert of.Manifest.from_accede(kind(tmp_path)).labels().levels == ["violent"]
 
 
 def test_manifests_are_one_line_in_a_notebook(released):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
+from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.issues import LEFT_OUT, Issue
-from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
@@ -25,14 +25,14 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 
 def import_timelines(
-    source: Path,
+    source: Path | str,
     columns: Mapping[str, str] | None = None,
-    films: Mapping[str, Film] | None = None,
+    films: Films = None,
     *,
     delimiter: str | None = None,
     frame_rate: float | None = None,
 ) -> Timelines:
-    """Read a table with a row a segment; columns without a meaning are ignored.
+    """Read a table with one row per segment; columns without a meaning are ignored.
 
     Parameters
     ----------
@@ -42,12 +42,13 @@ def import_timelines(
     columns
         Meaning -> column, for meanings (film, annotator, start ...) that have another name.
     films
-        Titles and ends of the films.
+        Titles and ends of the films, or a table with them.
     delimiter
         What separates the cells; by default what the header has.
     frame_rate
-        Frames a second, for rows that do not have it in a column ``framerate``.
+        Frames per second, for rows that do not have it in a column ``framerate``.
     """
+    source = Path(source)
     bad_rows: list[tuple[int, int]] = []
     table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
+from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
 from obygaze_features.annotations.issues import KEPT, LEFT_OUT, Issue
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
@@ -42,7 +42,7 @@ _FIELD_OF_WORD = {
 
 
 def import_timelines(
-    sources: Sequence[Path], films: Mapping[str, Film] | None = None, *, film: str | None = None
+    *sources: Path | str, films: Films = None, film: str | None = None
 ) -> Timelines:
     """Read ELAN's files, each of which is of one film.
 
@@ -51,11 +51,11 @@ def import_timelines(
     sources
         ``.eaf`` files, and folders of them.
     films
-        Titles and ends of the films; they replace those in the files.
+        Titles and ends of the films, or a table with them; they replace those in the files.
     film
         The film that all files are of; by default each is of the film that it is named after.
     """
-    files = dict(_files(sources))
+    files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
     rows: list[SourceRow | Issue] = []
@@ -82,7 +82,7 @@ def import_timelines(
         rows += _rows(document, name, path.name, scheme, files[path], shared)
     if len(errors) == len(files):
         raise errors[0]
-    for name, given in (films or {}).items():
+    for name, given in read_films(films).items():
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), given)
     first, *others = (path.name for path in files)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first

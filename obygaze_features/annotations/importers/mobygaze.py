@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
+from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
 from obygaze_features.annotations.issues import LEFT_OUT, Issue
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.package import reference_json
@@ -16,8 +16,8 @@ from obygaze_features.manifests.importers.reading import parse_list
 
 
 def import_timelines(
-    source: Path | None = None,
-    films: Mapping[str, Film] | None = None,
+    source: Path | str | None = None,
+    films: Films = None,
     *,
     url: str | None = None,
 ) -> Timelines:
@@ -29,7 +29,7 @@ def import_timelines(
     return build_timelines(
         "mobygaze",
         _rows(table),
-        titled | dict(films or {}),
+        titled | read_films(films),
         source=f"{about['repository']} at {about['revision']}",
         licence=about["licence"],
         citation=about["citation"],

@@ -26,7 +26,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 
 def import_manifest(
-    source: Path,
+    source: Path | str,
     columns: Mapping[str, str] | None = None,
     *,
     delimiter: str | None = None,
@@ -51,6 +51,7 @@ def import_manifest(
     name
         The manifest's name; by default the file's.
     """
+    source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()

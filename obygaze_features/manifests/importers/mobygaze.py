@@ -23,7 +23,7 @@ LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_manifest(source: Path | None = None, *, url: str | None = None) -> Manifest:
+def import_manifest(source: Path | str | None = None, *, url: str | None = None) -> Manifest:
     """Read MObyGaze's segments into a manifest of spans; by default they are downloaded."""
     table = read_mobygaze(source, url)
     scheme, unlisted = _with_unlisted_concepts(table, obygaze_scheme())
@@ -71,7 +71,7 @@ def import_manifest(source: Path | None = None, *, url: str | None = None) -> Ma
     ).with_parts(labels=[labels])
 
 
-def read_mobygaze(source: Path | None = None, url: str | None = None) -> Table:
+def read_mobygaze(source: Path | str | None = None, url: str | None = None) -> Table:
     """The table as published, with all columns that its segments need."""
     with source_or_download("mobygaze", source, url) as path:
         table = map_columns(read_table(path, delimiter=None), {"index": [""]})

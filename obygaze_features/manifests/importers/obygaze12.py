@@ -29,7 +29,7 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 
 
 def import_manifest(
-    source: Path | None = None, *, rule: str = "paper", url: str | None = None
+    source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
     """Read the authors' file into a manifest with a label set for each of `RULES`.
 

@@ -26,7 +26,11 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
 def import_manifest(
-    source: Path, templates: Sequence[str] = (), *, article: str = "letter", name: str | None = None
+    source: Path | str,
+    templates: Sequence[str] = (),
+    *,
+    article: str = "letter",
+    name: str | None = None,
 ) -> Manifest:
     """Make a manifest of texts: every stimulus in every template.
 
@@ -42,6 +46,7 @@ def import_manifest(
     name
         The manifest's name; by default the file's.
     """
+    source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
         raise ManifestError(f"{source} has a header and no stimuli")

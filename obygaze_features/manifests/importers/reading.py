@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import re
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -101,10 +98,12 @@ start=None, end=None)
 
 
 @contextlib.contextmanager
-def source_or_download(dataset: str, source: Path | None, url: str | None = None) -> Iterator[Path]:
+def source_or_download(
+    dataset: str, source: Path | str | None, url: str | None = None
+) -> Iterator[Path]:
     """The source that was given, or the pinned public file in a temporary folder."""
     if source is not None:
-        yield source
+        yield Path(source)
         return
     about = reference_json("sources.json")[dataset]
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +119,10 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
+    import http.client  # every command would wait for these
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
             data = answer.read(MAX_DOWNLOAD_BYTES + 1)

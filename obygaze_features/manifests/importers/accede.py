@@ -41,7 +41,9 @@ class _Rows:
     differing: int
 
 
-def import_manifest(folder: Path, *, threshold: float = THRESHOLD, scale: str = "1-5") -> Manifest:
+def import_manifest(
+    folder: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
+) -> Manifest:
     """Read the text files of a folder into a manifest.
 
     Parameters
@@ -56,6 +58,7 @@ def import_manifest(folder: Path, *, threshold: float = THRESHOLD, scale: str = 
         What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
         an inference, the files do not say so), or scores from -1 to 1 already.
     """
+    folder = Path(folder)
     if not 0 <= threshold < 1:
         raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")
     sets = _read(folder, "sets", {"set": SETS})
