@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.format import (
-    HEADER,
-    REQUIRED_COLUMNS,
-    read_about,
-    read_header,
-    scheme_in,
-)
+from obygaze_features.manifests.format import HEADER, read_about, read_header
 from obygaze_features.manifests.items import Items, seconds_problems
-from obygaze_features.manifests.labels import LabelScheme, label_problems
-from obygaze_features.manifests.splits import run_problems, split_problems
-
-RowProblems = Iterator[tuple[int, str]]
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, scheme_in
+from obygaze_features.manifests.splits import RunSet, Split
 
 
 def check(folder: Path) -> list[str]:
@@ -46,14 +37,9 @@ def check(folder: Path) -> list[str]:
             problems += _header_problems(folder, header, items)
     except ManifestError as error:
         problems.append(str(error))
-    checks: dict[str, Callable[[Table], RowProblems]] = {
-        "labels": partial(_labels_problems, default=scheme),
-        "runs": run_problems,
-        "splits": split_problems,
-    }
-    for kind, find_problems in checks.items():
-        for path in sorted((folder / kind).glob("*.csv")):
-            problems += _table_problems(path, kind, find_problems, ids)
+    for part in (LabelSet, RunSet, Split):
+        for path in sorted((folder / part.KIND).glob("*.csv")):
+            problems += _table_problems(path, part, scheme, ids)
     problems += _stale_merges(folder / "labels")
     return problems
 
@@ -89,12 +75,15 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
 
 
 def _table_problems(
-    path: Path, kind: str, find_problems: Callable[[Table], RowProblems], ids: Container[str] | None
+    path: Path,
+    part: type[LabelSet | RunSet | Split],
+    scheme: LabelScheme | None,
+    ids: Container[str] | None,
 ) -> Iterator[str]:
     try:
-        read_about(path)
-        table = read_table(path, required=REQUIRED_COLUMNS[kind])
-        problems = list(find_problems(table))
+        about = read_about(path)
+        table = read_table(path, required=part.REQUIRED)
+        problems = list(part.problems(table, about, scheme))
     except ManifestError as error:
         yield str(error)
         return
@@ -105,14 +94,6 @@ def _table_problems(
             if identifier not in ids
         ]
     yield from _located(table, problems)
-
-
-def _labels_problems(table: Table, default: LabelScheme | None) -> RowProblems:
-    """By the labels' own scheme, if they have one; none where the header's is wrong."""
-    about = read_about(table.path)
-    if default is not None or "label_scheme" in about:
-        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
-        yield from label_problems(table, scheme)
 
 
 def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:

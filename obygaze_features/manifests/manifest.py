@@ -6,7 +6,7 @@ On disk a folder of tables and a small header, specified in manifests/README.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -20,34 +20,29 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import as_list, counted, did_you_mean
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.format import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
-    REQUIRED_COLUMNS,
     read_about,
     read_header,
-    scheme_in,
 )
 from obygaze_features.manifests.items import Item, Items, id_problem
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, scheme_in
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests.importers import (
-        accede,
-        csv_table,
-        mobygaze,
-        obygaze12,
-        prompts,
-    )
+    from obygaze_features.manifests.importers import accede, csv_table, mobygaze, obygaze12, prompts
+    from obygaze_features.manifests.importers import folder as media_folder
     from obygaze_features.manifests.media import Located
     from obygaze_features.manifests.subtitles import with_subtitles
-
-P = TypeVar("P")
+#: What a manifest has beside its items; the folder of each kind is its `KIND`.
+Part = LabelSet | Split | RunSet
+P = TypeVar("P", LabelSet, Split, RunSet)
+PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, RunSet)}
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Manifest:
     if TYPE_CHECKING:  # they import this file: `manifests/__init__.py` adds them
         from_accede = staticmethod(accede.import_manifest)
         from_csv = staticmethod(csv_table.import_manifest)
-        from_folder = staticmethod(folder.import_manifest)
+        from_folder = staticmethod(media_folder.import_manifest)
         from_mobygaze = staticmethod(mobygaze.import_manifest)
         from_obygaze12 = staticmethod(obygaze12.import_manifest)
         from_prompts = staticmethod(prompts.import_manifest)
@@ -166,9 +161,7 @@ class Manifest:
                 else f"the manifest {self.name!r} has no labels; add them: "
                 "obygaze manifests label MANIFEST TABLE.csv"
             )
-        return self._part(
-            "labels", name, lambda t, a: LabelSet.from_table(name, t, self._scheme_of(name, a), a)
-        )
+        return self._part(LabelSet, name)
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
         """The scheme of a label set: its own, else the manifest's."""
@@ -189,11 +182,11 @@ class Manifest:
 
     def split(self, name: str) -> Split:
         """A split by its name."""
-        return self._part("splits", name, lambda t, a: Split.from_table(name, t, a))
+        return self._part(Split, name)
 
     def runs(self, name: str) -> RunSet:
         """A set of runs by its name."""
-        return self._part("runs", name, lambda t, a: RunSet.from_table(name, t, a))
+        return self._part(RunSet, name)
 
     def with_parts(
         self,
@@ -203,30 +196,29 @@ class Manifest:
         runs: Collection[RunSet] = (),
     ) -> Manifest:
         """A manifest that also has these."""
-        parts = dict(self._parts)
         for label_set in labels:
             self._check_codes(label_set)
-        for kind, values in (("labels", labels), ("splits", splits), ("runs", runs)):
-            parts.update({(kind, value.name): value for value in values})
+        parts = self._parts | {(p.KIND, p.name): p for p in (*labels, *splits, *runs)}
         first = next((value.name for value in labels), None)
         return replace(self, _parts=parts, default_labels=self.default_labels or first)
 
     def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
         """Add a label set; also to the folder that the manifest was loaded from, if any."""
-        self._add("labels", labels, overwrite=overwrite)
+        self._check_codes(labels)
+        self._add(labels, overwrite=overwrite)
 
     def add_split(self, split: Split, *, overwrite: bool = False) -> None:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
-        self._add("splits", split, overwrite=overwrite)
+        self._add(split, overwrite=overwrite)
 
-    def _add(self, kind: str, part: LabelSet | Split, *, overwrite: bool) -> None:
-        if isinstance(part, LabelSet):
-            self._check_codes(part)
+    def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
-        elif part.name in self._names(kind) and not overwrite:
-            raise UsageError(f"the manifest {self.name!r} has {kind} called {part.name!r} already")
-        self._parts[kind, part.name] = part
+        elif part.name in self._names(part.KIND) and not overwrite:
+            raise UsageError(
+                f"the manifest {self.name!r} has {part.KIND} called {part.name!r} already"
+            )
+        self._parts[part.KIND, part.name] = part
 
     def select(
         self,
@@ -317,12 +309,11 @@ class Manifest:
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "items.csv", self.items.to_csv())
-            for kind in REQUIRED_COLUMNS:
-                get_part = getattr(self, "split" if kind == "splits" else kind)
+            for kind, part in PARTS.items():
                 for name in self._names(kind):
-                    _write_part(new, kind, get_part(name))
+                    _write_part(new, self._part(part, name))
             if folder.exists() and read_header(folder).get("digest") == self.digest:
-                for kind in REQUIRED_COLUMNS:
+                for kind in PARTS:
                     for old in (folder / kind).glob("*.*"):
                         if old.is_file() and not (new / kind / old.name).exists():
                             write_bytes(new / kind / old.name, old.read_bytes())
@@ -366,9 +357,9 @@ class Manifest:
         files = [] if self.folder is None else [p.stem for p in (self.folder / kind).glob("*.csv")]
         return list(dict.fromkeys([*sorted(files), *in_memory]))
 
-    def _part(self, kind: str, name: str, read: Callable[[Table, Mapping[str, Any]], P]) -> P:
-        part: P | None = self._parts.get((kind, name))
-        if part is None:
+    def _part(self, cls: type[P], name: str) -> P:
+        kind = cls.KIND
+        if (kind, name) not in self._parts:
             if name not in self._names(kind) or self.folder is None:
                 names = ", ".join(self._names(kind)) or "none"
                 command = {"splits": "split", "labels": "label"}.get(kind)
@@ -378,31 +369,28 @@ class Manifest:
                     f"{names}{remedy}"
                 )
             path = self.folder / kind / f"{name}.csv"
-            table = read_table(path, required=REQUIRED_COLUMNS[kind])
+            table = read_table(path, required=cls.REQUIRED)
             for row, identifier in enumerate(table["id"]):
                 if identifier not in self.items.row_of:
                     raise table.problem(row, f"id {identifier!r} is not in items.csv")
-            part = read(table, read_about(path))
+            part = cls.from_table(name, table, read_about(path), self.scheme)
             self._parts[kind, name] = part
-        return part
+        found: P = self._parts[kind, name]
+        return found
 
 
-def save_parts(
-    folder: Path, parts: Sequence[LabelSet | Split | RunSet], *, overwrite: bool = False
-) -> list[Path]:
+def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
     """Add label sets, splits or runs to a manifest on disk, unless one of them exists."""
-    kinds = {LabelSet: "labels", Split: "splits", RunSet: "runs"}
-    with_kinds = [(kinds[type(part)], part) for part in parts]
-    for kind, part in with_kinds:
-        refuse_to_overwrite(folder / kind / f"{part.name}.csv", overwrite=overwrite)
-    return [_write_part(folder, kind, part) for kind, part in with_kinds]
+    for part in parts:
+        refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
+    for part in parts:
+        _write_part(folder, part)
 
 
-def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Path:
+def _write_part(folder: Path, part: Part) -> None:
     if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
-    path = folder / kind / f"{part.name}.csv"
+        raise UsageError(f"{part.name!r} cannot be the name of a file in {part.KIND}/")
+    path = folder / part.KIND / f"{part.name}.csv"
     about = to_json(dict(part.about))
     files = {path: part.to_csv(), path.with_suffix(".json"): about}
     write_files(files, overwrite=True, first_is_described=True)
-    return path

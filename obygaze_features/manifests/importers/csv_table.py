@@ -235,7 +235,7 @@ def _label_set(
             )
             raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
     rule = f"as in {table.path.name}"
-    return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})
+    return LabelSet.from_table(name, table, {"rule": rule, **(about or {})}, scheme)
 
 
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:

@@ -11,9 +11,9 @@ from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import parse_list, source_or_download
 from obygaze_features.manifests.items import Item, ItemProblem, Items
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, raise_first
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.splits import RunSet, Split, released_runs, split_problems
+from obygaze_features.manifests.splits import RunSet, Split, released_runs
 
 #: How the raw annotations become labels; every rule is a label set over the same items.
 RULES = {
@@ -116,8 +116,7 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
 
 def _read_split(path: Path, manifest: Manifest) -> Split:
     table = read_table(path, delimiter=";", required=["id", "label", "fold"])
-    for row, message in split_problems(table):
-        raise table.problem(row, message)
+    raise_first(table, Split.problems(table))
     by_film = path.parent.name == "movieset"
     class_of = CLASSES
     if by_film:
