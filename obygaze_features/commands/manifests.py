@@ -216,6 +216,7 @@ def stats(
     """
     from obygaze_features.manifests.statistics import (
         describe_statistics,
+        draw_statistics,
         film_titles,
         statistics,
     )
@@ -224,8 +225,6 @@ def stats(
     counts = statistics(loaded, labels, split=split)
     titles = film_titles(loaded)
     if figure is not None:
-        from obygaze_features.manifests.statistics_figure import draw_statistics
-
         draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
@@ -261,7 +260,7 @@ def thesaurus(
       obygaze manifests thesaurus Look
       obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
     """
-    from obygaze_features.annotations.elan_template import elan_template
+    from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.thesaurus import (
         describe_thesaurus,

@@ -259,8 +259,12 @@ class IdTable:
 
     def take(self, rows: Sequence[int]) -> Self:
         """These rows of every column; a column may be empty."""
-        columns = {name: cells for name, cells in vars(self).items() if isinstance(cells, list)}
-        return replace(self, **{name: pick_rows(cells, rows) for name, cells in columns.items()})
+        columns: dict[str, Any] = {
+            name: pick_rows(cells, rows)
+            for name, cells in vars(self).items()
+            if isinstance(cells, list)
+        }
+        return replace(self, **columns)
 
 
 def pick_rows(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from obygaze_features.manifests.subtitles import with_subtitles
 #: What a manifest has beside its items; the folder of each kind is its `KIND`.
 Part = LabelSet | Split | RunSet
-P = TypeVar("P", LabelSet, Split, RunSet)
+P = TypeVar("P", bound=Part)
 PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, RunSet)}
 
 
@@ -198,7 +198,8 @@ class Manifest:
         """A manifest that also has these."""
         for label_set in labels:
             self._check_codes(label_set)
-        parts = self._parts | {(p.KIND, p.name): p for p in (*labels, *splits, *runs)}
+        added: list[Part] = [*labels, *splits, *runs]
+        parts = self._parts | {(part.KIND, part.name): part for part in added}
         first = next((value.name for value in labels), None)
         return replace(self, _parts=parts, default_labels=self.default_labels or first)
 

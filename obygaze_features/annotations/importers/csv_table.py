@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines
@@ -70,11 +70,18 @@ def import_timelines(
     for line, cells in bad_rows:
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         rows.append(Issue(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
-    rows += _rows(table, by_frames, default_rate)
+    rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
     return build_timelines(safe_id(source.stem), rows, films, source=source.name)
 
 
-def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRow | Issue]:
+def read_rows(
+    table: Table,
+    *,
+    by_frames: bool,
+    default_rate: str = "",
+    parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
+) -> Iterator[SourceRow | Issue]:
+    """The segments of a table whose columns are called after `MEANINGS`."""
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
         film, annotator = (cells[name].strip() for name in ("film", "annotator"))
@@ -85,10 +92,10 @@ def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRo
                 start, end = frame_span({**frames, "framerate": rate})
             else:
                 start, end = (parse_time(cells[name], name, table.delimiter) for name in TIMES)
+            concepts = tuple(parse_concepts(cells.get("concepts", "")))
         except (AnnotationError, ManifestError) as error:
             yield Issue(location, film, annotator, str(error), LEFT_OUT)
         else:
-            concepts = parse_concepts(cells.get("concepts", ""))
             comment = cells.get("comment", "")
             segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
             yield SourceRow(location, segment)

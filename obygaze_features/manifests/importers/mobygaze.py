@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list, source_or_download
+from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -54,19 +53,15 @@ def import_manifest(source: Path | str | None = None, *, url: str | None = None)
         },
         about={"rule": "as annotated, one span per annotator's segment"},
     )
-    about = reference_json("sources.json")["mobygaze"]
     try:
         all_items = Items.of(items, item_columns)
     except ItemProblem as problem:
         raise table.problem(problem.row, problem.message) from None
     note = f"concepts that its thesaurus does not list, kept: {', '.join(unlisted)}"
     return Manifest(
-        name="mobygaze",
+        **published("mobygaze"),
         items=all_items,
         scheme=scheme,
-        source=f"{about['repository']} at {about['revision']}",
-        licence=about["licence"],
-        citation=about["citation"],
         notes=[note] if unlisted else [],
     ).with_parts(labels=[labels])
 

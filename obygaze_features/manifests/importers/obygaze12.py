@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list, source_or_download
+from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.items import Item, ItemProblem, Items
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, raise_first
 from obygaze_features.manifests.manifest import Manifest
@@ -54,14 +53,10 @@ def import_manifest(
         raise table.problem(problem.row, problem.message) from None
     scheme = obygaze_scheme()
     raw = _raw_labels(table, scheme)
-    about = reference_json("sources.json")["obygaze12"]
     return Manifest(
-        name="obygaze12",
+        **published("obygaze12"),
         items=items,
         scheme=scheme,
-        source=f"{about['repository']} at {about['revision']}",
-        licence=about["licence"],
-        citation=about["citation"],
         default_labels=rule,
     ).with_parts(labels=[_apply_rule(name, raw, scheme) for name in RULES])
 

@@ -97,6 +97,14 @@ start=None, end=None)
     return Item(identifier, film=film, media="/".join([*folders, name]))
 
 
+def published(dataset: str) -> dict[str, str]:
+    """Name, source, licence and citation of a published data set, as manifests have them."""
+    about = reference_json("sources.json")[dataset]
+    source = f"{about['repository']} at {about['revision']}"
+    facts = {key: about[key] for key in ("licence", "citation")}
+    return {"name": dataset, "source": source, **facts}
+
+
 @contextlib.contextmanager
 def source_or_download(
     dataset: str, source: Path | str | None, url: str | None = None
