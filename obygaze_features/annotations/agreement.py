@@ -18,13 +18,6 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.annotations.grid import films_of
-from obygaze_features.annotations.issues import (
-    LEFT_OUT,
-    Issue,
-    different_timelines,
-    stopped_early,
-    timelines_sha256,
-)
 from obygaze_features.annotations.measures import (
     Chance,
     Distances,
@@ -36,6 +29,13 @@ from obygaze_features.annotations.measures import (
     nominal,
     ordinal,
     random_stream,
+)
+from obygaze_features.annotations.remarks import (
+    LEFT_OUT,
+    Remark,
+    different_timelines,
+    stopped_early,
+    timelines_sha256,
 )
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
@@ -75,7 +75,7 @@ class Pair:
         return sum((x is None) != (y is None) for x, y in levels)
 
 
-def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Issue]]:
+def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
     """Every two label sets in every film in which both have clips; films that lack a second one.
 
     Parameters
@@ -94,7 +94,7 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             f"agreement needs two label sets or more (got {len(label_sets)}); "
             f"the manifest {manifest.name!r} has {present}"
         )
-    pairs, issues = [], different_timelines(label_sets, manifest)
+    pairs, remarks = [], different_timelines(label_sets, manifest)
     for film, rows in _rows_of_films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
         levels_of = {s.name: [s.level_of.get(identifier) for identifier in ids] for s in label_sets}
@@ -105,19 +105,19 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         ]
         of_film = [pair for pair in of_film if pair.common[0]]
         if len(present_sets) == 1:
-            problem = "no second annotator"
-            issues.append(Issue(manifest.name, film, present_sets[0], problem, LEFT_OUT))
+            who, problem = present_sets[0], "no second annotator"
+            remarks.append(Remark(manifest.name, film, who, problem, LEFT_OUT, "single-annotator"))
         elif present_sets and not of_film:
             problem = f"{join_some(present_sets)} have no clip in common"
-            issues.append(Issue(manifest.name, film, "", problem, LEFT_OUT))
+            remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
         if of_film:
-            issues += [i for labels in label_sets for i in _stopped(labels, film, rows, manifest)]
+            remarks += [i for labels in label_sets for i in _stopped(labels, film, rows, manifest)]
         pairs += of_film
-    return pairs, issues
+    return pairs, remarks
 
 
-def _stopped(labels: LabelSet, film: str, rows: Sequence[int], manifest: Manifest) -> list[Issue]:
-    """An issue if no projected segment of an annotator is in the second half of the film."""
+def _stopped(labels: LabelSet, film: str, rows: Sequence[int], manifest: Manifest) -> list[Remark]:
+    """A remark if no projected segment of an annotator is in the second half of the film."""
     if timelines_sha256(labels) is None or not labels.ratio:
         return []
     ratio = dict(zip(labels.ids, labels.ratio, strict=True))

@@ -21,8 +21,8 @@ from obygaze_features.annotations.agreement import (
     pair_agreement,
     sure_task,
 )
-from obygaze_features.annotations.issues import Issue
 from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
+from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, format_rows
@@ -54,7 +54,7 @@ class AgreementReport:
     chance: Chance
     pairs: Sequence[PairAgreement]
     differences: Sequence[Disagreement]
-    issues: Sequence[Issue]
+    remarks: Sequence[Remark]
     overall: Sequence[LabelSetAgreement]
     titles: Mapping[str, str]
     merged: frozenset[str]
@@ -103,7 +103,7 @@ class AgreementReport:
             "overall": [self._overall_json(agreement) for agreement in self.overall],
             "paper": self.paper,
             "differences": [asdict(difference) for difference in self.differences],
-            "remarks": [issue.to_json() for issue in self.issues],
+            "remarks": [remark.to_json() for remark in self.remarks],
         }
 
     def _overall_json(self, agreement: LabelSetAgreement) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def agreement_report(
 ) -> AgreementReport:
     """Compare label sets of a manifest; without names, the annotators' (see `find_pairs`)."""
     chance = chance or Chance()
-    pairs, issues = find_pairs(manifest, names)
+    pairs, remarks = find_pairs(manifest, names)
     label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
     scheme = manifest.shared_scheme(label_sets)
     distances = distances_of(scheme)
@@ -176,7 +176,7 @@ def agreement_report(
         chance=chance,
         pairs=[pair_agreement(pair, distances, chance) for pair in pairs],
         differences=find_disagreements(pairs, manifest.items, distances),
-        issues=issues,
+        remarks=remarks,
         overall=[
             compare_label_sets(manifest, a, b)
             for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)

@@ -24,7 +24,6 @@ from obygaze_features.annotations.grid import (
     microseconds,
     read_grid,
 )
-from obygaze_features.annotations.issues import LEFT_OUT, Issue, stopped_early
 from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,
@@ -34,6 +33,7 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, stopped_early
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_spreadsheet
@@ -59,7 +59,7 @@ class ProjectedLabels:
 
     label_sets: list[LabelSet]
     grid: Manifest
-    issues: list[Issue]
+    remarks: list[Remark]
 
     def __repr__(self) -> str:
         names = join_some([labels.name for labels in self.label_sets])
@@ -143,7 +143,7 @@ def project(
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
-    clips, issues = read_grid(grid, timelines)
+    clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips.scheme, timelines.scheme)
     by_film = clips_by_film(clips.items)
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
@@ -168,10 +168,10 @@ def project(
             outside = projection.add(by_film[film], segments, threshold)
             end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
             reached = max(segment.end for segment in segments)
-            issues += stopped_early(timelines.name, film, annotator, reached, end, scheme)
-            issues += [_outside_issue(segments[index], timelines.name) for index in outside]
+            remarks += stopped_early(timelines.name, film, annotator, reached, end, scheme)
+            remarks += [_outside_remark(segments[index], timelines.name) for index in outside]
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
-    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), issues)
+    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
 
 class _Projection:
@@ -253,26 +253,26 @@ def _overlapping_pairs(
     return first[segment] + within, segment
 
 
-def _outside_issue(segment: Segment, name: str) -> Issue:
+def _outside_remark(segment: Segment, name: str) -> Remark:
     span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
     problem = f"the segment from {span} ({segment.level}) is in no clip"
-    return Issue(name, segment.film, segment.annotator, problem, LEFT_OUT)
+    return Remark(name, segment.film, segment.annotator, problem, LEFT_OUT, "in-no-clip")
 
 
 def sweep(
     timelines: Timelines, grid: float | str | Path | Manifest, thresholds: Iterable[float]
-) -> tuple[list[ThresholdCounts], list[Issue]]:
+) -> tuple[list[ThresholdCounts], list[Remark]]:
     """Project and merge at each threshold, in ascending order; also what was odd about it."""
     rows: list[ThresholdCounts] = []
-    issues: list[Issue] = []
+    remarks: list[Remark] = []
     for threshold in sorted(set(thresholds)):
         projected = project(timelines, grid, threshold=threshold)
         merged = projected.merge_labels()
         counts = Counter(merged.labels.levels)
         levels = {code: counts[code] for code in projected.grid.scheme.codes}
         rows.append(ThresholdCounts(threshold, levels, sum(map(len, merged.labels.concepts))))
-        issues = [*projected.issues, *merged.issues]  # the same at each threshold
-    return rows, issues
+        remarks = [*projected.remarks, *merged.remarks]  # the same at each threshold
+    return rows, remarks
 
 
 def sweep_csv(rows: Sequence[ThresholdCounts]) -> str:

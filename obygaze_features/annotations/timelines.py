@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.annotations.issues import Issue, issues_csv, read_issues
+from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
@@ -48,6 +48,11 @@ class Segment:
     concepts: tuple[str, ...] = ()
     comment: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.end - self.start
+
 
 @dataclass(frozen=True)
 class Film:
@@ -71,7 +76,7 @@ class Timelines:
     segments: Sequence[Segment]
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
     films: Mapping[str, Film] = field(default_factory=dict)
-    issues: Sequence[Issue] = ()
+    remarks: Sequence[Remark] = ()
     source: str = ""
     licence: str = ""
     citation: str = ""
@@ -119,7 +124,7 @@ class Timelines:
 
     def describe(self) -> dict[str, Any]:
         """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
-        issues = Counter((issue.film, issue.annotator) for issue in self.issues)
+        remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
         return {
             "name": self.name,
             "source": self.source,
@@ -139,14 +144,14 @@ class Timelines:
                                 for code in self.scheme.codes
                             },
                             "covered": _covered(segments),
-                            "remarks": issues[film, annotator],
+                            "remarks": remarks[film, annotator],
                         }
                         for annotator, segments in self.by_film.get(film, {}).items()
                     },
                 }
                 for film, details in self.films.items()
             },
-            "remarks": [issue.to_json() for issue in self.issues],
+            "remarks": [remark.to_json() for remark in self.remarks],
         }
 
     @classmethod
@@ -171,7 +176,7 @@ class Timelines:
         with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "segments.csv", self.to_csv())
-            write_text(new / "remarks.csv", issues_csv(self.issues))
+            write_text(new / "remarks.csv", remarks_csv(self.remarks))
 
     def to_csv(self) -> str:
         """The segments as they are saved in ``segments.csv``."""
@@ -223,7 +228,7 @@ class Timelines:
             scheme=scheme,
             films=films,
             names=names,
-            issues=tuple(read_issues(folder / "remarks.csv")),
+            remarks=tuple(read_remarks(folder / "remarks.csv")),
             **texts,
         )
 

@@ -98,8 +98,8 @@ def agreement(
       obygaze annotations agreement manifests/mine --generator uniform --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.issues import describe_issues
     from obygaze_features.annotations.measures import Chance
+    from obygaze_features.annotations.remarks import describe_remarks
     from obygaze_features.common.figures import SUFFIXES, save_figure
     from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
 
@@ -120,12 +120,12 @@ def agreement(
         echo_json(report.to_json())
     else:
         click.echo(report.describe(differences=differences))
-        if report.issues:
-            click.echo("\n" + "\n".join(describe_issues(report.issues, "--json has all")))
+        if report.remarks:
+            click.echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
         if folders or figures:
             click.echo()
         for path in folders:
             click.echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
         for path in figures:
             click.echo(f"figure -> {path}")
-    exit_if_left_out(report.issues)
+    exit_if_left_out(report.remarks)

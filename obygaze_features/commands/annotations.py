@@ -175,12 +175,12 @@ def import_csv(
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT, describe_issues
+    from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
-    issues = timelines.issues
+    remarks = timelines.remarks
     if not timelines.segments:
-        first_issue = sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:1]
-        first = "; ".join(["", *describe_issues(first_issue, "")])
+        first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
+        first = "; ".join(["", *describe_remarks(first_remark, "")])
         raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
@@ -190,17 +190,17 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
                 "segments": len(timelines.segments),
                 "films": list(timelines.films),
                 "annotators": timelines.annotators,
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
     else:
         click.echo(f"{timelines.describe_size()} -> {output}")
-        for line in describe_issues(issues, str(output / "remarks.csv")):
+        for line in describe_remarks(remarks, str(output / "remarks.csv")):
             click.echo(line)
-        if left_out := sum(issue.action == LEFT_OUT for issue in issues):
+        if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
             click.echo(f"{counted(left_out, 'row')} left out")
         click.echo(f"next: obygaze annotations show {for_shell(output)}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
 
 
 @annotation_commands.command()
@@ -216,7 +216,7 @@ def show(timelines: Path, as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze
       obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.issues import describe_issues
+    from obygaze_features.annotations.remarks import describe_remarks
 
     loaded = of.Timelines.load(timelines)
     facts = loaded.describe()
@@ -236,14 +236,14 @@ def show(timelines: Path, as_json: bool) -> None:
         for film, details in facts["films"].items()
         for annotator, row in details["annotators"].items()
     ]
-    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "issues"]
+    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "remarks"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     click.echo(f"{loaded.name}: {loaded.describe_size()}")
     header, *shown = ([row[column] for column in filled] for row in (header, *rows))
     click.echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         click.echo(f"and {more:,} more; --json has all")
-    for line in describe_issues(loaded.issues, str(timelines / "remarks.csv")):
+    for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
         click.echo(line)
 
 

@@ -24,8 +24,8 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.issues import Issue
     from obygaze_features.annotations.merge import MergedLabels, SavedLabels
+    from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelScheme, LabelSet
 
 grid_option = click.option(
@@ -75,7 +75,7 @@ def project(
     if folder is None:
         raise UsageError(f"the grid {grid} is not a manifest to save labels in; name one: -o")
     saved = projected.save(folder, overwrite=overwrite)
-    issues = [*projected.issues, *_removed_issues(saved)]
+    remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:
         echo_json(
             {
@@ -83,16 +83,16 @@ def project(
                 "threshold": share,
                 "clips": len(clips),
                 "label_sets": {labels.name: _levels(labels) for labels in projected.label_sets},
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
     else:
         click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
         _echo_levels(projected.label_sets, clips.scheme.codes)
-        _echo_issues(issues)
+        _echo_remarks(remarks)
         for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
             click.echo(f"next: {line}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
 
 
 @click.command()
@@ -128,7 +128,7 @@ def merge(
     chosen = labels_to_merge(loaded, names)
     merged = merge_labels(chosen, loaded, name)
     saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
-    issues = [*merged.issues, *_removed_issues(saved)]
+    remarks = [*merged.remarks, *_removed_remarks(saved)]
     if as_json:
         echo_json(
             {
@@ -138,7 +138,7 @@ def merge(
                 **_levels(merged.labels),
                 "default_labels": saved.default,
                 "of_all": merged.of_all,
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
         return
@@ -147,7 +147,7 @@ def merge(
     click.echo(_describe_merge(merged, scheme))
     default = "the default" if saved.default == name else f"{saved.default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
-    _echo_issues(issues)
+    _echo_remarks(remarks)
 
 
 @click.command()
@@ -182,12 +182,12 @@ def sweep(
     shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
-    rows, issues = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
+    rows, remarks = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
     if output is not None:
         write_text(output, sweep_csv(rows))
     if as_json:
         thresholds_json = [row.to_json() for row in rows]
-        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in issues]})
+        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in remarks]})
     else:
         header = ["threshold", "clips", *rows[0].levels, "concepts a clip"]
         cells = [
@@ -200,10 +200,10 @@ def sweep(
             for row in rows
         ]
         click.echo(align(header, cells))
-        _echo_issues(issues)
+        _echo_remarks(remarks)
         if output is not None:
             click.echo(f"table -> {output}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
@@ -224,12 +224,12 @@ def _parse_share(text: str, option: str) -> float:
         raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
 
 
-def _removed_issues(saved: SavedLabels) -> list[Issue]:
-    from obygaze_features.annotations.issues import Issue
+def _removed_remarks(saved: SavedLabels) -> list[Remark]:
+    from obygaze_features.annotations.remarks import Remark
 
     action = "removed; merge again"
     return [
-        Issue(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
+        Remark(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
         for name, sources in saved.removed.items()
     ]
 
@@ -265,16 +265,16 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
     click.echo(align(["labels", "clips", *codes], rows))
 
 
-def _echo_issues(issues: Sequence[Issue]) -> None:
-    from obygaze_features.annotations.issues import describe_issues
+def _echo_remarks(remarks: Sequence[Remark]) -> None:
+    from obygaze_features.annotations.remarks import describe_remarks
 
-    for line in describe_issues(issues, "--json has all"):
+    for line in describe_remarks(remarks, "--json has all"):
         click.echo(line)
 
 
-def exit_if_left_out(issues: Sequence[Issue]) -> None:
+def exit_if_left_out(remarks: Sequence[Remark]) -> None:
     """End with exit code 3 if something was left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT
+    from obygaze_features.annotations.remarks import LEFT_OUT
 
-    if any(issue.action == LEFT_OUT for issue in issues):
+    if any(remark.done == LEFT_OUT for remark in remarks):
         click.get_current_context().exit(3)

@@ -140,11 +140,11 @@ def test_gamma_without_not_sure_drops_clips_of_either():
 
 def test_pairs_are_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
-    [pair], issues = find_pairs(manifest)
-    assert (pair.common, pair.unpaired, issues) == ((A, B), 2, [])
+    [pair], remarks = find_pairs(manifest)
+    assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).gamma.clips == 10
-    pairs, [issue] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
-    assert (pairs, issue.film, issue.problem) == ([], "f", "ann, bea have no clip in common")
+    pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
+    assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
     with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
         find_pairs(make_manifest({"f": {"ann": A}}))
 
@@ -285,7 +285,7 @@ def test_films_without_a_second_annotator_are_named(agreement):
     assert "made: three bea: no second annotator (left out)" in text
     outcome = agreement(films, "--json", code=3)
     assert [pair["film"] for pair in outcome["pairs"]] == ["one"]
-    assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
+    assert [remark["film"] for remark in outcome["remarks"]] == ["two", "three"]
 
 
 def test_other_levels_are_not_compared_to_the_paper(tmp_path, obygaze):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted
@@ -66,10 +66,10 @@ def import_timelines(
         )
     default_rate = "" if frame_rate is None else f"{frame_rate:.6f}"
     width = len(table.columns)
-    rows: list[SourceRow | Issue] = []
+    rows: list[SourceRow | Remark] = []
     for line, cells in bad_rows:
         problem = f"{counted(cells, 'cell')} where the header has {width}"
-        rows.append(Issue(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
+        rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
     rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
     return build_timelines(safe_id(source.stem), rows, films, source=source.name)
 
@@ -80,7 +80,7 @@ def read_rows(
     by_frames: bool,
     default_rate: str = "",
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
-) -> Iterator[SourceRow | Issue]:
+) -> Iterator[SourceRow | Remark]:
     """The segments of a table whose columns are called after `MEANINGS`."""
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
@@ -94,7 +94,7 @@ def read_rows(
                 start, end = (parse_time(cells[name], name, table.delimiter) for name in TIMES)
             concepts = tuple(parse_concepts(cells.get("concepts", "")))
         except (AnnotationError, ManifestError) as error:
-            yield Issue(location, film, annotator, str(error), LEFT_OUT)
+            yield Remark(location, film, annotator, str(error), LEFT_OUT)
         else:
             comment = cells.get("comment", "")
             segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)

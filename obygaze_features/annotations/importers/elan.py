@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
-from obygaze_features.annotations.issues import KEPT, LEFT_OUT, Issue
+from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.text import counted, join_some, shorten
@@ -58,7 +58,7 @@ def import_timelines(
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
-    rows: list[SourceRow | Issue] = []
+    rows: list[SourceRow | Remark] = []
     details: dict[str, Film] = {}
     scheme = obygaze_scheme()
     errors: list[AnnotationError] = []
@@ -68,14 +68,14 @@ def import_timelines(
             document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
-            rows.append(Issue(path.name, "", "", str(error), LEFT_OUT))
+            rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
             continue
         documents[path] = document
         name = film or _film_name(document, path.stem)
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
-            rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-        rows += [Issue(path.name, name, "", problem, KEPT) for problem in ignored]
+            rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
+        rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     shared = _shared_tier_names(documents, files)
     for path, document in documents.items():
         name = film or _film_name(document, path.stem)
@@ -120,8 +120,8 @@ def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path
     return {*UNNAMED_TIERS, *(name for name, used in folders_of.items() if len(used) > 1)}
 
 
-def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
-    """An issue if several annotators have no film in common: files may be named after people."""
+def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
+    """A remark if several annotators have no film in common: files may be named after people."""
     annotators: dict[str, set[str]] = {}
     for segment in segments:
         annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))
@@ -131,7 +131,7 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
             f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each "
             "file after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
         )
-        yield Issue("films", "", "", problem, KEPT)
+        yield Remark("films", "", "", problem, KEPT)
 
 
 def field_of(tier: str) -> str | None:
@@ -148,13 +148,13 @@ def field_of(tier: str) -> str | None:
 
 def _rows(
     document: Document, film: str, file: str, scheme: LabelScheme, folder: str, shared: set[str]
-) -> Iterator[SourceRow | Issue]:
+) -> Iterator[SourceRow | Remark]:
     """The rows of a document; its only tier of a `shared` name is by whom `folder` names."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
     if document.tiers and not of_people:
         problem = "holds a model's predictions, and no annotations"
-        yield Issue(file, film, "", problem, LEFT_OUT)
+        yield Remark(file, film, "", problem, LEFT_OUT)
     read = [
         (tier, [_segment(note, film, "", exact, scheme) for note in tier.annotations])
         for tier in of_people
@@ -178,7 +178,7 @@ def _rows(
                 f"names no level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
-            yield Issue(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
+            yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
 
 
 def _film_of(document: Document) -> Film:
