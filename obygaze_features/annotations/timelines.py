@@ -8,13 +8,14 @@ was odd in the source, and what was done about it).
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
@@ -22,7 +23,7 @@ from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import format_seconds, id_problem
+from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
 if TYPE_CHECKING:
@@ -59,8 +60,22 @@ class Film:
     """A film's title, its length in seconds, and its name in the source, if that is not an id."""
 
     title: str = ""
-    end: float | None = None
+    end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
     name: str = ""
+
+
+class Coverage(NamedTuple):
+    """What an annotator marked in a film: seconds by level and in all, where overlaps count once.
+
+    `remarks` is how many remarks there are of it.
+    """
+
+    film: str
+    annotator: str
+    segments: int
+    levels: dict[str, float]
+    covered: float
+    remarks: int
 
 
 @dataclass(frozen=True)
@@ -122,9 +137,35 @@ class Timelines:
             return end
         return max(s.end for segments in self.by_film[film].values() for s in segments)
 
-    def describe(self) -> dict[str, Any]:
-        """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
+    @cached_property
+    def coverage(self) -> list[Coverage]:
+        """What each annotator marked in each film."""
         remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
+        return [
+            Coverage(
+                film,
+                annotator,
+                len(segments),
+                {
+                    code: _covered(s for s in segments if s.level == code)
+                    for code in self.scheme.codes
+                },
+                _covered(segments),
+                remarks[film, annotator],
+            )
+            for film in self.films
+            for annotator, segments in self.by_film.get(film, {}).items()
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
+        films: dict[str, Any] = {
+            film: {"title": details.title, "end": details.end, "annotators": {}}
+            for film, details in self.films.items()
+        }
+        for film, annotator, *facts in self.coverage:
+            names = Coverage._fields[2:]
+            films[film]["annotators"][annotator] = dict(zip(names, facts, strict=True))
         return {
             "name": self.name,
             "source": self.source,
@@ -132,25 +173,7 @@ class Timelines:
             "segments": len(self.segments),
             "annotators": self.annotators,
             "levels": list(self.scheme.codes),
-            "films": {
-                film: {
-                    "title": details.title,
-                    "end": details.end,
-                    "annotators": {
-                        annotator: {
-                            "segments": len(segments),
-                            "levels": {
-                                code: _covered(s for s in segments if s.level == code)
-                                for code in self.scheme.codes
-                            },
-                            "covered": _covered(segments),
-                            "remarks": remarks[film, annotator],
-                        }
-                        for annotator, segments in self.by_film.get(film, {}).items()
-                    },
-                }
-                for film, details in self.films.items()
-            },
+            "films": films,
             "remarks": [remark.to_json() for remark in self.remarks],
         }
 
@@ -213,24 +236,36 @@ class Timelines:
     def load(cls, folder: Path | str) -> Timelines:
         """Read a folder that `save` wrote, or that somebody edited since."""
         folder = Path(folder)
-        header = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
+        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
-            scheme = LabelScheme.from_json(header["label_scheme"])
-            films = {str(film): _read_film(about) for film, about in header["films"].items()}
-            names = {who: str(name) for who, name in header.get("annotators", {}).items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            header = msgspec.convert(content, _Header)
+        except msgspec.ValidationError as problem:
             raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
-        texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
         table = read_table(folder / "segments.csv", required=COLUMNS[:5])
+        scheme = header.label_scheme
         return cls.of(
-            str(header.get("name", folder.name)),
+            header.name or folder.name,
             _read_segments(table, scheme),
             scheme=scheme,
-            films=films,
-            names=names,
+            films=header.films,
+            names=header.annotators,
             remarks=tuple(read_remarks(folder / "remarks.csv")),
-            **texts,
+            source=header.source,
+            licence=header.licence,
+            citation=header.citation,
         )
+
+
+class _Header(msgspec.Struct):
+    """What is read of ``timelines.json``."""
+
+    label_scheme: LabelScheme
+    films: dict[str, Film]
+    annotators: dict[str, str] = {}
+    name: str = ""
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
 
 
 def _covered(segments: Iterable[Segment]) -> float:
@@ -262,10 +297,3 @@ def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
         except (AnnotationError, ManifestError) as error:
             raise table.problem(row, str(error)) from None
     return segments
-
-
-def _read_film(about: Mapping[str, Any]) -> Film:
-    end = about.get("end")
-    if end is not None and not (isinstance(end, int | float) and 0 < end < math.inf):
-        raise ValueError(f"a film ends at {end!r}")
-    return Film(str(about.get("title", "")), end, str(about.get("name", "")))

@@ -219,24 +219,30 @@ def show(timelines: Path, as_json: bool) -> None:
     from obygaze_features.annotations.remarks import describe_remarks
 
     loaded = of.Timelines.load(timelines)
-    facts = loaded.describe()
     if as_json:
-        echo_json(facts)
+        echo_json(loaded.to_json())
         return
     rows = [
         [
-            details["title"] or film,
-            annotator,
-            f"{row['segments']:,}",
-            *(format_time(round(seconds)) for seconds in row["levels"].values()),
-            format_time(round(row["covered"])),
-            "" if details["end"] is None else f"{row['covered'] / details['end']:.0%}",
-            str(row["remarks"] or ""),
+            loaded.films[row.film].title or row.film,
+            row.annotator,
+            f"{row.segments:,}",
+            *(format_time(round(seconds)) for seconds in row.levels.values()),
+            format_time(round(row.covered)),
+            f"{row.covered / end:.0%}" if (end := loaded.films[row.film].end) else "",
+            str(row.remarks or ""),
         ]
-        for film, details in facts["films"].items()
-        for annotator, row in details["annotators"].items()
+        for row in loaded.coverage
     ]
-    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "remarks"]
+    header = [
+        "film",
+        "annotator",
+        "segments",
+        *loaded.scheme.codes,
+        "covered",
+        "of film",
+        "remarks",
+    ]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     click.echo(f"{loaded.name}: {loaded.describe_size()}")
     header, *shown = ([row[column] for column in filled] for row in (header, *rows))

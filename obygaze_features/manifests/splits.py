@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from obygaze_features.common.tables import Table, format_table
@@ -310,13 +310,11 @@ def overlapping(items: Items, tested: Sequence[str], training: Iterable[str]) ->
 
 def first_overlap(items: Items, ids: Iterable[str]) -> tuple[str, str] | None:
     """Two of the ids whose spans overlap in time, if any do."""
-    last = ("", 0.0, "")
     ordered = sorted((film, start, end, i) for i, film, start, end in _spans(items, ids))
-    for film, start, end, identifier in ordered:
-        if film == last[0] and start < last[1]:
-            return last[2], identifier
-        if film != last[0] or end > last[1]:
-            last = (film, end, identifier)
+    # Where any two overlap, so do two that follow each other.
+    for (film, _, end, first), (other, start, _, second) in pairwise(ordered):
+        if film == other and start < end:
+            return first, second
     return None
 
 

@@ -29,16 +29,8 @@ MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 #: What ELAN and our template call a tier that nobody has named.
 UNNAMED_TIERS = ("annotator1", "default")
-_FIELD_OF_WORD = {
-    "level": "level",
-    "levels": "level",
-    "concept": "concepts",
-    "concepts": "concepts",
-    "comment": "comment",
-    "comments": "comment",
-    "note": "comment",
-    "notes": "comment",
-}
+#: A word in a dependent tier's name, in the singular -> the field that the tier has.
+_FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
 def import_timelines(
@@ -142,8 +134,8 @@ def field_of(tier: str) -> str | None:
     >>> field_of("annotator1, concepts"), field_of("Comments@Anna"), field_of("dialogue")
     ('concepts', 'comment', None)
     """
-    words = re.findall("[a-z]+", tier.casefold())
-    return next((_FIELD_OF_WORD[word] for word in words if word in _FIELD_OF_WORD), None)
+    words = (word.removesuffix("s") for word in re.findall("[a-z]+", tier.casefold()))
+    return next((_FIELDS[word] for word in words if word in _FIELDS), None)
 
 
 def _rows(
