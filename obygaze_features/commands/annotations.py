@@ -66,23 +66,15 @@ def import_() -> None:
 annotation_commands.add_command(import_)
 
 
-def import_options(function: F) -> F:
-    """The options ``--films``, ``--output``, ``--overwrite`` and ``--json``."""
-    text = "A table of films: film, title, end (seconds or h:mm:ss)."
-    return click.option("--films", type=PATH, help=text)(save_options(function))
+films_option = click.option(
+    "--films", type=PATH, help="A table of films: film, title, end (seconds or h:mm:ss)."
+)
 
 
-@import_.command("mobygaze")
+@import_.importer("mobygaze")
 @download_options
-@import_options
-def import_mobygaze(
-    source: Path | None,
-    url: str | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_mobygaze(**options: Any) -> of.Timelines:
     """MObyGaze's segments of 20 films.
 
     SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Frames become seconds by each
@@ -94,22 +86,14 @@ def import_mobygaze(
       obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
       obygaze annotations import mobygaze --download -o timelines/mobygaze
     """
-    timelines = of.Timelines.from_mobygaze(source, films, url=url)
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_mobygaze(**options)
 
 
-@import_.command("elan")
+@import_.importer("elan")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
-@import_options
-def import_elan(
-    sources: tuple[Path, ...],
-    film: str | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     """ELAN's files.
 
     SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
@@ -126,11 +110,10 @@ def import_elan(
       obygaze annotations import elan films -o timelines/mine
       obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
     """
-    timelines = of.Timelines.from_elan(*sources, films=films, film=film)
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_elan(*sources, **options)
 
 
-@import_.command("csv")
+@import_.importer("csv")
 @source_argument
 @table_options(
     "film, annotator, start, end, start_frame, end_frame, framerate, concepts, comment, level",
@@ -141,17 +124,8 @@ def import_elan(
     type=click.FloatRange(min=0, min_open=True),
     help="Frames a second, where times are in frames and rows have no framerate.",
 )
-@import_options
-def import_csv(
-    source: Path,
-    columns: dict[str, str],
-    delimiter: str | None,
-    frame_rate: float | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_csv(**options: Any) -> of.Timelines:
     """Any CSV table of segments, with a column mapping.
 
     A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
@@ -166,10 +140,7 @@ def import_csv(
       obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
         --column start_frame=from --column end_frame=to --frame-rate 25
     """
-    timelines = of.Timelines.from_csv(
-        source, columns, films, delimiter=delimiter, frame_rate=frame_rate
-    )
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_csv(**options)
 
 
 @import_.saves

@@ -8,6 +8,7 @@ is called ``import_timelines`` belongs to ``obygaze annotations import``, any ot
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -62,6 +63,19 @@ class ImportGroup(click.Group):
         """Register the function that saves and describes what an importer returned."""
         self.save = save
         return save
+
+    def importer(self, name: str) -> Callable[[Callable[..., Any]], click.Command]:
+        """Make a command of a function from options to what the group saves."""
+
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            @functools.wraps(function)
+            def run(output: Path, overwrite: bool, **options: Any) -> None:
+                own = {"as_json": options.pop("as_json")} if "as_json" in options else {}
+                self.save(function(**options), output=output, overwrite=overwrite, **own)
+
+            return self.command(name)(self.options(name)(run))
+
+        return decorate
 
     def installed(self) -> list[Plugin]:
         """The importers of other packages that make what ours make."""

@@ -42,14 +42,14 @@ class _Rows:
 
 
 def import_manifest(
-    folder: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
+    source: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
 ) -> Manifest:
-    """Read the text files of a folder into a manifest.
+    """Read the text files of LIRIS-ACCEDE into a manifest.
 
     Parameters
     ----------
-    folder
-        It holds ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence or
+    source
+        A folder that holds ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence or
         ranking.
     threshold
         Without a file of affect classes, scores below minus this are negative or calm, scores
@@ -58,7 +58,7 @@ def import_manifest(
         What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
         an inference, the files do not say so), or scores from -1 to 1 already.
     """
-    folder = Path(folder)
+    folder = Path(source)
     if not 0 <= threshold < 1:
         raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")
     sets = _read(folder, "sets", {"set": SETS})
