@@ -25,8 +25,8 @@ from obygaze_features.common.text import (
     shorten,
     unknown_name,
 )
-from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.reading import parse_time
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.labels import (
     SEPARATOR,
@@ -104,8 +104,8 @@ def build_timelines(
         annotator = annotator_ids.get(row.segment.annotator, "")
         row = replace(row, segment=replace(row.segment, film=film, annotator=annotator))
         end = known_films[film].end if film in known_films else None
-        if problem := _problem(row.segment, scheme, end):
-            code, text = problem
+        if wrong := _problem(row.segment, scheme, end):
+            code, text = wrong
             remarks.append(row.remark(text, LEFT_OUT, code))
             continue
         segment = replace(row.segment, level=scheme.level(row.segment.level))
@@ -151,14 +151,12 @@ def read_films(source: Films) -> dict[str, Film]:
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
         name, end_text = cells["film"].strip(), cells.get("end", "").strip()
-        try:
+        with at_row(table, row):
             if safe_id(name) in seen:
                 raise AnnotationError(f"film {shorten(name)} is there already")
             end = parse_time(end_text, "end", table.delimiter) if end_text else None
             if end == 0:
                 raise AnnotationError(f"film {shorten(name)} ends where it starts")
-        except (AnnotationError, ManifestError) as error:
-            raise table.problem(row, str(error)) from None
         seen.add(safe_id(name))
         films[name] = Film(cells.get("title", "").strip(), end)
     return films

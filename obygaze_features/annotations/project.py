@@ -36,7 +36,7 @@ from obygaze_features.annotations.merge import (
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, stopped_early
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.items import Items, format_seconds
@@ -276,14 +276,14 @@ def sweep(
 
 
 def sweep_csv(rows: Sequence[ThresholdCounts]) -> str:
-    """The sweep as a table: a row a threshold."""
-    levels = list(rows[0].levels)
-    return format_spreadsheet(
+    """The sweep as a table: one row per threshold."""
+    return format_rows(
         {
-            "threshold": [f"{row.threshold:g}" for row in rows],
-            "clips": [str(row.clips) for row in rows],
-            **{level: [str(row.levels[level]) for row in rows] for level in levels},
-            **{f"{level}_share": [f"{row.shares[level]:.6f}" for row in rows] for level in levels},
-            "concepts_per_clip": [f"{row.concepts_per_clip:.6f}" for row in rows],
+            "threshold": f"{row.threshold:g}",
+            "clips": row.clips,
+            **row.levels,
+            **{f"{level}_share": share for level, share in row.shares.items()},
+            "concepts_per_clip": row.concepts_per_clip,
         }
+        for row in rows
     )

@@ -21,8 +21,8 @@ from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_c
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
-from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.reading import parse_time
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
@@ -282,7 +282,7 @@ def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
     for row, (film, annotator, start_text, end_text, level, names, comment) in enumerate(
         zip(*map(table.get, COLUMNS), strict=True)
     ):
-        try:
+        with at_row(table, row):
             for noun, name in (("film", film), ("annotator", annotator)):
                 if problem := id_problem(name):
                     raise AnnotationError(f"{noun}: {problem}")
@@ -293,7 +293,5 @@ def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
                 )
             concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
             level = scheme.level(level)
-            segments.append(Segment(film, annotator, start, end, level, concepts, comment))
-        except (AnnotationError, ManifestError) as error:
-            raise table.problem(row, str(error)) from None
+        segments.append(Segment(film, annotator, start, end, level, concepts, comment))
     return segments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -67,13 +68,11 @@ from obygaze_features.common.cli import (
 def agreement(
     manifest: Path,
     labels: tuple[str, ...],
-    generator: str,
-    samples: int,
-    seed: int,
     differences: int,
     outputs: tuple[Path, ...],
     overwrite: bool,
     as_json: bool,
+    **chance: Any,
 ) -> None:
     """How far annotators agree on a manifest's clips, and where they do not.
 
@@ -108,8 +107,7 @@ def agreement(
     for path in outputs:
         require_folder_name(path, *SUFFIXES)
         refuse_to_overwrite(path, overwrite=overwrite)
-    chance = Chance(generator, samples, seed)
-    report = agreement_report(of.Manifest.load(manifest), labels, chance)
+    report = agreement_report(of.Manifest.load(manifest), labels, Chance(**chance))
     for path in folders:
         report.save(path, overwrite=overwrite)
     for path in figures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
@@ -16,18 +17,17 @@ from obygaze_features.manifests.splits import RunSet, Split
 
 def check(folder: Path) -> list[str]:
     """Every problem of a manifest, each with its file and line; none for a sound one."""
-    try:
-        header = read_header(folder)
-    except ManifestError as error:
-        return [str(error)]
     problems: list[str] = []
-    try:
+    header: dict[str, Any] = {}
+    with _noting(problems):
+        header = read_header(folder)
+    if problems:
+        return problems
+    scheme: LabelScheme | None = None
+    with _noting(problems):
         scheme = scheme_in(header, folder / HEADER)
-    except ManifestError as error:
-        problems.append(str(error))
-        scheme = None
     ids: Container[str] | None = None
-    try:
+    with _noting(problems):
         table = read_table(folder / "items.csv", required=["id"])
         items = Items.from_table(table, check=False)
         ids = items.row_of
@@ -35,13 +35,29 @@ def check(folder: Path) -> list[str]:
         problems += _located(table, item_problems)
         if not item_problems:
             problems += _header_problems(folder, header, items)
-    except ManifestError as error:
-        problems.append(str(error))
     for part in (LabelSet, RunSet, Split):
         for path in sorted((folder / part.KIND).glob("*.csv")):
-            problems += _table_problems(path, part, scheme, ids)
+            with _noting(problems):
+                about = read_about(path)
+                table = read_table(path, required=part.REQUIRED)
+                problems += _located(table, part.problems(table, about, scheme))
+                unknown = (
+                    (row, f"id {identifier!r} is not in items.csv")
+                    for row, identifier in enumerate(table["id"])
+                    if ids is not None and identifier not in ids
+                )
+                problems += _located(table, unknown)
     problems += _stale_merges(folder / "labels")
     return problems
+
+
+@contextlib.contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """An error is one of the problems."""
+    try:
+        yield
+    except ManifestError as error:
+        problems.append(str(error))
 
 
 def _stale_merges(folder: Path) -> Iterator[str]:
@@ -72,28 +88,6 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
         yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
-
-
-def _table_problems(
-    path: Path,
-    part: type[LabelSet | RunSet | Split],
-    scheme: LabelScheme | None,
-    ids: Container[str] | None,
-) -> Iterator[str]:
-    try:
-        about = read_about(path)
-        table = read_table(path, required=part.REQUIRED)
-        problems = list(part.problems(table, about, scheme))
-    except ManifestError as error:
-        yield str(error)
-        return
-    if ids is not None:
-        problems += [
-            (row, f"id {identifier!r} is not in items.csv")
-            for row, identifier in enumerate(table["id"])
-            if identifier not in ids
-        ]
-    yield from _located(table, problems)
 
 
 def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:

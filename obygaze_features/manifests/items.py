@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,14 +162,13 @@ class Items:
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
 
-        def pick(values: list[str]) -> list[str]:
-            return [values[row] for row in rows]
+        def pick(columns: Mapping[str, Any]) -> dict[str, Any]:
+            lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
+            return {name: [cells[row] for row in rows] for name, cells in lists.items()}
 
-        columns = (self.ids, self.kinds, self.films, self.media, self.texts)
-        ids, kinds, films, media, texts = map(pick, columns)
         index = np.asarray(rows, dtype=int)
-        extra = {name: pick(values) for name, values in self.extra.items()}
-        return Items(ids, kinds, films, media, texts, self.starts[index], self.ends[index], extra)
+        times = {"starts": self.starts[index], "ends": self.ends[index]}
+        return replace(self, **pick(vars(self)), **times, extra=pick(self.extra))
 
     @cached_property
     def digest(self) -> str:

@@ -39,6 +39,11 @@ class Level:
     aliases: tuple[str, ...] = ()
     about: str = _describing("")
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text that names it."""
+        return (self.code, self.name, *self.aliases)
+
 
 #: How a concept is perceived: in the frames, in the words, in the sound, or by the story alone.
 Sense = Literal["seen", "said", "heard", "told", ""]
@@ -62,6 +67,11 @@ class Concept:
     instances: tuple[str, ...] = _describing(())
     examples: tuple[str, ...] = _describing(())
     further: tuple[str, ...] = _describing(())
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text that names it."""
+        return (self.name, *self.aliases)
 
 
 @dataclass(frozen=True)
@@ -113,18 +123,16 @@ class LabelScheme:
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
-        try:
-            return self._level_of[name_key(text)]
-        except KeyError:
+        if (code := self._level_of.get(name_key(text))) is None:
             names = [level.name for level in self.levels]
-            raise ManifestError(unknown_name("label", text, names)) from None
+            raise ManifestError(unknown_name("label", text, names))
+        return code
 
     def concept(self, text: str) -> str:
         """The name of a concept by its name or any alias."""
-        try:
-            return self._concept_of[name_key(text)]
-        except KeyError:
-            raise ManifestError(unknown_name("concept", text, self.concept_names)) from None
+        if (name := self._concept_of.get(name_key(text))) is None:
+            raise ManifestError(unknown_name("concept", text, self.concept_names))
+        return name
 
     def has_level(self, text: str) -> bool:
         """Whether a level has this code, name or alias."""
@@ -141,33 +149,26 @@ class LabelScheme:
 
     @cached_property
     def _level_of(self) -> dict[str, str]:
-        return {
-            name_key(text): level.code
-            for level in self.levels
-            for text in (level.code, level.name, *level.aliases)
-        }
+        return {name_key(text): level.code for level in self.levels for text in level.texts}
 
     @cached_property
     def _concept_of(self) -> dict[str, str]:
-        return {
-            name_key(text): concept.name
-            for concept in self.concepts
-            for text in (concept.name, *concept.aliases)
-        }
+        return {name_key(text): c.name for c in self.concepts for text in c.texts}
 
     def __post_init__(self) -> None:
         if not self.levels:
             raise ManifestError(f"the label scheme {self.name!r} has no levels")
-        for noun, groups in (
-            ("level", [(level.code, level.name, *level.aliases) for level in self.levels]),
-            ("concept", [(concept.name, *concept.aliases) for concept in self.concepts]),
-        ):
-            owner: dict[str, tuple[str, ...]] = {}
-            for group in groups:
-                for text in group:
+        kinds: dict[str, Sequence[Level | Concept]] = {
+            "level": self.levels,
+            "concept": self.concepts,
+        }
+        for noun, entries in kinds.items():
+            owner: dict[str, Level | Concept] = {}
+            for entry in entries:
+                for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
                         raise ManifestError(f"{text!r} cannot name a {noun}")
-                    if owner.setdefault(name_key(text), group) is not group:
+                    if owner.setdefault(name_key(text), entry) is not entry:
                         raise ManifestError(f"two {noun}s are called {text!r} (case is ignored)")
 
     @classmethod

@@ -49,8 +49,8 @@ def import_manifest(
     Parameters
     ----------
     source
-        A folder that holds ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence or
-        ranking.
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence
+        or ranking.
     threshold
         Without a file of affect classes, scores below minus this are negative or calm, scores
         above it positive or active.

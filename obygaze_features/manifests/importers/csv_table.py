@@ -11,7 +11,7 @@ from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items, labels
-from obygaze_features.manifests.importers.reading import item_of_file, parse_time
+from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -167,11 +167,9 @@ def _with_items(table: Table) -> Table:
     for name in [name for name in ("start", "end") if name in table.columns]:
         columns[name] = []
         for row, cell in enumerate(table[name]):
-            try:
-                seconds = f"{parse_time(cell, name, table.delimiter):.6f}" if cell.strip() else ""
-            except ManifestError as error:
-                raise table.problem(row, str(error)) from None
-            columns[name].append(seconds)
+            with at_row(table, row):
+                seconds = parse_time(cell, name, table.delimiter) if cell.strip() else None
+            columns[name].append("" if seconds is None else f"{seconds:.6f}")
     return replace(table, columns={**table.columns, **columns})
 
 

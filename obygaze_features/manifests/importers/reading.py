@@ -8,11 +8,13 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import MAX_TIME_S, Item, media_stem, safe_id
 from obygaze_features.manifests.media import MEDIA_SUFFIXES
 
@@ -97,12 +99,21 @@ start=None, end=None)
     return Item(identifier, film=film, media="/".join([*folders, name]))
 
 
-def published(dataset: str) -> dict[str, str]:
+def published(dataset: str) -> dict[str, Any]:
     """Name, source, licence and citation of a published data set, as manifests have them."""
     about = reference_json("sources.json")[dataset]
     source = f"{about['repository']} at {about['revision']}"
     facts = {key: about[key] for key in ("licence", "citation")}
     return {"name": dataset, "source": source, **facts}
+
+
+@contextlib.contextmanager
+def at_row(table: Table, row: int) -> Iterator[None]:
+    """Name the file and line in errors about what a row holds."""
+    try:
+        yield
+    except (AnnotationError, ManifestError) as error:
+        raise table.problem(row, str(error)) from None
 
 
 @contextlib.contextmanager
