@@ -72,7 +72,7 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
 
 
 def _document(timelines: Timelines, film: str, media: str = "") -> Document:
-    """A film's segments: a tier an annotator, concepts and comments in dependent tiers."""
+    """A film's segments: one tier per annotator, concepts and comments in dependent tiers."""
     details = timelines.films.get(film, Film())
     name_of = timelines.scheme.name_of
     tiers = []

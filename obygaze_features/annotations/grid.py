@@ -17,6 +17,7 @@ from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import (
     MIN_SPAN_S,
+    Item,
     Items,
     format_seconds,
     id_problem,
@@ -227,16 +228,11 @@ def _grid_manifest(
     titles = {film: details.title for film, details in timelines.films.items() if details.title}
     if not titles.keys().isdisjoint(films):
         extra = {TITLE_COLUMN: [titles.get(film, "") for film in films], **(extra or {})}
-    items = Items(
-        ids=ids,
-        kinds=["clip"] * len(ids),
-        films=films,
-        media=[media.get(film, film) for film in films],
-        texts=[""] * len(ids),
-        starts=np.array([start for _, start, _ in spans]),
-        ends=np.array([end for _, _, end in spans]),
-        extra=extra or {},
+    clips = (
+        Item(identifier, film=film, media=media.get(film, film), start=start, end=end)
+        for identifier, (film, start, end) in zip(ids, spans, strict=True)
     )
+    items = Items.of(clips, extra)
     about = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
     return Manifest(name, items, scheme=timelines.scheme, **about)
 

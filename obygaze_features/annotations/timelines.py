@@ -1,8 +1,8 @@
 """Timelines: the segments that annotators cut freely from films, as a folder of two tables.
 
 The folder holds ``timelines.json`` (where they come from, the label scheme, the films),
-``segments.csv`` (a row a segment, in order of film, annotator and time) and ``remarks.csv`` (what
-was odd in the source, and what was done about it).
+``segments.csv`` (one row per segment, in order of film, annotator and time) and ``remarks.csv``
+(what was odd in the source, and what was done about it).
 """
 
 from __future__ import annotations

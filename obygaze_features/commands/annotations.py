@@ -122,7 +122,7 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
 @click.option(
     "--frame-rate",
     type=click.FloatRange(min=0, min_open=True),
-    help="Frames a second, where times are in frames and rows have no framerate.",
+    help="Frames per second, where times are in frames and rows have no framerate.",
 )
 @films_option
 def import_csv(**options: Any) -> of.Timelines:
@@ -264,7 +264,7 @@ def export(
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if documents:
-        click.echo(f"{counted(len(documents), 'file')} for ELAN, one a film -> {output}")
+        click.echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
     if tables:
         click.echo(f"{', '.join(tables)} -> {output}")
 
@@ -289,7 +289,7 @@ def figure(
 ) -> None:
     """Draw each film's timelines, their projections onto clips, and the merge.
 
-    A figure a film, as the paper's figure 4: for each annotator the segments as they were cut,
+    One figure per film, as the paper's figure 4: for each annotator the segments as they were cut,
     and below them the levels of the clips; then the merged levels. The higher the level, the
     taller the bar. Needs the extra report.
 
@@ -326,7 +326,7 @@ def figure(
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
     for path, drawn in figures.items():
         save_figure(drawn, path, overwrite=overwrite)
-    click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
+    click.echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     projected = set(segments.annotators) & set(clips.label_names)
     if merged not in clips.label_names and len(projected) > 1:
         click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")

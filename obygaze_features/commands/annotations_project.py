@@ -168,7 +168,7 @@ def sweep(
     """How the labels depend on the threshold.
 
     Projects and merges at each threshold, and counts: clips of each level, and the mean number of
-    concepts a clip. Only the table is saved. Ends with exit code 3 if something was left out.
+    concepts per clip. Only the table is saved. Ends with exit code 3 if something was left out.
 
     \b
     Examples:
@@ -189,7 +189,7 @@ def sweep(
         thresholds_json = [row.to_json() for row in rows]
         echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in remarks]})
     else:
-        header = ["threshold", "clips", *rows[0].levels, "concepts a clip"]
+        header = ["threshold", "clips", *rows[0].levels, "concepts per clip"]
         cells = [
             [
                 f"{row.threshold:g}",

@@ -52,7 +52,7 @@ class ImportGroup(click.Group):
         self,
         *args: Any,
         makes: str,
-        options: Callable[[str], Callable[[click.Command], click.Command]],
+        options: Callable[[str], Callable[[Any], Any]],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -73,7 +73,8 @@ class ImportGroup(click.Group):
                 own = {"as_json": options.pop("as_json")} if "as_json" in options else {}
                 self.save(function(**options), output=output, overwrite=overwrite, **own)
 
-            return self.command(name)(self.options(name)(run))
+            command: click.Command = self.command(name)(self.options(name)(run))
+            return command
 
         return decorate
 
@@ -148,7 +149,8 @@ class ImportGroup(click.Group):
         command = click.Command(
             plugin.name, None, run, [source, *options], f"{text}\n\nThis is {plugin}."
         )
-        return self.options(plugin.name)(command)
+        decorated: click.Command = self.options(plugin.name)(command)
+        return decorated
 
 
 def _options(function: Callable[..., Any]) -> Iterator[click.Option]:

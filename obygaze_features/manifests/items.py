@@ -94,16 +94,12 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Columns from single items."""
         items = list(items)
-        return cls(
-            ids=[item.id for item in items],
-            kinds=[item.kind for item in items],
-            films=[item.film for item in items],
-            media=[item.media for item in items],
-            texts=[item.text for item in items],
-            starts=np.array([math.nan if i.start is None else i.start for i in items], dtype=float),
-            ends=np.array([math.nan if i.end is None else i.end for i in items], dtype=float),
-            extra=extra or {},
+        ids, kinds, films, media, texts, starts, ends = (
+            [getattr(item, name) for item in items] for name in COLUMNS
         )
+        # NumPy takes None for NaN.
+        times = np.array(starts, dtype=float), np.array(ends, dtype=float)
+        return cls(ids, kinds, films, media, texts, *times, extra or {})
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
@@ -132,18 +128,9 @@ class Items:
 
     def to_csv(self) -> str:
         """The table as it is saved in ``items.csv``."""
-        return format_table(
-            {
-                "id": self.ids,
-                "kind": self.kinds,
-                "film": self.films,
-                "media": self.media,
-                "text": self.texts,
-                "start": _format_times(self.starts, format_seconds),
-                "end": _format_times(self.ends, format_seconds),
-                **self.extra,
-            }
-        )
+        times = (_format_times(times, format_seconds) for times in (self.starts, self.ends))
+        cells = (self.ids, self.kinds, self.films, self.media, self.texts, *times)
+        return format_table(dict(zip(COLUMNS, cells, strict=True)) | dict(self.extra))
 
     @cached_property
     def row_of(self) -> dict[str, int]:

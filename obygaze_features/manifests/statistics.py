@@ -329,7 +329,7 @@ def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> N
             share = 100 * counts.share(level.code)
             axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=PAPER)
             clips = counted(counts.levels[level.code], "clip")
-            concepts = f"{counts.concepts_per_item(level.code):.2f} concepts a clip"
+            concepts = f"{counts.concepts_per_item(level.code):.2f} concepts per clip"
             add_number(axes, f"{name}, {level.name}: {share:.1f}%, {clips}, {concepts}")
             if share >= MIN_LABELLED:
                 centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}

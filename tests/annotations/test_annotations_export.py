@@ -120,7 +120,7 @@ def test_mobygaze_comes_back_from_both(tmp_path, obygaze):
     out = tmp_path / "out"
     command = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out]
     result = obygaze(*command)
-    assert f"3 files for ELAN, one a film -> {out}" in result.stdout, result.output
+    assert f"3 files for ELAN, one per film -> {out}" in result.stdout, result.output
     assert f"segments.csv, films.csv -> {out}" in result.stdout
     films = read_films(out / "films.csv")
     tables = of.Timelines.from_csv(out / "segments.csv", films=films)

@@ -62,7 +62,7 @@ def import_timelines(
     if by_frames and frame_rate is None and "framerate" not in table.columns:
         raise AnnotationError(
             f"{source}, line 1: frames, and no column 'framerate'; "
-            "give the frames a second with --frame-rate"
+            "give the frames per second with --frame-rate"
         )
     default_rate = "" if frame_rate is None else f"{frame_rate:.6f}"
     width = len(table.columns)

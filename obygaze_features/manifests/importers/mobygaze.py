@@ -43,7 +43,7 @@ def import_manifest(source: Path | str | None = None, *, url: str | None = None)
             rows.append((identifier, film, film, *map(format_seconds, frame_span(cells))))
             levels.append(scheme.level(cells["label"]))
             concepts.append(scheme.in_order(map(scheme.concept, parse_list(cells["concepts"]))))
-    columns = dict(zip(ITEM_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(ITEM_COLUMNS)}
     extra = {name: table[name] for name in table.columns if name not in LABEL_COLUMNS}
     labels = LabelSet(
         "annotations",
