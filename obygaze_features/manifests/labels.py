@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -211,6 +211,7 @@ def obygaze_scheme() -> LabelScheme:
     return LabelScheme.from_json(shipped | {"sub_constructs": parts})
 
 
+@lru_cache(1 << 12)
 def name_key(text: str) -> str:
     """A key for names of levels and concepts, the same however somebody types them.
 
