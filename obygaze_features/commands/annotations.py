@@ -9,8 +9,13 @@ from typing import Any, TypeVar
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.agreement import agreement
-from obygaze_features.commands.annotations_project import exit_if_left_out, merge, project, sweep
+from obygaze_features.commands.annotations_project import (
+    agreement,
+    exit_if_left_out,
+    merge,
+    project,
+    sweep,
+)
 from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (

@@ -11,7 +11,7 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.format import HEADER, read_about, read_header
 from obygaze_features.manifests.items import Items, seconds_problems
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, scheme_in
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, scheme_in, unknown_ids
 from obygaze_features.manifests.splits import RunSet, Split
 
 
@@ -41,12 +41,8 @@ def check(folder: Path) -> list[str]:
                 about = read_about(path)
                 table = read_table(path, required=part.REQUIRED)
                 problems += _located(table, part.problems(table, about, scheme))
-                unknown = (
-                    (row, f"id {identifier!r} is not in items.csv")
-                    for row, identifier in enumerate(table["id"])
-                    if ids is not None and identifier not in ids
-                )
-                problems += _located(table, unknown)
+                if ids is not None:
+                    problems += _located(table, unknown_ids(table, ids))
     problems += _stale_merges(folder / "labels")
     return problems
 

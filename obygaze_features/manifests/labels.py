@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -243,6 +243,13 @@ def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
     """Raise the first of a table's problems, if there is one."""
     for row, message in problems:
         raise table.problem(row, message)
+
+
+def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
+    """Rows with an id that the items do not have."""
+    for row, identifier in enumerate(table["id"]):
+        if identifier not in ids:
+            yield row, f"id {identifier!r} is not in items.csv"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,14 @@ from obygaze_features.manifests.format import (
     read_header,
 )
 from obygaze_features.manifests.items import Item, Items, id_problem
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, scheme_in
+from obygaze_features.manifests.labels import (
+    LabelScheme,
+    LabelSet,
+    obygaze_scheme,
+    raise_first,
+    scheme_in,
+    unknown_ids,
+)
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from obygaze_features.manifests.importers import folder as media_folder
     from obygaze_features.manifests.media import Located
     from obygaze_features.manifests.subtitles import with_subtitles
+TEXTS = ("source", "licence", "citation")
 #: What a manifest has beside its items; the folder of each kind is its `KIND`.
 Part = LabelSet | Split | RunSet
 P = TypeVar("P", bound=Part)
@@ -293,9 +301,7 @@ class Manifest:
             items=items,
             scheme=scheme_in(header, folder / HEADER),
             version=header.get("version", "1"),
-            source=header.get("source", ""),
-            licence=header.get("licence", ""),
-            citation=header.get("citation", ""),
+            **{key: header.get(key, "") for key in TEXTS},
             default_labels=header.get("default_labels") or only,
             folder=folder,
         )
@@ -326,9 +332,7 @@ class Manifest:
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "version": self.version,
-            "source": self.source,
-            "licence": self.licence,
-            "citation": self.citation,
+            **{key: getattr(self, key) for key in TEXTS},
             "items": len(self),
             "digest": self.digest,
             "default_labels": self.default_labels,
@@ -371,9 +375,7 @@ class Manifest:
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
-            for row, identifier in enumerate(table["id"]):
-                if identifier not in self.items.row_of:
-                    raise table.problem(row, f"id {identifier!r} is not in items.csv")
+            raise_first(table, unknown_ids(table, self.items.row_of))
             part = cls.from_table(name, table, read_about(path), self.scheme)
             self._parts[kind, name] = part
         found: P = self._parts[kind, name]
