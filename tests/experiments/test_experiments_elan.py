@@ -287,7 +287,7 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert heard == predicted
     again = Timelines.from_elan(out / "Titanic.eaf")
     assert again.segments == timelines.segments
-    assert not [issue for issue in again.issues if "overlaps" not in issue.problem]
+    assert not [remark for remark in again.remarks if "overlaps" not in remark.what]
     # What nobody edited since is replaced; a file with predictions alone is no annotation.
     assert run_obygaze(*call, "--overwrite").exit_code == 0
     alone = run_obygaze("annotations", "import", "elan", out / "juno.eaf", "-o", tmp_path / "tl")

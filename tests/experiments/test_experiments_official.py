@@ -64,7 +64,7 @@ def benchmark(tmp_path_factory):
         lines = ["\t".join((str(row), f"ACCEDE{row:05}.mp4", *map(str, cells)))
                  for row, *cells in rows]  # fmt: skip
         write(folder / f"MEDIAEVAL{kind}.txt", "\t".join(("id", "name", *values)), *lines)
-    manifest = Manifest.from_mediaeval(folder)
+    manifest = Manifest.from_accede(folder)
     places = folder / "manifest", folder / "toy.zarr"
     manifest.save(places[0])
     features = chance.normal(size=(COUNT, 8)).astype(np.float32)
