@@ -497,11 +497,8 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """A name for this machine or container: process numbers mean nothing elsewhere."""
-    space = ""
-    with contextlib.suppress(OSError):
-        space = str(Path("/proc/self/ns/pid").readlink())
-    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
+    """A name for this machine, by its host name: process numbers mean nothing elsewhere."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _write_beside(path: Path, data: bytes) -> Path:

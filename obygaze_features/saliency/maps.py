@@ -1,7 +1,8 @@
-"""Saliency maps of a manifest's images and the mean of each group, in a folder."""
+"""Saliency maps of a manifest's images and the mean of each group, in a folder, with pictures."""
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from obygaze_features.backbones.preprocess import resize_and_crop
@@ -28,13 +30,29 @@ from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam
-from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
 
 RECORD = "saliency.json"
 """How the maps were made; also the marker of a folder of maps."""
 IMAGES_PER_BATCH = 16
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _ALL_IMAGES = "all"
+_HEAT_COLOURS = (
+    (10, 8, 46), (66, 16, 105), (132, 32, 107), (196, 56, 78), (240, 112, 32), (250, 182, 44),
+    (252, 250, 190),
+)  # fmt: skip
+"""From lowest to highest, each lighter than the one before: also in print, and for the
+colour-blind."""
+_OVERLAY_COLOURS = ((176, 18, 32), (214, 40, 28), (240, 96, 24), (252, 170, 32), (255, 226, 74))
+"""Colours over an image: no blue at either end, so that heat looks warm over any image."""
+_MAX_OPACITY, _BRIGHTNESS = 0.92, 0.75
+"""Of heat, and of an image under heat."""
+_MIN_SIDE = 224
+"""Pixels of the shorter side of a picture, at least."""
+_PAPER, _INK = (251, 250, 247), (31, 35, 40)
+_TITLE_HEIGHT, _BAR_HEIGHT, _FOOTER_HEIGHT = 22, 10, 34
+
+Bytes = NDArray[np.uint8]
+Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -264,3 +282,59 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
     columns: dict[str, Sequence[str]] = dict(zip(header, zip(*cells, strict=True), strict=True))
     write_text(folder / "groups.csv", format_spreadsheet(columns))
     return {"groups": groups, "brightest_at": highest}
+
+
+def upscale(values: Values, height: int, width: int) -> Values:
+    """A map in the size of an image, interpolated between the centres of its patches."""
+    image = Image.fromarray(np.asarray(values, np.float32))
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+
+
+def heat_map(values: Values) -> Bytes:
+    """Colours ``[h,w,3]`` of values from 0 to 1."""
+    return np.round(_interpolate(values, _HEAT_COLOURS)).astype(np.uint8)
+
+
+def overlay(image: Bytes, values: Values) -> Bytes:
+    """An image ``[h,w,3]`` under the colours of values from 0 to 1.
+
+    The image is drawn in grey, because skin and clothes have the colours of heat, and darker,
+    because the highest heat is light.
+    """
+    grey = _BRIGHTNESS * (image @ (0.299, 0.587, 0.114))[..., None]
+    opacity = _MAX_OPACITY * (1 - (1 - np.clip(values, 0, 1)[..., None]) ** 2)
+    colours = _interpolate(values, _OVERLAY_COLOURS)
+    result: Bytes = np.round(grey * (1 - opacity) + colours * opacity).astype(np.uint8)
+    return result
+
+
+def encode_png(picture: Bytes, title: str, highest: float, *, is_overlay: bool) -> bytes:
+    """A PNG file with a title (cut if it is too long), a picture and a colour bar to `highest`.
+
+    Small pictures of `heat_map`, or of `overlay`, are enlarged by a whole factor.
+    """
+    factor = -(-_MIN_SIDE // min(picture.shape[:2]))
+    drawn = Image.fromarray(picture.repeat(factor, axis=0).repeat(factor, axis=1))
+    sheet = ImageOps.expand(drawn, (0, _TITLE_HEIGHT, 0, _FOOTER_HEIGHT), _PAPER)
+    values = np.linspace(0, 1, drawn.width, dtype=np.float32)[None].repeat(_BAR_HEIGHT, axis=0)
+    paper = np.full((*values.shape, 3), _PAPER, np.uint8)
+    bar_top = _TITLE_HEIGHT + drawn.height + 5
+    sheet.paste(
+        Image.fromarray(overlay(paper, values) if is_overlay else heat_map(values)), (0, bar_top)
+    )
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    while len(title) > 1 and font.getlength(title) > drawn.width - 6:
+        title = title.removesuffix("...")[:-1] + "..."
+    draw.text((3, 3), title, _INK, font)
+    draw.text((3, bar_top + _BAR_HEIGHT), "0", _INK, font)
+    draw.text((drawn.width - 3, bar_top + _BAR_HEIGHT), f"{highest:.2g}", _INK, font, anchor="ra")
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    return file.getvalue()
+
+
+def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
+    position = np.clip(values, 0, 1) * (len(colours) - 1)
+    stops = np.array(colours, dtype=float)
+    channels = [np.interp(position, np.arange(len(stops)), stops[:, c]) for c in range(3)]
+    return np.stack(channels, axis=-1)

@@ -36,7 +36,6 @@ from obygaze_features.errors import ObygazeError, VideoError
 from obygaze_features.video.bitstream import (
     PARSED_CODECS,
     is_disposable,
-    is_hidden,
     is_start,
     nal_length_bytes,
 )
@@ -296,8 +295,6 @@ def _read_packets(
             doubts = "an edit list hides a part of it"
         elif packet.is_corrupt:
             doubts = doubts or "some of it is damaged"
-        elif is_hidden(codec, data):
-            doubts = doubts or "it has frames that are not shown"
         if packet.is_keyframe and is_start(codec, data, length_bytes):
             starts.append(len(pts))
         if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
