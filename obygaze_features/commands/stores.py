@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import output_option
 from obygaze_features.commands.stores_search import map_, search
 from obygaze_features.commands.stores_transfer import (
     export,
@@ -28,6 +27,7 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )

@@ -23,6 +23,7 @@ from obygaze_features.errors import ObygazeError, UsageError
 MAX_ERROR = 1500
 """Characters of an error that are printed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 _running: list[click.Context] = []
@@ -52,24 +53,24 @@ overwrite_option = click.option(
 PATH = click.Path(path_type=Path)
 
 
-def output_options(
+def output_option(
     text: str, *, required: bool = True, default: Path | None = None
 ) -> Callable[[Command], Command]:
-    """The options ``--output`` and ``--overwrite``."""
+    """The option ``--output`` of a command that writes a file or a folder."""
+    return click.option(
+        "-o",
+        "--output",
+        type=PATH,
+        required=required and default is None,
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
-    def decorate(function: Command) -> Command:
-        output = click.option(
-            "-o",
-            "--output",
-            type=PATH,
-            required=required and default is None,
-            default=default,
-            show_default=default is not None,
-            help=text,
-        )
-        return output(overwrite_option(function))
 
-    return decorate
+def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
+    """The options ``--output``, as `output_option` has it, and ``--overwrite``."""
+    return lambda function: output_option(text, **settings)(overwrite_option(function))
 
 
 class _Local(click.Path):
@@ -317,3 +318,11 @@ def _in_main_thread() -> bool:
 def echo_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
+    """Print a result: as JSON with ``--json``, else as a text for people."""
+    if as_json:
+        echo_json(result)
+    else:
+        click.echo(describe(result))
