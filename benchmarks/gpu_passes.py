@@ -27,9 +27,8 @@ from obygaze_features.backbones.devices import free_memory, limit_gpu_share
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import extract
-from obygaze_features.extraction.decode_pool import DecodePool, Decoder
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
-from obygaze_features.extraction.readers import ask_decoder
+from obygaze_features.extraction.readers import Decoder, ask_decoder, map_decoders
 from obygaze_features.extraction.summary import Summary
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import MediaFolder
@@ -268,8 +267,8 @@ def _decoding_rate(
     def decode(decoder: Decoder, item: Item) -> None:
         ask_decoder(decoder, "decode", media, item, samplings, None)
 
-    pool = DecodePool(workers, stall_timeout=60)
-    times = [time.perf_counter() for _ in pool.map(decode, manifest, ahead=2 * workers)]
+    decoded = map_decoders(decode, manifest, workers, 60, ahead=2 * workers)
+    times = [time.perf_counter() for _ in decoded]
     return (len(times) - workers) / (times[-1] - times[workers - 1])
 
 

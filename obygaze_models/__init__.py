@@ -23,6 +23,7 @@ from obygaze_features.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset, load_dataset
+    from obygaze_models.data.example import load_example
     from obygaze_models.data.protocols import (
         LeakFree,
         LeaveFilmOut,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "data.dataset": ["ClipDataset", "load_dataset"],
+    "data.example": ["load_example"],
     "data.protocols": [
         "LeakFree",
         "LeaveFilmOut",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def engine_options(command: Command) -> Command:
     """The options of the engines."""
     for option in (
-        click.option("--ray-gpus", type=click.FloatRange(0), metavar="G",
+        click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
                      help="The part of a GPU that each of these takes, such as 0.5.  "
                           "[default: 1, if any]"),
         click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
@@ -182,13 +182,7 @@ def _check_options(
     *,
     dry_run: bool,
 ) -> None:
-    """Refuse options that do not fit the manifest or each other."""
-    is_ray = options["engine"] == "ray"
-    if is_ray and options["max_gpu_memory"]:
-        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
-    ray_only = [name for name in options if name.startswith("ray_") and options[name] is not None]
-    if ray_only and not is_ray:
-        raise UsageError(f"--{ray_only[0].replace('_', '-')} is for --engine ray")
+    """Refuse options that do not fit the manifest."""
     kinds = set(manifest.items.kinds)
     if kinds <= {"clip"}:
         if videos is None or images:

@@ -9,10 +9,8 @@ from typing import Any
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_duration, join_some
-from obygaze_features.extraction.decode_pool import Decoder, map_items
-from obygaze_features.extraction.plan import check_items, check_media
-from obygaze_features.extraction.readers import ask_decoder
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.plan import Options, check_items, check_media
+from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
 
@@ -51,9 +49,7 @@ def check_videos(
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
         return ask_decoder(decoder, "examine", media, item, SAMPLINGS, settings.cache)
 
-    for item, answer in map_items(
-        examine, items, "Checking", workers=settings.workers, stall_timeout=settings.stall_timeout
-    ):
+    for item, answer in map_items(examine, items, "Checking", settings):
         row = {"id": item.id, **answer, **answer.get("examination", {})}
         yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
 

@@ -11,12 +11,13 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.common.text import counted, format_size, join_some
 from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.plan import (
+    BrokenBackbones,
+    Options,
     check_items,
     check_media,
     recipe_of,
     store_paths,
 )
-from obygaze_features.extraction.run import BrokenBackbones, Options
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
 from obygaze_features.store.writer import open_to_resume

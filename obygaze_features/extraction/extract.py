@@ -1,4 +1,4 @@
-"""From items to stores: load the backbones, plan, have an engine compute, summarise."""
+"""From items to stores: load the backbones, plan, then read, embed and write, and summarise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,26 +15,41 @@ from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.checkpoints import split_name
-from obygaze_features.backbones.devices import is_asynchronous_error, limit_gpu_memory
+from obygaze_features.backbones.devices import (
+    default_workers,
+    is_asynchronous_error,
+    limit_gpu_memory,
+)
 from obygaze_features.common.files import require_folder_name
+from obygaze_features.common.progress import meter
 from obygaze_features.common.text import counted, first_line, unknown_name
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
-from obygaze_features.extraction.local import run_local
+from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.plan import (
+    BlockTask,
+    BrokenBackbones,
+    ExtractionRun,
+    Load,
+    Options,
     check_items,
     check_media,
     open_targets,
     plan_blocks,
     store_paths,
 )
-from obygaze_features.extraction.run import BrokenBackbones, ExtractionRun, Load, Options
-from obygaze_features.extraction.summary import Summary, log_run
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
+from obygaze_features.extraction.summary import Summary, log_run, summarise
+from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Manifest
+from obygaze_features.store import Failed
 from obygaze_features.store.format import BLOCK_ROWS
 
 logger = logging.getLogger(__name__)
 
 Engine = Callable[[ExtractionRun], None]
+
+READ_AHEAD = 16
+"""Items, beside one per worker, that may be read before they are needed."""
 
 
 def extract(
@@ -113,37 +129,40 @@ def load(
     """Load the backbones for items of these kinds, and choose the engine."""
     if not backbones:
         raise UsageError("there is no backbone; give one or several")
-    loads = [
-        partial(
-            load_backbone,
-            spec,
-            mode=options.preprocessing,
-            precision=options.precision,
-            arrays=options.arrays,
-        )
-        for spec in backbones
-        if isinstance(spec, str)
-    ]
-    engine: Engine = run_local
-    device = options.device
-    if options.engine == "ray":
-        engine = _ray_engine(options, kinds, loads, len(backbones))
-        device = "cpu"  # the cluster loads its own; here a backbone only describes its store
+    is_ray = options.engine == "ray"
+    if is_ray:
+        if "clip" not in kinds:
+            raise UsageError("--engine ray is for clips; images and texts are embedded locally")
+        if not all(isinstance(backbone, str) for backbone in backbones):
+            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
+        from obygaze_features.extraction.ray_engine import check_ray, run_ray
+
+        check_ray(options)
     elif options.engine != "local":
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
+    elif given := [n for n, x in vars(options).items() if n[:4] == "ray_" and x is not None]:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray")
     loaded: list[Backbone] = []
-    remaining = iter(loads.copy())
+    loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone):
             loaded.append(backbone)
             continue
-        load_one = next(remaining)
+        load_one = partial(
+            load_backbone,
+            backbone,
+            mode=options.preprocessing,
+            precision=options.precision,
+            arrays=options.arrays,
+        )
         try:
-            loaded.append(load_one(device))
+            # A cluster loads its own; here a backbone then only describes its store.
+            loaded.append(load_one("cpu" if is_ray else options.device))
+            loads.append(load_one)
         except BrokenBackbone as problem:
-            loads.remove(load_one)  # the engine's, too
             name, target = split_name(backbone)
             broken.add(name or target.rpartition(":")[2], problem)
+    engine = partial(run_ray, loads=loads) if is_ray else run_local
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
@@ -157,20 +176,6 @@ def load(
         if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     return loaded, engine
-
-
-def _ray_engine(
-    options: Options, kinds: Sequence[str], loads: Sequence[Load], count: int
-) -> Engine:
-    if "clip" not in kinds:
-        raise UsageError("--engine ray is for clips; images and texts are embedded locally")
-    if len(loads) < count:
-        raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-    from obygaze_features.extraction.ray_cluster import import_ray
-    from obygaze_features.extraction.ray_engine import run_ray
-
-    import_ray(options.ray_address)  # before backbones are loaded
-    return partial(run_ray, loads=loads)
 
 
 def fill(
@@ -205,7 +210,7 @@ def fill(
         manifest=manifest,
         media=media,
         options=options,
-        targets={target.name: target for target in targets},
+        targets=targets,
         rows=rows,
         blocks=blocks,
         begin=begin,
@@ -219,7 +224,7 @@ def fill(
     except BaseException as problem:
         # What was done is logged all the same, if the disk allows.
         with contextlib.suppress(OSError, ObygazeError):
-            log_run(targets, run.summary(type(problem).__name__.strip("_")), run.devices)
+            log_run(run, summarise(run, type(problem).__name__.strip("_")))
         if is_asynchronous_error(problem):
             raise BackboneError(
                 f"the GPU failed ({first_line(problem)}), perhaps over an earlier operation than "
@@ -227,10 +232,62 @@ def fill(
                 "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
             ) from problem
         raise
-    summary = run.summary("time" if run.out_of_time else "done")
+    summary = summarise(run, "time" if run.out_of_time else "done")
     if blocks:
-        log_run(targets, summary, run.devices)
+        log_run(run, summary)
     return summary
+
+
+def run_local(run: ExtractionRun) -> None:
+    """Read ahead, embed in batches, and write each block: on this machine, item by item.
+
+    Processes decode clips (threads read images); threads take the frames to the device and resize
+    them for each backbone; this thread embeds; another writes. The items in between are bounded.
+    """
+    claims, options, tally = run.claims(), run.options, run.tally
+    workers = options.workers or default_workers(run.backbones[0].device)
+    reader = ItemReader(run.media, run.backbones, options.cache)
+    forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
+    embedder = Embedder(forwards, run.broken)
+
+    def read(decoder: Decoder, task: tuple[BlockTask, int]) -> ReadItem | Failed:
+        block, row = task
+        return reader.read(decoder, run.manifest.items[row], block.names(row))
+
+    tasks = ((block, row) for block in run.tasks(claims) for row in block.rows)
+    with (
+        warnings.catch_warnings(),
+        claims.heartbeat(),
+        BlockWriter(run.targets, claims) as writer,
+        contextlib.closing(
+            map_decoders(read, tasks, workers, options.stall_timeout, ahead=READ_AHEAD + workers)
+        ) as items,
+        meter(run.item_count, "Extracting", unit=run.noun) as advance,
+    ):
+        # Oddities of images that can be read would come between lines of progress.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        block, begin = None, time.monotonic()
+        try:
+            for (block, row), item in items:
+                tally.decode += time.monotonic() - begin
+                if run.is_over():
+                    break
+                tally.count(item)
+                computed = embedder.add(block, row, item)
+                if row == block.rows[-1]:
+                    writer.submit(block, embedder.take())
+                tally.device, tally.write = embedder.seconds, writer.waited_s
+                advance(computed, run.progress_note())
+                begin = time.monotonic()
+        finally:
+            # What is computed of a block is kept, even after an error.
+            try:
+                embedder.collect()
+            finally:
+                if block and (outcomes := embedder.take()):
+                    writer.submit(block, outcomes)
+                run.batches = embedder.batches
+                tally.cut = {run.manifest.ids[row]: count for row, count in embedder.cut.items()}
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:

@@ -1,11 +1,12 @@
-"""A backbone's forward passes in batches, halved when memory runs out; the probe."""
+"""Embedding: a backbone's forward passes in batches, halved when memory runs out; the probe."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +21,12 @@ from obygaze_features.backbones.devices import (
 )
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import BackboneError, BrokenBackbone
+from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction.plan import BlockTask, BrokenBackbones
+    from obygaze_features.extraction.readers import ReadItem
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH = 64
@@ -166,6 +172,107 @@ def _default_batch(backbone: Backbone) -> int:
     if backbone.device.startswith("cuda"):
         return CLIPS_PER_BATCH
     return max(1, min(CLIPS_PER_BATCH, FRAMES_PER_CPU_BATCH // backbone.sampling.frames))
+
+
+class _Pending(NamedTuple):
+    """A backbone's input that waits for its batch."""
+
+    row: int
+    input: Tensor | str
+    item: ReadItem
+
+
+class Embedder:
+    """Embeds a block item by item, in batches for each backbone, and gathers the outcomes.
+
+    Batches never cross blocks, so that a resumed run forms the same batches.
+    """
+
+    def __init__(self, forwards: Mapping[str, Forward], broken: BrokenBackbones) -> None:
+        self._forwards, self._broken = forwards, broken
+        self.cut: dict[int, int] = {}
+        """The rows of texts that are longer than their backbone reads, and their token counts."""
+        self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
+        self._running: tuple[str, list[_Pending], Callable[[], Rows]] | None = None
+        self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self._forwards}
+
+    @property
+    def seconds(self) -> float:
+        """How long the devices computed."""
+        return sum(forward.seconds for forward in self._forwards.values())
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """The batch size of each backbone, after any halving."""
+        return {name: forward.batch for name, forward in self._forwards.items()}
+
+    def add(self, block: BlockTask, row: int, item: ReadItem | Failed) -> int:
+        """Take a block's next item, and embed batches that are full or the block's last.
+
+        Returns how many more items of the block every backbone has embedded.
+        """
+        before, is_last = self._count(block), row == block.rows[-1]
+        for name in block.names(row):
+            if name in self._broken.reasons:
+                continue
+            if isinstance(item, Failed):
+                self._outcomes[name][row] = item
+            else:
+                # Popped, so that a backbone that is done frees its input.
+                value = item.inputs.pop(name)
+                self._pending[name, isinstance(value, str)].append(_Pending(row, value, item))
+        for (name, _), pending in self._pending.items():
+            if pending and (len(pending) >= self._forwards[name].batch or is_last):
+                batch = list(pending)
+                pending.clear()
+                self._start(name, batch)
+        if is_last:
+            self.collect()
+        return self._count(block) - before
+
+    def collect(self) -> bool:
+        """Wait for the batch that is running; False if there is none."""
+        if not self._running:
+            return False
+        name, batch, finish = self._running
+        for entry, values in zip(batch, finish(), strict=True):
+            sampled = entry.item.sampled.get(name, {})
+            self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
+        self._running = None  # only now: Ctrl-C while we wait must not lose the batch
+        return True
+
+    def take(self) -> dict[str, dict[int, Done | Failed]]:
+        """For each store the outcomes since the last call, by row."""
+        outcomes = {name: rows for name, rows in self._outcomes.items() if rows}
+        self._outcomes = {name: {} for name in self._forwards}
+        return outcomes
+
+    def _count(self, block: BlockTask) -> int:
+        names = block.missing.keys() - self._broken.reasons
+        return min((len(self._outcomes[name]) for name in names), default=0)
+
+    def _start(self, name: str, batch: list[_Pending]) -> None:
+        """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
+        if name in self._broken.reasons:
+            return
+        backbone = self._forwards[name].backbone
+        inputs: list[Any] = [entry.input for entry in batch]
+        for event in {event for entry in batch for event in entry.item.uploads}:
+            torch.cuda.current_stream(backbone.device).wait_event(event)
+        try:
+            finish = self._forwards[name].start(inputs, self.collect)
+        except BrokenBackbone as problem:
+            self._broken.add(name, problem)
+            return
+        self.collect()
+        self._running = name, batch, finish
+        if isinstance(inputs[0], str):
+            counts = backbone.tokenizer.count(inputs)
+            self.cut |= {
+                entry.row: count
+                for entry, count in zip(batch, counts, strict=True)
+                if count > backbone.tokenizer.max_tokens
+            }
 
 
 def probe_frames(count: int) -> NDArray[np.uint8]:

@@ -1,10 +1,12 @@
-"""The stores that an extraction fills, and the blocks that they lack."""
+"""What an extraction is to do: its options, the stores that it fills, and the blocks they lack."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -12,14 +14,126 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
+from obygaze_features.common.package import cache_folder
+from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
+from obygaze_features.extraction.summary import Tally
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
-from obygaze_features.store.writer import open_to_resume
+from obygaze_features.store.claims import BlockClaims
+from obygaze_features.store.format import BLOCK_ROWS
+from obygaze_features.store.writer import is_in_part, open_to_resume
+
+logger = logging.getLogger(__name__)
+
+STALL_TIMEOUT_S = 60.0
+"""Seconds without progress after which a file is given up."""
+TIME_MARGIN = 1.25
+"""How much longer than the average before it a block may take when time is short."""
 
 Rows = NDArray[np.intp]
+
+Load = Callable[[str | None], Backbone]
+"""Loads a backbone on a device of the machine that calls it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to extract; the same object from the front door to the engine.
+
+    Parameters
+    ----------
+    films
+        Only items of these films; all by default.
+    limit
+        Only the first items, this many.
+    part
+        ``"2/4"``: only every fourth block, from the second on.
+    retry_failed
+        Try items again that failed before.
+    preprocessing
+        ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
+    precision
+        ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
+    arrays
+        Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
+        ``vivit`` alone.
+    device
+        ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
+    max_gpu_memory
+        How much of a shared GPU to use, such as ``20GB``.
+    batch
+        Items in one forward pass; halved when memory runs out.
+    workers
+        Processes that decode, or threads that read images; by default all cores but one, or a
+        GPU's share of them.
+    max_hours
+        Stop cleanly after this time; starts no block that would take longer.
+    stall_timeout
+        Seconds without progress after which a file is given up.
+    cache
+        The folder that keeps the frame indexes of long films.
+    engine
+        ``local``, or ``ray`` for a Ray cluster.
+    ray_address
+        ``HOST:PORT`` of the cluster's head, or ``auto``; a cluster on this machine by default.
+    ray_forwards
+        Processes that compute on the cluster; one a GPU by default.
+    ray_cpus, ray_gpus
+        What each of these takes; of a GPU all or a part.
+    """
+
+    films: Sequence[str] | str = ()
+    limit: int | None = None
+    part: str | None = None
+    retry_failed: bool = False
+    preprocessing: str = "standard"
+    precision: str = "float32"
+    arrays: Sequence[str] | None = None
+    device: str | None = None
+    max_gpu_memory: str | None = None
+    batch: int | None = None
+    workers: int | None = None
+    max_hours: float | None = None
+    stall_timeout: float = STALL_TIMEOUT_S
+    cache: Path | None = field(default_factory=lambda: cache_folder("index"))
+    engine: str = "local"
+    ray_address: str | None = None
+    ray_forwards: int | None = None
+    ray_cpus: float | None = None
+    ray_gpus: float | None = None
+
+    def select(self, manifest: Manifest) -> Rows:
+        """The rows of the selected items, done or not."""
+        films = np.array([item.film for item in manifest])
+        wanted = as_list(self.films)
+        if unknown := sorted(set(wanted) - set(films.tolist())):
+            near = did_you_mean(unknown[:1], films.tolist())
+            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}{near}")
+        rows = np.arange(len(films))
+        if wanted:
+            rows = np.flatnonzero(np.isin(films, list(wanted)))
+        rows = rows[: self.limit]
+        return rows[is_in_part(rows // BLOCK_ROWS, self.part)] if self.part else rows
+
+
+@dataclass
+class BrokenBackbones:
+    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
+
+    count: float
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, problem: BrokenBackbone) -> None:
+        """Leave out a backbone; raises the error if it is the last."""
+        if name in self.reasons:
+            return
+        self.reasons[name] = str(problem)
+        if len(self.reasons) == self.count:
+            raise problem
+        logger.warning(f"{problem}. The other backbones go on")
 
 
 @dataclass(frozen=True)
@@ -28,16 +142,6 @@ class ExtractionTarget:
 
     backbone: Backbone
     writer: StoreWriter
-
-    @property
-    def name(self) -> str:
-        """The store's name."""
-        return self.backbone.name
-
-    @property
-    def path(self) -> Path:
-        """The store's folder."""
-        return self.writer.store.path
 
 
 @dataclass(frozen=True)
@@ -82,31 +186,29 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
-    if not backbone.for_clips:
-        upright = {"orientation": "upright, by the image's EXIF data"}
-        pictures = backbone.preprocessing.attributes() | upright if backbone.encode_images else {}
-        reads_texts = backbone.text_tower or not pictures
-        texts = {"texts": backbone.tokenizer.attributes()} if reads_texts else {}
-        return Recipe(
-            name=backbone.name,
-            backbone=backbone.about,
-            preprocessing={**pictures, **texts},
-            precision=backbone.precision,
-            arrays=backbone.arrays,
+    preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
+    if backbone.for_clips:
+        sampling = backbone.sampling
+        count, padded = (sampling.frames,), sampling.rate is not None
+        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+        arrays = (
+            *arrays,
+            ArraySpec("frame_index", count, "int32", number, padded),
+            ArraySpec("frame_time", count, "float64", time, padded),
         )
-    sampling = backbone.sampling
-    count, padded = (sampling.frames,), sampling.rate is not None
-    number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+    else:
+        preprocessing["orientation"] = "upright, by the image's EXIF data"
+        if not backbone.encode_images:
+            preprocessing = {}
+        if backbone.text_tower or not backbone.encode_images:
+            preprocessing["texts"] = backbone.tokenizer.attributes()
     return Recipe(
         name=backbone.name,
         backbone=backbone.about,
-        preprocessing={"sampling": sampling.words, **backbone.preprocessing.attributes()},
+        preprocessing=preprocessing,
         precision=backbone.precision,
-        arrays=(
-            *backbone.arrays,
-            ArraySpec("frame_index", count, "int32", number, padded),
-            ArraySpec("frame_time", count, "float64", time, padded),
-        ),
+        arrays=arrays,
     )
 
 
@@ -125,37 +227,124 @@ def open_targets(
     backbones: Sequence[Backbone],
     output: Path,
     leave_out: Callable[[str, BrokenBackbone], None],
-) -> list[ExtractionTarget]:
+) -> dict[str, ExtractionTarget]:
     """Create each backbone's store, or open it to resume; broken ones are left out."""
     paths = store_paths(backbones, output)
     for backbone in backbones:
         # No store is created before all existing ones are known to fit.
         if paths[backbone.name].exists():
             open_to_resume(paths[backbone.name], manifest, recipe_of(backbone))
-    targets = []
+    targets = {}
     for backbone in backbones:
-        path, recipe = paths[backbone.name], recipe_of(backbone)
+        name, recipe = backbone.name, recipe_of(backbone)
+        path = paths[name]
         if not path.exists():
             # Of several runs that start together, one creates the store and the others resume it.
             try:
                 probe = embed_probe(backbone)
             except BrokenBackbone as problem:
-                leave_out(backbone.name, problem)
+                leave_out(name, problem)
                 continue
             with contextlib.suppress(OutputExists):
                 StoreWriter.create(path, manifest, recipe, probe=probe)
-        targets.append(ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe)))
+        targets[name] = ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe))
     return targets
 
 
 def plan_blocks(
-    targets: Iterable[ExtractionTarget], rows: Rows, *, retry_failed: bool
+    targets: Mapping[str, ExtractionTarget], rows: Rows, *, retry_failed: bool
 ) -> list[BlockTask]:
     """The blocks of which any store lacks rows, in order."""
     lacking: dict[int, dict[str, list[int]]] = {}
-    for target in targets:
-        store = open_store(target.path)  # the writer's own may be in use by its thread
+    for name, target in targets.items():
+        store = open_store(target.writer.store.path)  # the writer's own may be in use by its thread
         for row in store.missing_rows(rows, retry_failed=retry_failed).tolist():
             missing = lacking.setdefault(row // store.block_rows, {})
-            missing.setdefault(target.name, []).append(row)
+            missing.setdefault(name, []).append(row)
     return [BlockTask(block, lacking[block]) for block in sorted(lacking)]
+
+
+@dataclass
+class ExtractionRun:
+    """One run over the missing blocks of some stores, each with its backbone.
+
+    `rows` are the selected rows, done or not; `blocks` those that any store lacked at `begin`. Time
+    is up at `end`, by the monotonic clock.
+    """
+
+    manifest: Manifest
+    media: Path | None
+    options: Options
+    targets: dict[str, ExtractionTarget]
+    rows: Rows
+    blocks: list[BlockTask]
+    begin: float
+    end: float
+    broken: BrokenBackbones
+    tally: Tally = field(default_factory=Tally)
+    batches: dict[str, int] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
+    out_of_time: bool = False
+    _started_items: int = 0
+    _work_begin: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.devices = {name: target.backbone.device for name, target in self.targets.items()}
+
+    @property
+    def noun(self) -> str:
+        """What its items are called in messages."""
+        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
+
+    @property
+    def backbones(self) -> list[Backbone]:
+        """The backbones, in the order of the targets."""
+        return [target.backbone for target in self.targets.values()]
+
+    def claims(self) -> BlockClaims:
+        """The run's claims on blocks of its stores."""
+        return BlockClaims({name: target.writer for name, target in self.targets.items()})
+
+    @property
+    def item_count(self) -> int:
+        """Items that any store lacked when the run began."""
+        return sum(len(task.rows) for task in self.blocks)
+
+    def tasks(self, claims: BlockClaims) -> Iterator[BlockTask]:
+        """The blocks that time allows, each claimed when it is requested."""
+        self._work_begin = time.monotonic()
+        yield from self._claim(claims, self.blocks, retry_failed=self.options.retry_failed)
+        # Blocks that others had claimed, and released or left when they died.
+        rest = plan_blocks(self.targets, self.rows, retry_failed=False)
+        yield from self._claim(claims, rest, retry_failed=False)
+
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        over = time.monotonic() > self.end
+        self.out_of_time |= over
+        return over
+
+    def progress_note(self) -> str:
+        """Speed and bottleneck, for a progress bar."""
+        return self.tally.note(time.monotonic() - self._work_begin)
+
+    def _claim(
+        self, claims: BlockClaims, tasks: list[BlockTask], *, retry_failed: bool
+    ) -> Iterator[BlockTask]:
+        for task in tasks:
+            if not self._has_time_for(task):
+                self.out_of_time = True
+                return
+            lacking = {n: rows for n, rows in task.missing.items() if n not in self.broken.reasons}
+            if missing := claims.take(task.block, lacking, retry_failed=retry_failed):
+                claimed = BlockTask(task.block, missing)
+                self._started_items += len(claimed.rows)
+                yield claimed
+
+    def _has_time_for(self, task: BlockTask) -> bool:
+        """Whether a block can be done in time, at the average speed so far."""
+        now = time.monotonic()
+        if not self.tally.clips:
+            return now < self.end
+        ahead = self._started_items - self.tally.clips + len(task.rows)
+        return now + TIME_MARGIN * ahead * (now - self._work_begin) / self.tally.clips < self.end

@@ -15,20 +15,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError, UsageError
 
 PORT_TIMEOUT_S = 5.0
-RECONNECT_S = 30.0
-"""A joined cluster may be away for so long: its head may be restarted by others."""
-JOIN_ABORT_S = 5.0
-"""How long a signal waits for a cluster that is being joined."""
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The start of HTTP/2, which Ray speaks: the other side answers with a settings frame."""
 _SETTINGS = 4
@@ -38,31 +36,18 @@ _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that this process is connected to.
-
-    `ports` are those of its head and of its process on this machine; both may be silent for
-    `reconnect_s` seconds.
-    """
+    """A cluster that this process is connected to; its head's port, and this machine's."""
 
     ray: ModuleType
-    address: str
     ports: tuple[tuple[str, int], ...]
-    reconnect_s: float
 
     def check(self) -> None:
-        """Raise `ClusterError` if it is gone, after waiting for it to come back."""
-        end = time.monotonic() + self.reconnect_s
-        while not all(_answers(*port) for port in self.ports):
-            if time.monotonic() >= end:
-                raise ClusterError(
-                    f"the Ray cluster ({self.address}) no longer answers; what was computed is "
-                    "kept, and the same command resumes"
-                )
-            time.sleep(0.5)
-
-    def count(self, resource: str) -> float:
-        """How much ``CPU`` or ``GPU`` it has, in use or not."""
-        return float(self.ray.cluster_resources().get(resource, 0))
+        """Raise `ClusterError` if it is gone."""
+        if not all(_answers(*port) for port in self.ports):
+            raise ClusterError(
+                f"the Ray cluster ({':'.join(map(str, self.ports[0]))}) no longer answers; what "
+                "was computed is kept, and the same command resumes"
+            )
 
 
 def import_ray(address: str | None) -> ModuleType:
@@ -76,59 +61,35 @@ def import_ray(address: str | None) -> ModuleType:
 
 
 @contextlib.contextmanager
-def connect(address: str | None, *, resources: Mapping[str, int], memory: int) -> Iterator[Cluster]:
+def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
     """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
 
-    A new cluster has these resources and so many bytes of object store; it ends with the block.
-    It listens on this machine's loopback address only, unless Ray was imported before.
+    A new cluster has so many CPUs and GPUs, and ends with the block. It listens on this machine's
+    loopback address only, unless Ray was imported before.
     """
     ray = import_ray(address)
-    # Messages of Ray's own processes would come between lines that scripts read.
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        _connected_by_thread(ray, address, resources, memory),
-    ):
-        context = ray.get_runtime_context()
-        head, _, port = context.gcs_address.rpartition(":")
-        here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-        ports = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
-        yield Cluster(ray, context.gcs_address, ports, RECONNECT_S if address else 0.0)
-
-
-@contextlib.contextmanager
-def _connected_by_thread(
-    ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int
-) -> Iterator[None]:
-    """Start and stop Ray in a thread.
-
-    A signal goes to the main thread: there it would stop Ray half started, and leave processes
-    behind. Ray's processes end with the thread that started them, so it lives as long as the block.
-    """
-    started, over = threading.Event(), threading.Event()
-    problems: list[BaseException] = []
-
-    def hold() -> None:
+    # Messages of Ray's own processes would come between lines that scripts read. A signal goes to
+    # the main thread, and would leave Ray half started there; and Ray's processes end with the
+    # thread that started them.
+    with contextlib.redirect_stdout(io.StringIO()), ThreadPoolExecutor(1, "ray") as thread:
+        started = thread.submit(_init, ray, address, cpus, gpus)
         try:
-            _init(ray, address, resources, memory)
-        except BaseException as problem:
-            problems.append(problem)
-        started.set()
-        over.wait()
-        ray.shutdown()
-
-    thread = threading.Thread(target=hold, name="ray", daemon=True)
-    thread.start()
-    try:
-        while not started.wait(0.01):
+            while not started.done():
+                time.sleep(0.01)
+                _restore_sigterm()
+            started.result()
             _restore_sigterm()
-        _restore_sigterm()
-        if problems:
-            raise problems[0]
-        yield
-    finally:
-        over.set()
-        # A cluster that is only being joined has nothing to end, and joining may take long.
-        thread.join(None if started.is_set() or not address else JOIN_ABORT_S)
+            context = ray.get_runtime_context()
+            head, _, port = context.gcs_address.rpartition(":")
+            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+            own = here["NodeManagerAddress"], here["NodeManagerPort"]
+            yield Cluster(ray, ((head, int(port)), own))
+        except SystemError as problem:  # what Ray makes of a signal that arrives with an answer
+            if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
+                raise
+            raise problem.__cause__ from None
+        finally:
+            thread.submit(ray.shutdown)
 
 
 def _restore_sigterm() -> None:
@@ -137,29 +98,18 @@ def _restore_sigterm() -> None:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def _init(ray: ModuleType, address: str | None, resources: Mapping[str, int], memory: int) -> None:
+def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    new = {
-        "num_cpus": resources["CPU"],
-        "num_gpus": resources["GPU"],
-        "object_store_memory": memory,
-        "include_dashboard": False,
-    }
+    new: dict[str, Any] = {}
     if not address:
         make_private_token()
+        new = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
-        ray.init(
-            address or "local",
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            **({} if address else new),
-        )
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **new)
     except Exception as problem:  # of every kind, also plain ones
         action = f"joined at {address}" if address else "started on this machine"
         reason = first_line(problem)
-        if "any running Ray instance" in reason:
-            reason = "none runs on this machine; give --ray-address HOST:PORT of its head"
-        elif address:
+        if address:
             reason += (
                 "; if it asks for a token, copy ~/.ray/auth_token from its head and set "
                 "RAY_AUTH_MODE=token"
@@ -184,10 +134,10 @@ def make_private_token() -> None:
 
 def check_address(address: str) -> None:
     """Raise if no cluster answers there: Ray itself would try for ten minutes."""
-    host, colon, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
     if address == "auto":
         return
-    if "://" in address or not (colon and host and port.isdecimal()):
+    if "://" in address or not (host and port.isdecimal()):
         raise UsageError(
             f"--ray-address is HOST:PORT of the cluster's head, for example 10.0.0.1:6379, or "
             f"auto (got {address!r})"

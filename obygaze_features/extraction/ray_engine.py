@@ -1,8 +1,9 @@
-"""Extraction on a Ray cluster: its processes read and compute, this one claims and writes.
+"""Extraction on a Ray cluster: actors have tasks read blocks and embed them, this process writes.
 
-So only the films have to be reachable from every machine, and every failure is handled here. A
-block whose process is lost starts again; at most two blocks for each process that computes are
-under way, so memory is bounded.
+So only the films have to be reachable from every machine. Ray places tasks and actors, repeats a
+task and restarts an actor that is lost. A lost block goes to another actor: Ray's own retry would
+wait for the same one, even if its machine never comes back. A machine that differs from this one
+raises an error that ends the run, as its results would differ, too.
 """
 
 from __future__ import annotations
@@ -10,394 +11,423 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
+import platform
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 
-from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import default_workers, limit_gpu_share
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import BrokenBackbone, ClusterError, UsageError, VideoError
-from obygaze_features.extraction.plan import BlockTask
-from obygaze_features.extraction.ray_actors import (
-    Computed,
-    Computer,
-    Reader,
-    WorkerPlan,
-    comparable,
-    describe_actor_failure,
-    plan_workers,
+from obygaze_features.common.text import first_line
+from obygaze_features.errors import (
+    BackboneError,
+    BrokenBackbone,
+    ClusterError,
+    ObygazeError,
+    UsageError,
+    VideoError,
 )
-from obygaze_features.extraction.ray_cluster import Cluster, connect
-from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.extraction.run import ExtractionRun, Load
-from obygaze_features.extraction.writer_thread import BlockWriterThread
+from obygaze_features.extraction.forward import Embedder, Forward
+from obygaze_features.extraction.plan import (
+    BlockTask,
+    BrokenBackbones,
+    ExtractionRun,
+    Load,
+    Options,
+    recipe_of,
+)
+from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
+from obygaze_features.extraction.readers import Decoder, FrameResizer, ItemReader, ReadItem, upload
+from obygaze_features.extraction.write import BlockWriter
+from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Done, Failed, Status
-from obygaze_features.store.format import BLOCK_ROWS
+from obygaze_features.store.writer import recipe_differences
 
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES = 3
-"""Processes that may be lost over the same work, or one after another while they start."""
-BLOCKS_PER_COMPUTER = 2
-"""One block is computed while the next is read."""
-MIN_OBJECT_STORE_BYTES = 100 * 2**20
-CHECK_EVERY_S = 2.0
-"""How often the cluster is checked."""
-FETCH_TIMEOUT_S = 120.0
-"""For a finished answer to arrive."""
+"""Processes that may be lost over the same block."""
+MAX_RESTARTS = 10
+"""How often Ray restarts an actor that is lost."""
+BLOCKS_PER_COMPUTER = 3
+"""One block is computed while the next is uploaded and another read."""
 STUCK_AFTER_S = 30.0
 """Without an answer for so long, the cluster may have too little room."""
 
 Reference = Any
 """Ray's reference to a result that may still be computed."""
 Actor = Any
-"""Ray's handle of a process."""
+"""Ray's handle of a `Computer`."""
+
+
+class WorkerPlan(NamedTuple):
+    """How many processes compute and how many read, and what each that computes takes."""
+
+    forwards: int
+    workers: int
+    cpus: float
+    gpus: float
+    device: str
+
+
+def plan_workers(available: Mapping[str, float], options: Options) -> WorkerPlan:
+    """Choose what the options leave open, by the available ``CPU`` and ``GPU``."""
+    gpus, device, cpus = options.ray_gpus, options.device, options.ray_cpus or 1.0
+    kind, _, number = (device or "").partition(":")
+    if number not in ("", "0"):
+        raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
+    if gpus is None:
+        gpus = float(bool(available["GPU"]) if device is None else kind == "cuda")
+    if kind == "cuda" and not gpus:
+        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other. Leave one out")
+    # No process takes shares of two GPUs. Rounded: a tenth fits ten times.
+    fitting = max(1, int(available["GPU"]) * int(1 / gpus + 1e-9)) if gpus else 1
+    forwards = options.ray_forwards or fitting
+    workers = options.workers or max(1, int(available["CPU"] - forwards * cpus))
+    return WorkerPlan(forwards, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
+
+
+def check_ray(options: Options) -> WorkerPlan:
+    """The plan for this machine; `ObygazeError` if the options or Ray do not allow a run."""
+    if options.max_gpu_memory:
+        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
+    here = torch.cuda.device_count()
+    plan = plan_workers({"CPU": default_workers() + 1, "GPU": here}, options)
+    if not options.ray_address and (needed := plan.forwards * plan.gpus) > here:
+        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
+        raise UsageError(
+            f"{plan.forwards} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
+            f"{here}; {remedy}, or give the --ray-address of a cluster that has them"
+        )
+    import_ray(options.ray_address)
+    return plan
 
 
 def run_ray(run: ExtractionRun, *, loads: Sequence[Load]) -> None:
     """Extract on a Ray cluster; each of `loads` loads a backbone on a device."""
-    options = run.options
-    here = {"CPU": default_workers() + 1, "GPU": torch.cuda.device_count()}
-    plan = plan_workers(here, options)
-    if not options.ray_address and (needed := plan.forwards * plan.gpus) > here["GPU"]:
-        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
-        raise UsageError(
-            f"{plan.forwards} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
-            f"{here['GPU']}; {remedy}, or give the --ray-address of a cluster that has them"
-        )
-    needed_cpus = int(plan.forwards * plan.cpus) + plan.workers
-    resources = {**here, "CPU": max(needed_cpus, here["CPU"])}
-    memory = _object_store_bytes(run, plan)
-    with connect(options.ray_address, resources=resources, memory=memory) as cluster:
-        if options.ray_address:
-            plan = plan_workers({name: cluster.count(name) for name in here}, options)
+    plan = check_ray(run.options)
+    cpus = math.ceil(plan.forwards * plan.cpus) + plan.workers
+    with connect(run.options.ray_address, cpus, torch.cuda.device_count()) as cluster:
+        if run.options.ray_address:
+            plan = plan_workers({"CPU": 0, "GPU": 0} | cluster.ray.cluster_resources(), run.options)
         _RayRun(run, plan, loads, cluster).work()
 
 
-def _object_store_bytes(run: ExtractionRun, plan: WorkerPlan) -> int:
-    """What the frames under way take in a new cluster's memory."""
-    clip = sum(
-        3 * backbone.sampling.frames * math.prod(backbone.preprocessing.crop)
-        for backbone in run.backbones
-    )
-    blocks = BLOCKS_PER_COMPUTER * plan.forwards
-    return MIN_OBJECT_STORE_BYTES + int(1.25 * clip * BLOCK_ROWS * blocks)
+@dataclass(frozen=True)
+class Setup:
+    """What every process of the cluster needs; `backbones` are without their networks."""
 
+    backbones: Sequence[Backbone]
+    loads: Sequence[Load]
+    plan: WorkerPlan
+    videos: Path
+    options: Options
+    folder: Path
+    software: str = field(default_factory=lambda: version("obygaze"))
 
-@dataclass(eq=False)
-class _Block:
-    """A block under way: its clips as far as they are read, and references to their pixels."""
-
-    task: BlockTask
-    clips: dict[int, ReadItem | Failed] = field(default_factory=dict)
-    pixels: dict[int, Reference] = field(default_factory=dict)
-
-    @property
-    def is_read(self) -> bool:
-        return len(self.clips) == len(self.task.rows)
-
-    def pixels_by_store(self) -> dict[str, list[Reference]]:
-        """For each store the pixels of the clips that could be read, in order."""
-        readable = {
-            name: [self.pixels[row] for row in rows if isinstance(self.clips[row], ReadItem)]
-            for name, rows in self.task.missing.items()
-        }
-        return {name: references for name, references in readable.items() if references}
-
-    def outcomes(self, computed: Computed) -> dict[str, dict[int, Done | Failed]]:
-        """For each store the outcome of each of its rows."""
-        names = self.task.missing.keys() - computed.broken
-        outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in names}
-        values = {name: iter(rows) for name, rows in computed.rows.items()}
-        for row in self.task.rows:
-            clip = self.clips[row]
-            for name in names.intersection(self.task.names(row)):
-                outcomes[name][row] = (
-                    clip
-                    if isinstance(clip, Failed)
-                    else Done({**next(values[name]), **clip.sampled[name]}, clip.source)
-                )
-        return outcomes
-
-
-class _Work(NamedTuple):
-    """What a process has to do: read a row of a block, or compute the block."""
-
-    pool: ActorPool
-    actor: Actor
-    block: _Block
-    row: int | None = None
-    pixels: Reference = None
-
-
-class ActorPool:
-    """The processes of one class on a cluster; there should be `count`.
-
-    `make` makes one, and its method `start` prepares it. In `starting` are those that are not
-    ready yet, perhaps for lack of room, by the reference of `start`; in `idle` those without work.
-    """
-
-    def __init__(self, ray: ModuleType, make: Callable[[], Actor], count: int) -> None:
-        self._ray, self._make, self._count = ray, make, count
-        self.idle: list[Actor] = []
-        self.starting: dict[Reference, Actor] = {}
-        self.ready = 0
-        self._lost_while_starting = 0
-
-    def fill(self) -> bool:
-        """Start the missing processes; False if none is left, as all are lost while they start."""
-        while self.ready + len(self.starting) < self._count:
-            if self._lost_while_starting >= MAX_LOSSES:
-                break
-            actor = self._make()
-            self.starting[actor.start.remote(version("obygaze"))] = actor
-        return bool(self.ready or self.starting)
-
-    def mark_ready(self, reference: Reference) -> None:
-        """A process has started."""
-        self.idle.append(self.starting.pop(reference))
-        self.ready += 1
-        self._lost_while_starting = 0
-
-    def discard(self, actor: Actor) -> None:
-        """Remove a process that was lost over its work."""
-        self._ray.kill(actor)
-        self.ready -= 1
-
-    def discard_starting(self, reference: Reference) -> None:
-        """Remove a process that was lost before it was ready."""
-        self._ray.kill(self.starting.pop(reference))
-        self._lost_while_starting += 1
-
-    def yield_room(self) -> None:
-        """Cancel the processes that wait for room, so that others are placed first."""
-        if self.ready:
-            for actor in self.starting.values():
-                self._ray.kill(actor)
-            self.starting.clear()
-
-    def free_cpus(self, cpus: int) -> None:
-        """Stop some idle processes, but keep one."""
-        self.yield_room()
-        while self.idle and cpus > 0 and self.ready > 1:
-            self._ray.kill(self.idle.pop())
-            self.ready, cpus = self.ready - 1, cpus - 1
+    def check(self) -> None:
+        """Raise if this machine has other software, or does not see the films."""
+        if (installed := version("obygaze")) != self.software:
+            raise ClusterError(
+                f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+                f"{self.software}; install the same version on every machine of the cluster"
+            )
+        if not self.videos.is_dir():
+            raise VideoError(
+                f"the machine {platform.node()} has no folder {self.videos}; every machine of "
+                "the cluster has to see the films under the same path"
+            )
 
 
 class _RayRun:
-    """The work of each process, and the blocks under way."""
+    """What is awaited from which actor: its start (no block), or a block."""
 
     def __init__(
         self, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load], cluster: Cluster
     ) -> None:
         self.run, self.plan, self.cluster, self.ray = run, plan, cluster, cluster.ray
-        options = run.options
-        assert run.media is not None
-        self._media = MediaFolder(run.media.resolve())
-        reader = self.ray.remote(num_cpus=1)(Reader)
+        options, media = run.options, run.media
+        assert media is not None
+        self._media = MediaFolder(media.resolve())
+        options = replace(options, cache=options.cache and options.cache.absolute())
         blind = [backbone.without_network() for backbone in run.backbones]
-        cache = options.cache.absolute() if options.cache else None
-        read = partial(reader.remote, run.media.absolute(), blind, options.stall_timeout, cache)
-        self._readers = ActorPool(self.ray, read, plan.workers)
-        computer = self.ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus)(Computer)
-        recipes = {backbone.name: comparable(backbone) for backbone in run.backbones}
-        compute = partial(computer.remote, loads, plan, recipes, options.batch, Path.cwd())
-        self._computers = ActorPool(self.ray, compute, plan.forwards)
-        self._working: dict[Reference, _Work] = {}
-        self._blocks: list[_Block] = []
-        self._to_read: deque[tuple[_Block, int]] = deque()
-        self._to_compute: deque[_Block] = deque()
-        self._losses: Counter[tuple[_Block, int | None]] = Counter()
+        self._setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
+        # The reference is within a tuple, where Ray does not resolve it.
+        read = self.ray.remote(num_cpus=1, max_retries=MAX_LOSSES - 1)(read_clip)
+        self._reading = read, self.ray.put(self._setup)
+        computer = self.ray.remote(
+            num_cpus=plan.cpus,
+            num_gpus=plan.gpus,
+            max_restarts=MAX_RESTARTS,
+            max_concurrency=BLOCKS_PER_COMPUTER,
+        )(Computer)
+        self._awaited: dict[Reference, tuple[BlockTask | None, Actor]] = {}
+        self._free: list[Actor] = []  # each as often as it may get another block
+        self._again: deque[BlockTask] = deque()
+        self._losses: Counter[int] = Counter()
         self._given_up: list[str] = []
-        self._seconds, self._announced = 0.0, False
+        for _ in range(plan.forwards):
+            self._start(computer.remote())
 
     def work(self) -> None:
         """Compute the missing blocks, as time and other runs allow."""
         claims = self.run.claims()
         with (
             claims.heartbeat(),
-            BlockWriterThread(self.run.targets, claims) as self._writer,
+            BlockWriter(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
-            self._computers.fill()
-            self._readers.fill()
-            with _signals_as_raised():
-                self._drive(self.run.tasks(claims))
+            self._drive(self.run.tasks(claims))
         if self._given_up:
-            self._fail("; ".join(self._given_up))
+            self._fail()
 
-    def _drive(self, tasks: Iterator[BlockTask]) -> None:
-        begin = checked = answered = time.monotonic()
-        max_blocks = BLOCKS_PER_COMPUTER * self.plan.forwards
+    def _drive(self, blocks: Iterator[BlockTask]) -> None:
+        tally, begin = self.run.tally, time.monotonic()
+        late = begin + STUCK_AFTER_S
         while not self.run.is_over():
-            while len(self._blocks) < max_blocks and (task := next(tasks, None)):
-                block = _Block(task)
-                self._blocks.append(block)
-                self._to_read.extend((block, row) for row in task.rows)
-            if not self._blocks:
+            while self._free:
+                block = self._again.popleft() if self._again else next(blocks, None)
+                if block is None:
+                    break
+                actor = max(self._free, key=self._free.count)
+                self._free.remove(actor)
+                items = [self.run.manifest.items[row] for row in block.rows]
+                self._awaited[actor.compute.remote(block, items)] = block, actor
+            if self._free and not any(block for block, _ in self._awaited.values()):
                 return
-            self._hand_out()
-            awaited = [*self._computers.starting, *self._readers.starting, *self._working]
-            finished, _ = self.ray.wait(awaited, num_returns=1, timeout=CHECK_EVERY_S / 2)
-            if time.monotonic() - checked > CHECK_EVERY_S:
-                self.cluster.check()
-                checked = time.monotonic()
+            # An answer has arrived then: `get` would wait for one even if the cluster is gone.
+            finished, _ = self.ray.wait(list(self._awaited), timeout=1)
+            self.cluster.check()
+            now = time.monotonic()
             for reference in finished:
                 self._receive(reference)
-            if finished:
-                answered = time.monotonic()
-            elif time.monotonic() - answered > STUCK_AFTER_S:
-                self._make_room()
-                answered = time.monotonic()
-            seconds, tally = time.monotonic() - begin, self.run.tally
-            tally.device, tally.write = self._seconds / self.plan.forwards, self._writer.waited_s
-            tally.decode = max(0.0, seconds - tally.device - tally.write)
+                late = max(late, now + STUCK_AFTER_S)
+            if now > late and not tally.clips:
+                count, workers, cpus, gpus, _ = self.plan
+                logger.info(
+                    f"Waiting for the Ray cluster to give {count} x ({cpus:g} CPU, {gpus:g} GPU) "
+                    f"to compute and {workers} x 1 CPU to read"
+                )
+                late = math.inf  # said once
+            tally.write = self._writer.waited_s
+            tally.decode = max(0.0, now - begin - tally.device - tally.write)
 
-    def _make_room(self) -> None:
-        """If nothing computes, the readers may have taken the room that a lost machine left."""
-        if self._computers.ready and self._readers.ready:
-            return  # a process has long work
-        if not self._announced:
-            self._announced = True
-            cpus, gpus = self.cluster.count("CPU"), self.cluster.count("GPU")
-            logger.info(
-                f"Waiting for the Ray cluster ({cpus:g} CPU, {gpus:g} GPU) to give {self.plan}"
-            )
-        if not self._computers.ready:
-            self._readers.free_cpus(math.ceil(self.plan.cpus))
-
-    def _hand_out(self) -> None:
-        """Give work to idle processes."""
-        while self._to_read and self._readers.idle:
-            (block, row), actor = self._to_read.popleft(), self._readers.idle.pop()
-            clip, pixels = actor.read.options(num_returns=2).remote(
-                self.run.manifest.items[row], block.task.names(row)
-            )
-            self._working[clip] = _Work(self._readers, actor, block, row, pixels)
-        while self._to_compute and self._computers.idle:
-            block, actor = self._to_compute.popleft(), self._computers.idle.pop()
-            answer = actor.compute.remote(block.pixels_by_store())
-            self._working[answer] = _Work(self._computers, actor, block)
+    def _start(self, actor: Actor) -> None:
+        # Ray counts each attempt while it restarts an actor: only one that is dead fails.
+        start = actor.start.options(max_task_retries=-1)
+        self._awaited[start.remote(self._setup, self._reading)] = None, actor
 
     def _receive(self, reference: Reference) -> None:
-        """Take an answer; a lost process is replaced and its work repeated."""
-        pools = (self._computers, self._readers)
-        starting = next((pool for pool in pools if reference in pool.starting), None)
-        work = None if starting else self._working.pop(reference)
+        """Take an answer; a block whose actor was lost is awaited no more."""
+        if reference not in self._awaited:
+            return
+        block, actor = self._awaited.pop(reference)
         try:
-            answer = self.ray.get(reference, timeout=FETCH_TIMEOUT_S)
+            answer = self.ray.get(reference, timeout=STUCK_AFTER_S)
         except self.ray.exceptions.RayError as problem:
-            self._replace(reference, starting, work, describe_actor_failure(problem))
+            self.cluster.check()
+            self._lose(block, actor, problem)
             return
-        if work:
-            work.pool.idle.append(work.actor)
-            if work.row is None:
-                self._finish(work.block, answer)
-            else:
-                self._take_clip(work.block, work.row, work.pixels, answer)
-        if starting:
-            starting.mark_ready(reference)
-        if starting is self._computers:
+        if block:
+            self._free.append(actor)
+            self._finish(block, answer)
+        else:
+            self._free += [actor] * BLOCKS_PER_COMPUTER
             self.run.devices.update(answer)
-            self._readers.fill()
 
-    def _replace(
-        self, reference: Reference, starting: ActorPool | None, work: _Work | None, reason: str
-    ) -> None:
-        self.cluster.check()
+    def _lose(self, block: BlockTask | None, actor: Actor, problem: Exception) -> None:
+        """Give lost blocks out again; one that is lost too often is left to do."""
+        reason = describe_failure(problem)
         self.run.tally.lost[reason] += 1
-        if starting:
-            starting.discard_starting(reference)
-        if work:
-            work.pool.discard(work.actor)
-            self._repeat(work.block, work.row, reason)
-        if self._given_up and not self.run.tally.clips:
-            self._fail(self._given_up[0])  # other blocks would fail too
-        if not self._computers.ready:
-            self._readers.yield_room()
-        if not (self._computers.fill() and self._readers.fill()):
-            self._fail(f"processes of the cluster are lost as they start ({reason})")
-
-    def _repeat(self, block: _Block, row: int | None, reason: str) -> None:
-        """Repeat lost work; after some losses the block is left to do, claimed until the end."""
-        if block not in self._blocks:
+        if not block:
+            if not self._free and not self._awaited:
+                self._given_up.append(
+                    f"the processes of the cluster cannot start ({reason}); every machine needs "
+                    "the same obygaze: pip install 'obygaze[extract,ray]'"
+                )
+                self._fail()
             return
-        self._losses[block, row] += 1
-        if self._losses[block, row] >= MAX_LOSSES:
-            rows, items = block.task.rows, self.run.manifest.items
-            if row is None:
-                subject = f"the clips {items[rows[0]].id} to {items[rows[-1]].id}"
-            else:
-                subject = items[row].id
-            self._given_up.append(f"{MAX_LOSSES} processes were lost over {subject} ({reason})")
-            self._remove(block)
-        elif row is None:
-            # Read it again too: its frames may have been on a machine that is lost.
-            block.clips, block.pixels = {}, {}
-            self._to_read.extendleft((block, row) for row in reversed(block.task.rows))
+        blocks = [block]
+        if isinstance(problem, self.ray.exceptions.RayActorError):
+            others = [ref for ref, (_, owner) in self._awaited.items() if owner is actor]
+            blocks += [other for ref in others if (other := self._awaited.pop(ref)[0])]
+            self._free = [free for free in self._free if free is not actor]
+            self._start(actor)
         else:
-            self._to_read.appendleft((block, row))
+            self._free.append(actor)
+        self._losses[block.block] += 1  # the oldest, which was computed
+        if self._losses[block.block] == MAX_LOSSES:
+            first, last = (self.run.manifest.ids[block.rows[i]] for i in (0, -1))
+            subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
+            self._given_up.append(f"{subject} ({reason})")
+            if not self.run.tally.clips:  # other blocks would fail too
+                self._fail()
+            blocks.remove(block)
+        self._again.extendleft(reversed(blocks))
 
-    def _take_clip(
-        self, block: _Block, row: int, pixels: Reference, clip: ReadItem | Failed
-    ) -> None:
-        if isinstance(clip, Failed) and clip.status == Status.MISSING:
-            self._check_missing(row)
-        block.clips[row], block.pixels[row] = clip, pixels
-        if block not in self._blocks or not block.is_read:
-            return
-        if block.pixels_by_store():
-            self._to_compute.append(block)
-        else:
-            self._finish(block, Computed({}, {}, 0.0))
-
-    def _check_missing(self, row: int) -> None:
-        """Raise if this machine has a file that another machine misses."""
-        try:
-            path = self._media.find(self.run.manifest.items[row])
-        except VideoError:
-            return
-        raise VideoError(
-            f"{path} is here, but not on every machine of the cluster; each of them has to see "
-            "the films under the same path"
-        )
-
-    def _finish(self, block: _Block, computed: Computed) -> None:
-        self._seconds += computed.seconds
+    def _finish(self, task: BlockTask, computed: Computed) -> None:
+        tally = self.run.tally
+        for row, clip in zip(task.rows, computed.clips, strict=True):
+            tally.count(clip)
+            if isinstance(clip, Failed) and clip.status == Status.MISSING:
+                with contextlib.suppress(VideoError):
+                    path = self._media.find(self.run.manifest.items[row])
+                    raise ClusterError(
+                        f"{path} is here, but not on every machine of the cluster; each of them "
+                        "has to see the films under the same path"
+                    )
+        tally.device += computed.seconds / self.plan.forwards
         self.run.batches.update(computed.batches)
-        for clip in block.clips.values():
-            self.run.tally.count(clip)
-        self._remove(block)
         for name, reason in computed.broken.items():
             self.run.broken.add(name, BrokenBackbone(reason))
-        self._writer.submit(block.task, block.outcomes(computed))
-        self._advance(len(block.clips), self.run.progress_note())
+        self._writer.submit(task, computed.outcomes)
+        self._advance(len(task.rows), self.run.progress_note())
 
-    def _remove(self, block: _Block) -> None:
-        self._blocks.remove(block)
-        self._to_read = deque(entry for entry in self._to_read if entry[0] is not block)
-
-    def _fail(self, problem: str) -> NoReturn:
+    def _fail(self) -> None:
         raise ClusterError(
-            f"{problem}; what was computed is kept, and the same command retries the rest"
+            f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
+            "retries the rest"
         )
 
 
-@contextlib.contextmanager
-def _signals_as_raised() -> Iterator[None]:
-    """Unwrap a signal's exception that arrives with an answer: Ray makes it a `SystemError`."""
-    try:
-        yield
-    except SystemError as problem:
-        if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
-            raise
-        raise problem.__cause__ from None
+def describe_failure(problem: Exception) -> str:
+    """Why work was lost, in one line; raises errors that would recur on every process."""
+    cause, text = getattr(problem, "cause", None), str(problem).strip()
+    if isinstance(cause, ObygazeError):
+        raise cause from None
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    if "node has died" in text or "node was terminated" in text:
+        return "its machine is gone"
+    if "is unavailable" in text:  # the rest names the actor by a number
+        return "its process ended"
+    return text.splitlines()[-1] if "creation task" in text else first_line(problem)
+
+
+def comparable(backbone: Backbone) -> dict[str, Any]:
+    """The attributes of a backbone that `recipe_differences` compares."""
+    return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
+
+
+_reader: list[tuple[ItemReader, Decoder]] = []
+"""Of a process of the cluster, which Ray uses for one run only."""
+
+
+def read_clip(setup: Setup, item: Item, names: Sequence[str]) -> ReadItem | Failed:
+    """Read a clip in a task; frames are resized on the CPU before they travel, as arrays."""
+    if not _reader:
+        setup.check()
+        reader = ItemReader(setup.videos, setup.backbones, setup.options.cache)
+        _reader.append((reader, Decoder(setup.options.stall_timeout)))
+    reader, decoder = _reader[0]
+    clip = reader.read(decoder, item, names)
+    if isinstance(clip, Failed):
+        return clip
+    return replace(clip, inputs={name: frames.numpy() for name, frames in clip.inputs.items()})
+
+
+class Computed(NamedTuple):
+    """A block's outcomes for each store, its clips without frames, and why backbones broke."""
+
+    outcomes: dict[str, dict[int, Done | Failed]]
+    clips: list[ReadItem | Failed]
+    batches: dict[str, int]
+    seconds: float
+    broken: dict[str, str]
+
+
+class Computer:
+    """Holds the backbones on a device, and embeds blocks that tasks read for it.
+
+    While one thread embeds a block, another uploads the next, and a third has one read.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._uploading, self._embedding = (threading.Lock() for _ in range(3))
+        self._unread: list[Reference] = []
+
+    def start(self, setup: Setup, reading: tuple[Any, Any]) -> dict[str, str]:
+        """Load the backbones; return the device of each. `reading` is a task and its setup."""
+        setup.check()
+        self._reading_task = reading
+        self._window = max(1, setup.plan.workers // setup.plan.forwards)
+        # Checkpoints may be relative to the folder of the command.
+        with contextlib.suppress(OSError):
+            os.chdir(setup.folder)
+        expected = {backbone.name: comparable(backbone) for backbone in setup.backbones}
+        loaded = [load(setup.plan.device) for load in setup.loads]
+        backbones = [backbone for backbone in loaded if backbone.name in expected]
+        for backbone in backbones:
+            if changed := recipe_differences(expected[backbone.name], comparable(backbone)):
+                raise BackboneError(
+                    f"the machine {platform.node()} has another {backbone.name}: with other "
+                    f"{' and other '.join(changed)}"
+                )
+        for device in {backbone.device for backbone in backbones}:
+            if device.startswith("cuda") and setup.plan.gpus < 1:
+                limit_gpu_share(device, setup.plan.gpus)
+        self._uploads = {backbone.name: FrameResizer(backbone.device) for backbone in backbones}
+        self._forwards = {
+            backbone.name: Forward(backbone, setup.options.batch) for backbone in backbones
+        }
+        self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
+        return {backbone.name: backbone.device for backbone in backbones}
+
+    def compute(self, task: BlockTask, items: Sequence[Item]) -> Computed:
+        """Have a block read by tasks, on any machine, and embed it."""
+        import ray
+
+        (read, setup), clips = self._reading_task, []
+        with self._reading:
+            for row, item in zip(task.rows, items, strict=True):
+                if len(self._unread) == self._window:
+                    _, self._unread = ray.wait(self._unread, fetch_local=False)
+                clips.append(read.remote(setup, item, task.names(row)))
+                self._unread.append(clips[-1])
+        with self._uploading:
+            uploaded = [self.upload(clip) for clip in ray.get(clips)]
+            self._embedding.acquire()  # in the order of the blocks
+        try:
+            return self.embed(task, uploaded)
+        finally:
+            self._embedding.release()
+
+    def embed(self, task: BlockTask, items: Sequence[ReadItem | Failed]) -> Computed:
+        """Embed a block, given its clips in order, uploaded."""
+        embedder = Embedder(self._forwards, self._broken)
+        before = embedder.seconds
+        for row, item in zip(task.rows, items, strict=True):
+            embedder.add(task, row, item)
+        broken = dict(self._broken.reasons)
+        return Computed(
+            {name: rows for name, rows in embedder.take().items() if name not in broken},
+            [
+                item if isinstance(item, Failed) else replace(item, inputs={}, uploads=())
+                for item in items
+            ],
+            embedder.batches,
+            embedder.seconds - before,
+            broken,
+        )
+
+    def upload(self, clip: ReadItem | Failed) -> ReadItem | Failed:
+        """Take a clip's frames to the devices, on streams beside those of the forward passes."""
+        if isinstance(clip, Failed):
+            return clip
+        inputs, uploads = {}, []
+        for name, frames in clip.inputs.items():
+            with self._uploads[name].aside() as stream:
+                device = self._forwards[name].backbone.device
+                (inputs[name],) = upload(device, [torch.tensor(frames)])
+                uploads += [stream.record_event()] if stream else []
+        return replace(clip, inputs=inputs, uploads=uploads)

@@ -1,13 +1,22 @@
-"""From an item's file to the inputs of the backbones: clips by decoders, images by PIL."""
+"""Reading: from an item's file to the inputs of the backbones, ahead of the thread that embeds."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import queue
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,18 +24,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import explain_out_of_memory, run_if_it_fits
+from obygaze_features.backbones.devices import (
+    default_workers,
+    explain_out_of_memory,
+    run_if_it_fits,
+)
 from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
+from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import VideoError
-from obygaze_features.extraction.decode_pool import Decoder
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, MediaFolder
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
+from obygaze_features.video.worker import HEARTBEAT, READY, Memory
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction.plan import Options
 
 MAX_ASPECT_RATIO = 100
 """Wider or taller images are refused: resized, they would take this many times the memory."""
@@ -36,8 +53,17 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 MAX_UPLOADS = 2
 """Clips that are on a GPU in full size at a time."""
 
+WORKER = "obygaze_features.video.worker"
+START_TIMEOUT_S = 120.0
+"""For a process to start: it imports PyAV, perhaps over a network."""
+EXIT_TIMEOUT_S = 2.0
+"""For a killed process to end; one that waits for a dead drive never does."""
+
 View = tuple[Preprocessing, Sequence[int]]
 """What a backbone sees of a clip: how frames are resized, and which rows of them."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,8 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) or its image, or the text.
+        For each backbone its frames (``[T,3,h,w]``) or its image, or the text; arrays in place of
+        tensors where they travel between machines.
     sampled
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
     pictures, why_slow
@@ -61,7 +88,7 @@ class ReadItem:
     """
 
     source: str | None
-    inputs: dict[str, Tensor | str]
+    inputs: dict[str, Any]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     pictures: int = 0
     why_slow: str | None = None
@@ -80,8 +107,10 @@ class ItemReader:
         self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
     ) -> None:
         max_pixels()  # a wrong limit is one error, not a failure of each item
-        self._media = media.resolve() if media else None
         self._folders: dict[str, MediaFolder] = {}
+        if media:
+            root = media.resolve()
+            self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
         self._cache = cache
         devices = dict.fromkeys(backbone.device for backbone in backbones)
@@ -97,17 +126,10 @@ class ItemReader:
             return self._read_image(item, names)
         return self._read_clip(decoder, item, names)
 
-    def _folder(self, kind: str) -> MediaFolder:
-        if kind not in self._folders:
-            assert self._media is not None
-            suffixes = IMAGE_SUFFIXES if kind == "image" else MEDIA_SUFFIXES
-            self._folders[kind] = MediaFolder(self._media, suffixes)
-        return self._folders[kind]
-
     def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
-        media = self._folder("clip")
+        media = self._folders["clip"]
         answer = ask_decoder(decoder, "decode", media, item, samplings, self._cache)
         if "error" in answer:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
@@ -127,7 +149,7 @@ class ItemReader:
         )
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        media, status, source = self._folder("image"), Status.MISSING, None
+        media, status, source = self._folders["image"], Status.MISSING, None
         try:
             path = media.find(item)
             status = Status.UNREADABLE
@@ -141,26 +163,20 @@ class ItemReader:
 
     def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
         """For each backbone its rows of the frames, resized."""
-        inputs: dict[str, Tensor | str] = {}
+        inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         resized_by_cpu = False
         for device, resize in self._resizers.items():
-            backbones = (self._backbones[name] for name in rows)
+            backbones = [self._backbones[name] for name in rows]
             if views := {
-                backbone.name: (backbone.preprocessing, rows[backbone.name])
-                for backbone in backbones
-                if backbone.device == device
+                b.name: (b.preprocessing, rows[b.name]) for b in backbones if b.device == device
             }:
                 resized, upload, fallback = resize(frames, views)
                 inputs |= resized
                 uploads += [upload] if upload else []
                 resized_by_cpu |= fallback
         return ReadItem(
-            None,
-            inputs,
-            pictures=len(frames),
-            uploads=uploads,
-            resized_by_cpu=resized_by_cpu,
+            None, inputs, pictures=len(frames), uploads=uploads, resized_by_cpu=resized_by_cpu
         )
 
 
@@ -183,21 +199,34 @@ class FrameResizer:
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
         """For each name its view of the frames; after which event; if a GPU left it to the CPU.
 
-        When it returns, `frames` may be overwritten: their memory is not pinned, so that uploading
-        them waits.
+        `frames` may be overwritten then: their memory is not pinned, so that uploading waits.
         """
+        with self.aside() as stream:
+            inputs = None
+            if stream:
+                inputs = run_if_it_fits(
+                    self._device, lambda: _resize_views(frames.to(self._device), views)
+                )
+            by_cpu = inputs is None
+            if inputs is None:
+                with explain_out_of_memory("a clip's frames", "cpu"):
+                    resized = _resize_views(frames, views)
+                inputs = dict(
+                    zip(resized, upload(self._device, list(resized.values())), strict=True)
+                )
+            return inputs, stream and stream.record_event(), by_cpu and stream is not None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[torch.cuda.Stream | None]:
+        """Upload on a stream beside that of the forward passes; None if it is no GPU."""
         if not self._device.startswith("cuda"):
-            return _resize_by_cpu(self._device, frames, views), None, False
+            yield None
+            return
         stream = self._streams.get()
         try:
             # Without the device, leaving the stream would open a context on GPU 0.
             with torch.cuda.device(self._device), torch.cuda.stream(stream):
-                inputs = run_if_it_fits(
-                    self._device, lambda: _resize_views(frames.to(self._device), views)
-                )
-                by_cpu = inputs is None
-                inputs = inputs or _resize_by_cpu(self._device, frames, views)
-                return inputs, stream.record_event(), by_cpu
+                yield stream
         finally:
             self._streams.put(stream)
 
@@ -205,12 +234,6 @@ class FrameResizer:
 def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
     return run_if_it_fits(device, lambda: [pixels.to(device) for pixels in inputs]) or inputs
-
-
-def _resize_by_cpu(device: str, frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    with explain_out_of_memory("a clip's frames", "cpu"):
-        inputs = _resize_views(frames, views)
-    return dict(zip(inputs, upload(device, list(inputs.values())), strict=True))
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
@@ -254,6 +277,185 @@ def portable_reason(problem: str, item: Item, root: Path) -> str:
     """A failure's reason with paths relative to the media folder, the same on every machine."""
     text = problem.removeprefix(f"{item.id}: ").removesuffix(f" under {root}")
     return text.replace(f"{root}{os.sep}", "")
+
+
+class _WorkerDied(Exception):
+    """The process died during a request."""
+
+
+class _WorkerFailedToStart(_WorkerDied):
+    """The process died before the first request."""
+
+
+class Decoder:
+    """A decoding process, started at the first request and after every loss."""
+
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of `video.worker`; its ``error`` says why a file cannot be used.
+
+        A file at which decoding hangs, or the process dies twice, is such an error.
+        """
+        path, reason = request["path"], ""
+        for attempt in range(2):
+            try:
+                return self._ask(request)
+            except TimeoutError:
+                self.discard()
+                reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
+                break
+            except _WorkerFailedToStart as problem:
+                self.discard()
+                if attempt and not self._stopped:  # the file is not the cause
+                    raise VideoError(
+                        f"the processes that decode cannot start ({problem}); "
+                        "check the installation with: obygaze doctor"
+                    ) from None
+            except _WorkerDied as problem:
+                # The first time may be chance: the system kills processes when memory is short.
+                reason = f"cannot be decoded: the decoder died over it ({problem})"
+                self.discard()
+        return {"error": f"{path} {reason}", "source": None}
+
+    def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
+        """The pictures of the last answer; the next request overwrites them."""
+        return self._memory.array(tuple(shape))
+
+    def stop(self) -> None:
+        """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
+        self._stopped = True
+        if process := self._process:
+            process.kill()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._stopped:
+            raise _WorkerDied("stopped")
+        if self._process is None:
+            self._process = self._start()
+            self._wait_until_ready()
+        if self._stopped:  # meanwhile
+            raise _WorkerDied("stopped")
+        try:
+            self._channel.sendall(json.dumps(request).encode() + b"\n")
+            while (line := self._lines.readline()).endswith(b"\n"):
+                if line != HEARTBEAT:
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+        except ConnectionError:
+            pass
+        raise _WorkerDied(self._end())
+
+    def _end(self) -> str:
+        """How the process ended."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return "it no longer answers"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        channel, worker_channel = socket.socketpair()
+        channel.settimeout(START_TIMEOUT_S)
+        # A file without a name ends with the last process that has it open, however that ends.
+        with tempfile.TemporaryFile() as file:
+            memfd_create = getattr(os, "memfd_create", None)
+            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
+        self._memory = Memory(self._file)
+        self._channel, self._lines = channel, channel.makefile("rb")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
+        descriptors = (worker_channel.fileno(), self._file)
+        # It imports from the same folders as this process, and not from the current folder.
+        search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        with worker_channel:
+            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
+                [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=descriptors,
+                process_group=0,  # Ctrl-C goes to the parent, which then stops this
+                env={**os.environ, "PYTHONPATH": search_path},
+            )
+
+    def _wait_until_ready(self) -> None:
+        line = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            line = self._lines.readline()
+        if line != READY:
+            ended = self._end()
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise _WorkerFailedToStart(lines[-1] if lines else ended)
+        self._channel.settimeout(self._stall_timeout)
+
+    def discard(self) -> None:
+        """Stop the process and forget it; the next request starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+            for file in (self._lines, self._channel, self._errors):
+                file.close()
+            os.close(self._file)
+            self._process = None
+
+
+def map_decoders(
+    do: Callable[[Decoder, Task], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    stall_timeout: float,
+    *,
+    ahead: int,
+) -> Generator[tuple[Task, Result], None, None]:
+    """Yield each task and the result of `do`, in order; each call of `do` gets a decoder.
+
+    At most `ahead` tasks are started before their results are taken, which bounds memory. When
+    the iterator ends or is closed, the processes are killed.
+    """
+    decoders = [Decoder(stall_timeout) for _ in range(workers)]
+    idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
+    for decoder in decoders:
+        idle.put(decoder)
+
+    def work(task: Task) -> Result:
+        decoder = idle.get()
+        try:
+            return do(decoder, task)
+        finally:
+            idle.put(decoder)
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    waiting: deque[tuple[Task, Future[Result]]] = deque()
+    remaining = iter(tasks)
+    try:
+        while True:
+            while len(waiting) < ahead and (task := next(remaining, None)) is not None:
+                waiting.append((task, pool.submit(work, task)))
+            if not waiting:
+                return
+            task, result = waiting.popleft()
+            yield task, result.result()
+    finally:
+        for decoder in decoders:
+            decoder.stop()
+        pool.shutdown(cancel_futures=True)
+        for decoder in decoders:
+            decoder.discard()
+
+
+def map_items(
+    do: Callable[[Decoder, Task], Result], items: Sequence[Task], label: str, options: Options
+) -> Iterator[tuple[Task, Result]]:
+    """Yield each item and the result of `do`, in order, with a progress bar."""
+    count = options.workers or default_workers()
+    results = map_decoders(do, items, count, options.stall_timeout, ahead=2 * count)
+    with contextlib.closing(results):
+        yield from progress(results, label, unit="clip", total=len(items))
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.extraction.plan import ExtractionTarget
+import numpy as np
+
 from obygaze_features.extraction.readers import ReadItem
-from obygaze_features.store import Failed
+from obygaze_features.store import Failed, Status
 from obygaze_features.store.writer import append_to_log
+
+if TYPE_CHECKING:
+    from obygaze_features.extraction.plan import ExtractionRun
 
 
 @dataclass
@@ -138,14 +142,53 @@ class Summary:
         }
 
 
-def log_run(
-    targets: Sequence[ExtractionTarget], summary: Summary, devices: Mapping[str, str]
-) -> None:
+def summarise(run: ExtractionRun, ended: str) -> Summary:
+    """Summarise the run, from what its stores hold now."""
+    rows, tally, seconds = run.rows, run.tally, time.monotonic() - run.begin
+    names = [name for name in run.targets if name not in run.broken.reasons]
+    names = names or list(run.targets)
+    stores = {name: run.targets[name].writer.store.refresh() for name in names}
+    failed: dict[str, dict[str, str]] = {}
+    for name, store in stores.items():
+        for row in rows[store.status[rows] > Status.DONE].tolist():
+            kind = Status(store.status[row]).name.lower()
+            reason = store.failures[store.ids[row]]
+            if run.targets[name].backbone.plugin and kind == "not_finite":
+                reason = f"{run.targets[name].backbone.label}: {reason}"
+            failed.setdefault(kind, {})[store.ids[row]] = reason
+    status = np.array([store.status[rows] for store in stores.values()])
+    left = int((status == Status.TODO).any(axis=0).sum())
+    return Summary(
+        stores=[store.path for store in stores.values()],
+        wanted=len(rows),
+        clips=tally.clips,
+        frames=tally.frames,
+        done=int((status == Status.DONE).all(axis=0).sum()),
+        left=left,
+        failed=failed,
+        slow=dict(tally.slow),
+        lost=dict(tally.lost),
+        resized_by_cpu=tally.resized_by_cpu,
+        cut=dict(tally.cut),
+        seconds=seconds,
+        shares=tally.shares(seconds),
+        batches=run.batches,
+        bytes={
+            name: int((store.status == Status.DONE).sum())
+            * sum(spec.row_bytes for spec in store.specs)
+            for name, store in stores.items()
+        },
+        ended="done" if ended == "time" and not left else ended,
+        broken=run.broken.reasons,
+    )
+
+
+def log_run(run: ExtractionRun, summary: Summary) -> None:
     """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
-    for target in targets:
-        target.writer.log("extracted", device=devices[target.name], **packages, **brief)
-    folder = targets[0].path.parent
-    append_to_log(folder, "extracted", devices=dict(devices), **packages, **fields)
+    for name, target in run.targets.items():
+        target.writer.log("extracted", device=run.devices[name], **packages, **brief)
+        folder = target.writer.store.path.parent
+    append_to_log(folder, "extracted", devices=run.devices, **packages, **fields)

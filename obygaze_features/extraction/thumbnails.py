@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
-from obygaze_features.extraction.decode_pool import Decoder, map_items
-from obygaze_features.extraction.plan import check_items
-from obygaze_features.extraction.readers import ask_decoder
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.plan import Options, check_items
+from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
 
@@ -75,9 +73,7 @@ def write_thumbnails(
         write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
         return None
 
-    results = map_items(
-        draw, missing, "Thumbnails", workers=settings.workers, stall_timeout=settings.stall_timeout
-    )
+    results = map_items(draw, missing, "Thumbnails", settings)
     failed = {item.id: reason for item, reason in results if reason is not None}
     made, there = len(missing) - len(failed), len(items) - len(missing)
     return {"made": made, "there": there, "failed": failed}

@@ -44,6 +44,28 @@ def models() -> None:
 
 
 @models.command()
+@click.argument("folder", type=PATH, default=Path("mobygaze"))
+@overwrite_option
+def example(folder: Path, overwrite: bool) -> None:
+    """Write the shipped example into a new FOLDER: 20 films, without films.
+
+    It has a store of the words spoken in each minute, as numbers, a manifest of what two annotators
+    said of the minutes, and three experiments to run. A run takes half a minute.
+
+    \b
+    Examples:
+      obygaze models example mobygaze
+      obygaze models run mobygaze/level.toml -o runs/level
+      obygaze report runs/level
+    """
+    from obygaze_models.data.example import EXPERIMENTS, copy_example
+
+    copy_example(folder, overwrite=overwrite)
+    click.echo(f"2,567 minutes of 20 films, by what is said -> {folder}")
+    click.echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
+
+
+@models.command()
 @folder_argument("experiment")
 @path_option(
     "-o", "--output", help="The run folder; by default runs/ and the experiment file's name."

@@ -93,8 +93,8 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def findings(head: Headline) -> list[Html]:
-    """Three sentences: what annotators marked, what the best model does, and beside whom."""
-    return [_annotated(head), _model(head), _beside(head)]
+    """What annotators marked, what the best model does, beside whom, and whether it ranks."""
+    return [_annotated(head), _model(head), _beside(head), *_ranking(head)]
 
 
 def _annotated(head: Headline) -> Html:
@@ -187,12 +187,31 @@ def _beside(head: Headline) -> Html:
         return html("There is no guess to compare it with.{}", human)
     name, value = guess
     if mean <= value:
-        verdict = "The model is not better than guessing"
+        verdict = "Its verdicts are not better than guessing"
     elif head.interval is not None and head.interval[0] > value:
-        verdict = "The model is better than guessing"
+        verdict = "Its verdicts are better than guessing"
     else:
-        verdict = "The model may be no better than guessing"
+        verdict = "Its verdicts may be no better than guessing"
     return html("{}, which reaches {} ({}).{}", verdict, number(value), name, human)
+
+
+def _ranking(head: Headline) -> list[Html]:
+    """Whether its probabilities put clips in order, whatever its verdicts are worth."""
+    area, interval = head.best.entry.mean.get("auroc"), head.best.interval("auroc")
+    if area is None or interval is None or head.run.kind == "classes":
+        return []
+    ends = html("AUROC {}, {} to {}", *map(number, (area, *interval)))
+    if interval[0] <= 0.5:
+        return [html("Whether it ranks clips better than chance is open ({}).", ends)]
+    pairs = "of a clip that is positive and one that is not, it gives the first the higher"
+    return [
+        html(
+            "It ranks clips better than chance: {} probability in {} ({}).",
+            pairs,
+            number(area, form="%"),
+            ends,
+        )
+    ]
 
 
 def limits(head: Headline) -> list[str]:
@@ -214,7 +233,7 @@ def limits(head: Headline) -> list[str]:
         ),
         ("how large the score is: the test clips are too few", bool(head.best.few)),
         (
-            "that the model does better than guessing",
+            "that the model’s verdicts are better than guessing",
             guess is not None and low is not None and low <= guess[1],
         ),
         (

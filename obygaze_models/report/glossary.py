@@ -74,12 +74,20 @@ def about(runs: Sequence[ReportRun]) -> str:
                 f"{levels['S']}."
             )
         unknown = any(w.code == "unknown-origin" for run in same for w in run.record.warnings)
-        source = "features of unknown origin" if unknown else "what its frames show"
+        source = "features of unknown origin" if unknown else _perceived(same[0])
         lines += [
             annotated,
             f"For each clip a model says how probable it finds {targets}, by {source}.",
         ]
     return " ".join(lines)
+
+
+def _perceived(run: ReportRun) -> str:
+    """What the features of a run are about."""
+    features = run.record.features
+    if features.backbone.get("family") != "words":
+        return "what its frames show"
+    return "how much is said in it" if features.array == "count" else "what is said in it"
 
 
 def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ import pytest
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.plan import Options
 
 STORE_BYTES = 100 * 2**20
 
@@ -92,7 +92,7 @@ class Watching:
         self._kill, self._stop = kill, threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self.killed: list[int] = []
-        self.seen: dict[str, set[int]] = {"Reader": set(), "Computer": set()}
+        self.computers: set[int] = set()
 
     def __enter__(self) -> Watching:
         self._thread.start()
@@ -107,9 +107,8 @@ class Watching:
             for pid in children(self._raylet):
                 with contextlib.suppress(OSError):
                     title = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    for kind, pids in self.seen.items():
-                        if title.startswith(b"ray::" + kind.encode()):
-                            pids.add(pid)
+                    if title.startswith(b"ray::Computer"):
+                        self.computers.add(pid)
                     if title.startswith(self._kill) and not self.killed:
                         os.kill(pid, signal.SIGKILL)
                         self.killed.append(pid)

@@ -10,9 +10,11 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,11 @@ import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction import ray_actors, readers
+from obygaze_features.extraction import ray_engine, readers
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.ray_actors import Computer, WorkerPlan, comparable
-from obygaze_features.extraction.readers import FrameResizer
+from obygaze_features.extraction.plan import BlockTask, Options
+from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
+from obygaze_features.extraction.readers import FrameResizer, ReadItem
 from tests.kit.films import rows
 from tests.kit.models import write_checkpoint
 
@@ -267,6 +270,18 @@ def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
     assert [entry[0] for entry in gpu.log].count("upload") == len(images)
 
 
+def computer_of(backbones: list[Backbone], share: float, folder: Path) -> Computer:
+    """What an actor is, with a task that reads: an item is already the clip."""
+    task = SimpleNamespace(remote=lambda setup, item, names: item)
+    loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
+    blind = [backbone.without_network() for backbone in backbones]
+    plan = WorkerPlan(1, 100, 1.0, share, "cuda")
+    computer = Computer()
+    devices = computer.start(Setup(blind, loads, plan, folder, Options(), folder), (task, None))
+    assert devices == {backbone.name: backbone.device for backbone in backbones}
+    return computer
+
+
 @pytest.mark.parametrize("share", [1, 0.5])
 def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     tiny, gpu, tmp_path, monkeypatch, share
@@ -274,14 +289,10 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "get", list)
     shares: dict[str, float] = {}
-    monkeypatch.setattr(ray_actors, "limit_gpu_share", lambda *pair: shares.update([pair]))
+    monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     monkeypatch.chdir(tmp_path)
     backbones = [replace(tiny, device=GPU), replace(tiny, name="second", device="cuda:1")]
-    recipes = {backbone.name: comparable(backbone) for backbone in backbones}
-    loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
-    plan = WorkerPlan(1, 1, 1.0, share, "cuda")
-    computer = Computer(loads, plan, recipes, None, tmp_path)
-    assert computer.start(version("obygaze")) == {"tiny": GPU, "second": "cuda:1"}
+    computer = computer_of(backbones, share, tmp_path)
     assert shares == ({GPU: 0.5, "cuda:1": 0.5} if share < 1 else {})
     clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
     uploads: list[torch.Tensor] = []
@@ -292,10 +303,38 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
             run_out(tensor)
 
     gpu.upload = full_once
-    rows = computer.compute({"tiny": [{"tiny": clip.numpy()} for clip in clips]}).rows["tiny"]
-    assert len(uploads) == 2
-    for row, expected in zip(rows, Forward(tiny)(clips), strict=True):
-        np.testing.assert_array_equal(row["native"], expected["native"])
+    read = [ReadItem(None, {"tiny": clip.numpy()}) for clip in clips]
+    outcomes = computer.compute(BlockTask(0, {"tiny": [0, 1, 2]}), read).outcomes["tiny"]
+    assert len(uploads) == 3  # the second is uploaded with its batch
+    for row, expected in zip(outcomes.values(), Forward(tiny)(clips), strict=True):
+        np.testing.assert_array_equal(row.values["native"], expected["native"])
+
+
+def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "get", list)
+    monkeypatch.chdir(tmp_path)
+    embedding, uploaded = threading.Event(), threading.Event()
+
+    def wait(pixels, present, names):
+        embedding.set()
+        assert uploaded.wait(10)
+        return tiny.encode_clips(pixels, present, names)
+
+    computer = computer_of([replace(tiny, device=GPU, encode_clips=wait)], 1, tmp_path)
+    blocks = [
+        [ReadItem(None, {"tiny": torch.full((8, 3, 32, 32), n, dtype=torch.uint8).numpy()})]
+        for n in range(2)
+    ]
+    gpu.upload = lambda tensor: uploaded.set() if tensor.max() == 1 else None
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
+        assert embedding.wait(10)
+        second = threads.submit(computer.compute, BlockTask(1, {"tiny": [32]}), blocks[1])
+        assert (list(first.result().outcomes["tiny"]), uploaded.is_set()) == ([0], True)
+        assert list(second.result().outcomes["tiny"]) == [32]
+    uploads = [entry for entry in gpu.log if entry[0] == "upload"]
+    assert all(stream is not gpu.compute for _, stream, _ in uploads)
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from obygaze_features.errors import (
     UsageError,
     VideoError,
 )
-from obygaze_features.extraction.ray_actors import WorkerPlan, plan_workers
+from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.ray_cluster import make_private_token
-from obygaze_features.extraction.run import Options
+from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
 from tests.extraction.ray_clusters import Watching, below, extract_on, head, left_of, mortal, slow
@@ -59,8 +59,6 @@ pytestmark = pytest.mark.skipif(
         (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
         (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
         (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
-        (64, 4, {"ray_gpus": 2}, "one GPU"),
-        (64, 4, {"ray_gpus": 0.0001}, "a share such as 0.5"),
         (64, 4, {"device": "cuda:1"}, "Give --device cuda"),
     ],
 )
@@ -81,11 +79,10 @@ def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
     return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
 
 
-def test_options_that_do_not_go_together_are_refused(run):
+def test_options_that_do_not_go_together_are_refused(run, tmp_path):
     for options, facts in (
         ("--ray-gpus 0.5", "--ray-gpus is for --engine ray"),
-        ("--engine ray --ray-gpus 2", "such as 0.5 (got 2)"),
-        ("--engine ray --ray-gpus 0.00001", "such as 0.5 (got 1e-05)"),
+        ("--engine ray --ray-gpus 2", "2.0 is not in the range 0<=x<=1"),
         ("--engine ray --ray-gpus 0 --device cuda", "contradict each other"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99",
          f"has {torch.cuda.device_count()}; leave out --ray-gpus, or give the"),
@@ -96,6 +93,7 @@ def test_options_that_do_not_go_together_are_refused(run):
     ):  # fmt: skip
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (2, True), result.stderr
+    assert not (tmp_path / "stores").exists()
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
@@ -159,10 +157,10 @@ def test_processes_killed_in_mid_block_change_nothing(
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
-    with Watching(cluster, kill=b"ray::Reader.read") as watching:
+    with Watching(cluster, kill=b"ray::read_clip") as watching:
         summary = extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=1, **share)
     assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
-    assert sum(summary.lost.values()) == 2
+    assert sum(summary.lost.values()) == 1  # Ray itself repeats what a task was to read
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
@@ -170,8 +168,7 @@ def test_processes_killed_in_mid_block_change_nothing(
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.
-    assert len(watching.seen["Reader"]) == 2
-    assert len(watching.seen["Computer"]) in (2, 3)
+    assert len(watching.computers) in (2, 3)
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
@@ -202,7 +199,7 @@ def test_a_machine_that_is_not_like_this_one_is_named(
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
-    no_start = r"\(RuntimeError: this machine has no floor\); what"
+    no_start = r"cannot start \(RuntimeError: this machine has no floor\); "
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
     other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
@@ -213,7 +210,7 @@ def test_a_machine_that_is_not_like_this_one_is_named(
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
     monkeypatch.chdir(films)
-    with pytest.raises(VideoError, match=r"clip0\.mp4 is here, but not on every machine"):
+    with pytest.raises(ClusterError, match=r"clip0\.mp4 is here, but not on every machine"):
         extract_on(cluster, manifest, "/proc/self/cwd", [tiny], tmp_path, [load])
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
@@ -228,11 +225,8 @@ def test_a_machine_without_the_package_is_one_line(manifest, films, tiny, load, 
         patch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
         with head() as cluster, pytest.raises(ClusterError) as caught:
             extract_on(cluster, manifest, films, [tiny], tmp_path / "stores", [load])
-    assert re.fullmatch(
-        r"a machine of the cluster \([0-9.]+\) cannot run obygaze \(No module named "
-        r"'obygaze_features\.\w+'\); install the same on every machine: pip install .*",
-        str(caught.value),
-    )
+    assert re.search(r"No module named 'obygaze_features\.\w+'.*pip install", str(caught.value))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.faults
@@ -269,25 +263,6 @@ def test_a_block_that_kills_its_processes_is_left_to_do(
     store = of.open_store(tmp_path / "tiny.zarr")
     assert ((store.status == 1).sum(), store.failures) == (64, {})
     finish_locally(manifest, films, tiny, tmp_path, whole_store)
-
-
-@pytest.mark.faults
-def test_those_that_read_make_room_for_one_that_computes(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, caplog
-):
-    """Three are to read where there is room for two in all: one waits for the place of the dead."""
-    from obygaze_features.extraction import ray_engine
-
-    caplog.set_level("INFO", "obygaze_features")
-    monkeypatch.setattr(ray_engine, "STUCK_AFTER_S", 3.0)
-    (tmp_path / "deaths").mkdir()
-    load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
-    extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=3)
-    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
-    assert caplog.messages[-1] == (
-        "Waiting for the Ray cluster (2 CPU, 1 GPU) to give 1 x (1 CPU, 0 GPU) to compute and "
-        "3 x 1 CPU to read"
-    )
 
 
 COMMAND = """
@@ -338,8 +313,9 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
                 os.kill(pid, signal.SIGKILL)
         out, stderr = process.communicate(timeout=600)
     assert (process.returncode, out) == (1, "")
-    first, line = stderr.splitlines()
+    first, *waiting, line = stderr.splitlines()
     assert "Extracting 70 clips" in first
+    assert all(told.startswith("Waiting for the Ray cluster") for told in waiting)
     assert re.fullmatch(r"Error: the Ray cluster \(.*\) no longer answers; .* resumes", line)
     if then == "ray":
         with start(tmp_path / "stores", until="never") as process:
@@ -368,7 +344,8 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
-    assert stderr.splitlines()[1:] == ["What was computed is kept; the same command resumes.", word]
+    kept = "What was computed is kept; the same command resumes."
+    assert stderr.splitlines()[-2:] == [kept, word]
     assert left_of(process.pid, pids) == []
     finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 
@@ -407,8 +384,10 @@ def test_clusters_killed_at_random_give_the_same_store(
             _, stderr = process.communicate(timeout=600)
         ended.append(process.returncode)
         assert process.returncode in (0, 1), stderr
-        # One line: where it was only being started, Ray's own, which then ends the process.
-        assert len(stderr.split("\n")) == 2 + process.returncode, stderr
+        # At most one more line, perhaps Ray's own, which ends a process that it has only started.
+        lines = [line for line in stderr.splitlines() if not line.startswith("Waiting")]
+        assert lines[0].startswith("Extracting"), stderr
+        assert len(lines) <= 1 + process.returncode, stderr
         of.extract(manifest, films, tiny, output)
         assert store_files(output / "tiny.zarr") == store_files(whole_store)
     assert ended.count(1) >= 3
@@ -419,7 +398,7 @@ LOOPBACK = {"0100007F", f"{'0' * 24}01000000", "0000000000000000FFFF00000100007F
 CONNECT = """
 import sys
 from obygaze_features.extraction.ray_cluster import connect
-with connect(None, resources={"CPU": 1, "GPU": 0}, memory=100 * 2**20):
+with connect(None, 1, 0):
     sys.__stdout__.write("up\\n")
     sys.__stdout__.flush()
     sys.stdin.read()

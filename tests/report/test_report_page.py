@@ -247,8 +247,13 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     low = said("findings", with_f1(results["films"], 0.2))
     interval = r"F1 positive 0\.20; the average over other such films would probably be 0\.\d\d"
     assert re.search(interval, low[1])
-    assert re.search(r"is not better than guessing, which reaches 0\.\d\d \(all positive\)", low[2])
-    assert "The model is better than guessing" in said("findings", results["films"])[2]
+    assert re.search(
+        r"verdicts are not better than guessing, which reaches 0\.\d\d \(all positive\)", low[2]
+    )
+    better = said("findings", results["films"])
+    assert "Its verdicts are better than guessing" in better[2]
+    area = r"It ranks clips better than chance: .* in \d+% \(AUROC 0\.\d\d, 0\.\d\d to \d\.\d\d\)"
+    assert re.search(area, better[3])
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from obygaze_features.errors import BlockTaken
 from obygaze_features.extraction.plan import BlockTask, ExtractionTarget
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.claims import BlockClaims
+from obygaze_features.store.commit import commit_block
 
 MAX_WAITING_BLOCKS = 2
 """Blocks that wait to be written; `submit` waits while there are more."""
@@ -21,8 +21,8 @@ Outcomes = Mapping[str, Mapping[int, Done | Failed]]
 """For each store, by name, the outcome of each row."""
 
 
-class BlockWriterThread:
-    """A thread that writes blocks in the order in which they are submitted, and releases them.
+class BlockWriter:
+    """Writes blocks in the order in which they are submitted, and releases their claims.
 
     Leaving the ``with`` block waits for the submitted blocks, even after an error: what was
     computed is kept.
@@ -31,48 +31,27 @@ class BlockWriterThread:
     def __init__(self, targets: Mapping[str, ExtractionTarget], claims: BlockClaims) -> None:
         self.waited_s = 0.0
         self._targets, self._claims = targets, claims
-        self._queue: queue.Queue[tuple[BlockTask, Outcomes] | None] = queue.Queue(
-            MAX_WAITING_BLOCKS
-        )
-        self._problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="write", daemon=True)
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._waiting: deque[Future[None]] = deque()
 
-    def __enter__(self) -> BlockWriterThread:
-        self._thread.start()
+    def __enter__(self) -> BlockWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._put(None)
-        self._thread.join()
-        if problem is None:
-            self._raise_pending()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown()
+        if kind is None:
+            for block in self._waiting:
+                block.result()
 
     def submit(self, task: BlockTask, outcomes: Outcomes) -> None:
         """Have a block written; raises the error of an earlier block."""
-        self._raise_pending()
-        self._put((task, outcomes))
-
-    def _put(self, entry: tuple[BlockTask, Outcomes] | None) -> None:
         begin = time.perf_counter()
-        self._queue.put(entry)
+        while len(self._waiting) > MAX_WAITING_BLOCKS or (
+            self._waiting and self._waiting[0].done()
+        ):
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(self._write, task, outcomes))
         self.waited_s += time.perf_counter() - begin
-
-    def _raise_pending(self) -> None:
-        if self._problem is not None:
-            raise self._problem
-
-    def _work(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            if self._problem is None:
-                try:
-                    self._write(*entry)
-                except BaseException as problem:  # raised in the thread that computes
-                    self._problem = problem
 
     def _write(self, task: BlockTask, outcomes: Outcomes) -> None:
         for name, rows in outcomes.items():
@@ -82,7 +61,6 @@ class BlockWriterThread:
                 if writer.is_written(task.block):
                     writer.rewrite(task.block, rows)
                 else:
-                    writer.write_block(
-                        task.block, [rows.get(row) for row in writer.rows_of(task.block)]
-                    )
+                    block_rows = [rows.get(row) for row in writer.rows_of(task.block)]
+                    commit_block(writer.store, task.block, block_rows)
         self._claims.release(task.block, list(task.missing))

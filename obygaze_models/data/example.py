@@ -1,0 +1,76 @@
+"""The shipped example: what is said in 20 films, minute by minute, and two annotators' labels."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from obygaze_features.common.files import new_folder
+from obygaze_features.common.package import reference_file
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import open_store
+
+MANIFEST, STORE, ABOUT = "minutes", "words.zarr", "README.md"
+EXPERIMENTS = ("level.toml", "length.toml", "speech.toml")
+ANNOTATORS = ("annotator1", "annotator2")
+
+
+def load_example() -> Bunch:
+    """The words of 2,567 minutes of film, as numbers, and what two annotators said of each.
+
+    Returns
+    -------
+    A dictionary whose keys are attributes, too, as scikit-learn's loaders give:
+        `X`, hashed words [N, 1024]; `count`, the number of words [N, 1]; `groups`, the film of
+        each minute; `ids`; `titles` by film; `y` and `concepts`, by annotator the level code of
+        each minute and which of `concept_names` it has [N, K]; `levels`, all codes; and `DESCR`.
+
+    Examples
+    --------
+    >>> data = load_example()
+    >>> data.X.shape, sorted(data.y), data.levels
+    ((2567, 1024), ['annotator1', 'annotator2'], ['EN', 'HN', 'NS', 'S'])
+    """
+    from obygaze_features.manifests.statistics import film_titles
+
+    manifest = Manifest.load(example_path(MANIFEST))
+    store = open_store(example_path(STORE))
+    names = manifest.scheme.concept_names
+    y, concepts = {}, {}
+    for annotator in ANNOTATORS:
+        labels = manifest.labels(annotator)
+        y[annotator] = np.array([labels.level_of[name] for name in manifest.ids])
+        concepts[annotator] = np.array(
+            [np.isin(names, labels.concepts_of[name]) for name in manifest.ids]
+        )
+    films = sorted(set(manifest.items.films))
+    titles = film_titles(manifest)
+    return Bunch(
+        X=store.read("native", manifest.ids),
+        count=store.read("count", manifest.ids),
+        y=y,
+        groups=np.array(manifest.items.films),
+        concepts=concepts,
+        concept_names=list(names),
+        levels=list(manifest.scheme.codes),
+        ids=manifest.ids,
+        titles={film: titles[film] for film in films},
+        DESCR=example_path(ABOUT).read_text(),
+    )
+
+
+def copy_example(folder: Path, *, overwrite: bool = False) -> None:
+    """Write the manifest, the store and experiments over them into a new folder."""
+    with new_folder(folder, overwrite=overwrite, marker=EXPERIMENTS[0]) as new:
+        for name in (MANIFEST, STORE):
+            shutil.copytree(example_path(name), new / name, copy_function=shutil.copyfile)
+        for name in (ABOUT, *EXPERIMENTS):
+            shutil.copyfile(example_path(name), new / name)
+
+
+def example_path(name: str) -> Path:
+    """Where a part of the example is."""
+    return reference_file(f"mobygaze/{name}")
