@@ -10,7 +10,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.splits import stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import N_FOLDS, Fold
+from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
@@ -22,8 +22,6 @@ RELEASED = {
     frozenset({"EN", "HN", "S"}): "02_ENHN_S",
 }
 RELEASED_CONCEPTS = "02_EN_HN_S"
-NEED_FOLDS = (None, "leak-free", "paper", "split")
-"""The protocols that go by a fold column, and draw one where the manifest has none."""
 OFFICIAL = "official"
 """The name of the split, and of the protocol, of a benchmark's own sets."""
 
@@ -86,7 +84,9 @@ def make_division(
     experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
 ) -> Division:
     """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
-    if experiment.split is None and experiment.protocol in NEED_FOLDS and manifest.split_names:
+    asked = experiment.protocol
+    by_folds = asked is None or (issubclass(PROTOCOLS[asked], ByFolds) and asked != OFFICIAL)
+    if experiment.split is None and by_folds and manifest.split_names:
         only, *others = manifest.split_names
         if others:
             raise ExperimentError(

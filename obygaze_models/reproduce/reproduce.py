@@ -23,6 +23,7 @@ from obygaze_features.common.files import new_folder, to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
@@ -131,6 +132,9 @@ def reproduce(
     paths = {name: Path(store) for name, store in stores.items()}
     training = [TARGETS[name] for name in names if TARGETS[name].trains]
     count = min(usable_cores(), MAX_PROCESSES) if training and len(names) > 1 else 1
+    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
+    if own and not hasattr(sys.modules["__main__"], "__file__"):
+        count = 1  # other processes would not know what was defined in a notebook
     with (
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
         _processes(count) as pool,

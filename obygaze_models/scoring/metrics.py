@@ -57,6 +57,12 @@ class Metric:
     lower_is_better: bool = False
     compute: Callable[[Array, Array, Array], Array] | None = None
 
+    def __post_init__(self) -> None:
+        if self.compute and not (self.binary or self.multiclass):
+            raise ValueError(
+                f"the metric {self.title!r} is for no task; say binary=True or multiclass=True"
+            )
+
 
 METRICS = {
     "f1": Metric(
@@ -135,7 +141,8 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
     """
     keys = [] if measure is None else [measure]
     for key, metric in METRICS.items():
-        if metric.binary if "f1" in scores else metric.multiclass:
+        # Runs that are older than a metric have no scores of it.
+        if key in scores and (metric.binary if "f1" in scores else metric.multiclass):
             keys.append(key)
     return {key: METRICS[key].title for key in keys}
 
@@ -261,7 +268,13 @@ def weighted_scores(
     scores = _own_scores(labels, probabilities, weights)
     for key, metric in METRICS.items():
         if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):
-            scores[key] = metric.compute(labels, probabilities, weights)
+            values = np.asarray(metric.compute(labels, probabilities, weights), dtype=np.float64)
+            if values.shape != (len(weights),):
+                raise ValueError(
+                    f"the metric {key!r} gave the shape {values.shape} for {len(weights)} rows of "
+                    f"weights; return one score for each: ({len(weights)},)"
+                )
+            scores[key] = values
     if trec is not None:
         scores[TREC] = ranking_scores(labels, trec, weights)["average_precision"]
     return scores
