@@ -208,7 +208,7 @@ def _read(media: MediaFolder, item: Item, model: GradCamModel) -> Tensor | str:
     try:
         image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
-        return portable_reason(str(problem), item, media.root)
+        return portable_reason(problem, media.root)
     return resize_and_crop(image[None], model.backbone.preprocessing)[0]
 
 

@@ -106,13 +106,15 @@ class FrameIndex:
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
         if first >= last:
             raise VideoError(
-                f"{path}: there is no frame from {0 if start is None else start:g} s to "
-                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
+                path,
+                f": there is no frame from {0 if start is None else start:g} s to "
+                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long",
             )
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
-                f"{path}: most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
-                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest"
+                path,
+                f": most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
+                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest",
             )
         return range(first, last)
 
@@ -151,7 +153,7 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
             head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
         size = path.stat().st_size
     except OSError as problem:
-        raise VideoError(f"{path} cannot be read: {problem.strerror}") from None
+        raise VideoError(path, f"cannot be read: {problem.strerror}") from None
     fields: dict[str, Any] = {"bytes": size}
     if index is not None:
         fields |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}
@@ -164,9 +166,9 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     try:
         if not path.is_file():
             # A pipe is not opened: it may never answer.
-            raise VideoError(f"{path} is not a file")
+            raise VideoError(path, "is not a file")
         if path.stat().st_size == 0:
-            raise VideoError(f"{path} is empty")
+            raise VideoError(path, "is empty")
         # Old AVI files hold titles in any encoding; they are not needed.
         with av.open(path, metadata_errors="ignore") as container:
             # The cover picture in a music file is a video stream too.
@@ -177,19 +179,19 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             ]
             if not streams:
                 kinds = sorted({stream.type for stream in container.streams})
-                raise VideoError(f"{path} has no video, only {' and '.join(kinds) or 'nothing'}")
+                raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'nothing'}")
             if streams[0].codec_context is None:
-                raise VideoError(f"{path} cannot be decoded: FFmpeg does not know its codec")
+                raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
             # Slices: one clip on one core, without the delay and copies of frame threads.
             streams[0].thread_type = "SLICE"
             streams[0].codec_context.thread_count = 1
             yield container, streams[0]
     except PermissionError:
-        raise VideoError(f"{path} may not be read; check its permissions") from None
+        raise VideoError(path, "may not be read; check its permissions") from None
     except av.EOFError:
-        raise VideoError(f"{path} ends before its first frame") from None
+        raise VideoError(path, "ends before its first frame") from None
     except av.FFmpegError as problem:
-        raise VideoError(f"{path} cannot be decoded: {problem.strerror}") from None
+        raise VideoError(path, f"cannot be decoded: {problem.strerror}") from None
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
@@ -198,7 +200,7 @@ def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packe
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
     except IndexError:  # PyAV looks up a stream that appeared after the file was opened
         raise VideoError(
-            f"{container.name} cannot be decoded: a stream starts that its header does not list"
+            container.name, "cannot be decoded: a stream starts that its header does not list"
         ) from None
 
 
@@ -224,7 +226,7 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         with _structure_errors(container) as errors:
             packets = _read_packets(path, container, stream, tick)
         if errors and container.format.name == "matroska,webm":
-            raise VideoError(f"{path} is damaged: {errors[0]}")
+            raise VideoError(path, f"is damaged: {errors[0]}")
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name
@@ -237,10 +239,10 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         # In AVI a packet is a frame; elsewhere a packet may hold half a frame, or a hidden one.
         pts = _packet_times(packets) if kind == "avi" else _decoded_times(path, tick)
     if len(pts) == 0:
-        raise VideoError(f"{path} has no video frames")
+        raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
         if not rate:
-            raise VideoError(f"{path} has neither times nor a frame rate")
+            raise VideoError(path, "has neither times nor a frame rate")
         times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
     else:
         times = (pts - begin) * unit.numerator / unit.denominator
@@ -305,7 +307,7 @@ def _read_packets(
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
     if len(pts) < listed:
-        raise VideoError(f"{path} is cut short: {len(pts)} of its {listed} frames are there")
+        raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames are there")
     return _Packets(
         np.array(pts, np.int64),
         np.array(dts, np.int64),

@@ -80,7 +80,7 @@ def main() -> None:
         try:
             answer = _answer(request, memory, heartbeat)
         except Exception as problem:  # a bug of ours costs this file alone, and is named
-            answer = {"error": f"{request['path']}: {type(problem).__name__}: {problem}"}
+            answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
 
 
@@ -127,7 +127,7 @@ def _answer(
         )
         source = fingerprint(path, index)
     except VideoError as problem:
-        return {"error": str(problem), "source": _fingerprint_if_readable(path)}
+        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
     rows = [np.searchsorted(frames.indices, picked) for picked in numbers]
     return {
         "shape": frames.rgb.shape,
