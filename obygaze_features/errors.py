@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 __all__ = [
     "AnnotationError",
@@ -142,6 +143,28 @@ class BiasError(ObygazeError, ValueError):
 
 class ExperimentError(ObygazeError, ValueError):
     """An experiment, a run or a model is not right."""
+
+
+@contextlib.contextmanager
+def translate(
+    error: type[ObygazeError],
+    where: object,
+    reason: str = "{}",
+    *,
+    foreign: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> Iterator[None]:
+    """Raise what a library raises in the block as `error`; errors of ours stay as they are.
+
+    `reason` is what is wrong `where`, with the first line of the library's words in place of {}.
+    """
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except foreign as problem:
+        words = getattr(problem, "strerror", None) or str(problem).strip()
+        line = (words.splitlines() or [type(problem).__name__])[0]
+        raise error(where, reason.format(line)) from problem
 
 
 def at(where: object, reason: object) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from obygaze_features.backbones.preprocess import Preprocessing
-    from obygaze_features.backbones.tokenizer import Tokenizer
+    from obygaze_features.backbones.weights import Tokenizer
 
 ARRAYS_ON_REQUEST = frozenset({"tokens"})
 """Arrays that are stored only if a user names them: they are large."""

@@ -13,8 +13,13 @@ from typing import Any
 
 from obygaze_features.backbones.backbone import Family, KnownCheckpoint
 from obygaze_features.backbones.registry import families, known_checkpoints
-from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
-from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
+from obygaze_features.backbones.weights import (
+    TOKENIZER_FILES,
+    WEIGHT_FILES,
+    cached_random_weights,
+    has_tokenizer,
+    shard_names,
+)
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.common.text import find_closest, first_line, join_some

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokenizer import Tokenizer, read_tokenizer
-from obygaze_features.backbones.weights import load_folder
+from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokenizer import Tokenizer
-from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
+from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import Plugin, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec

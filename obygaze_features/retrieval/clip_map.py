@@ -28,7 +28,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_features.retrieval.page import html_page
+from obygaze_features.retrieval.search import html_page
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
 

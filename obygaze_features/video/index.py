@@ -32,7 +32,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import write_bytes
-from obygaze_features.errors import ObygazeError, VideoError
+from obygaze_features.errors import ObygazeError, VideoError, translate
 from obygaze_features.video.bitstream import (
     PARSED_CODECS,
     is_disposable,
@@ -104,11 +104,12 @@ class FrameIndex:
         # Spans are written with few digits; frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
+        until = self.seconds if end is None else end
         if first >= last:
             raise VideoError(
                 path,
                 f": there is no frame from {0 if start is None else start:g} s to "
-                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long",
+                f"{until:g} s; the film is {self.seconds:.3f} s long",
             )
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
@@ -148,12 +149,12 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
     Its size, duration and frame count (the last two with an index), and the SHA-256 of its first
     MiB, as ``key=value`` separated by spaces, in this order.
     """
-    try:
-        with path.open("rb") as file:
-            head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
+    with (
+        translate(VideoError, path, "cannot be read: {}", foreign=OSError),
+        path.open("rb") as file,
+    ):
+        head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
         size = path.stat().st_size
-    except OSError as problem:
-        raise VideoError(path, f"cannot be read: {problem.strerror}") from None
     fields: dict[str, Any] = {"bytes": size}
     if index is not None:
         fields |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}

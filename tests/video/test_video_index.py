@@ -12,8 +12,8 @@ from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.errors import VideoError
 from obygaze_features.video import worker
 from obygaze_features.video.decode import decode_frames
-from obygaze_features.video.examine import examine
 from obygaze_features.video.index import fingerprint, index_file
+from obygaze_features.video.worker import examine
 from tests.kit.films import everything, numbers, write
 
 SPANS = [(None, None), (0, 1), (1, 2), (0.51, 2.04), (1.5, 4.2), (1.5, None)]
