@@ -129,7 +129,7 @@ class Backbone:
         """
         # Some networks accept any multiple of their frame count, and would mix clips.
         count = self.sampling.frames
-        assert pixels.shape[1] == count, f"{pixels.shape[1]} frames a clip, not {count}"
+        assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
         return self._encode(
             len(pixels), self.arrays, lambda: self.encode_clips(pixels, present, names)

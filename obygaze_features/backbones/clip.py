@@ -41,7 +41,7 @@ def frame_arrays(
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """CLIP's arrays, of `patches` patches a frame, `width` wide and projected to `dim`."""
+    """CLIP's arrays, of `patches` patches per frame, `width` wide and projected to `dim`."""
     order = "class token first, neither normalised nor projected"
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 

@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 
 
 def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """DINO's arrays, of `patches` patches and `registers` register tokens a frame."""
+    """DINO's arrays, of `patches` patches and `registers` register tokens per frame."""
     order = "class token first, " + (f"then {registers} registers, " if registers else "")
     meaning = "class token of each frame, after the last layer norm"
     tokens = 1 + registers + patches

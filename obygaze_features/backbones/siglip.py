@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """SigLIP's arrays, of `patches` patches a frame, `width` wide; without a class token."""
+    """SigLIP's arrays, of `patches` patches per frame, `width` wide; without a class token."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 

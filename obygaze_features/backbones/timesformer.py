@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """TimeSformer's arrays, of `patches` patches a frame."""
+    """TimeSformer's arrays, of `patches` patches per frame."""
     first = (
         ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
         ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
@@ -34,7 +34,7 @@ def load(path: Path, mode: str) -> Backbone:
     if config.attention_type == "space_only":
         raise BackboneError(
             f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time: space_only gives a class token a frame, not a clip"
+            "joint_space_time: space_only gives one class token per frame, none per clip"
         )
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:

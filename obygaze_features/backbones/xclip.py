@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """X-CLIP's arrays, of `tokens` tokens a frame, `width` wide and projected to `dim`."""
+    """X-CLIP's arrays, of `tokens` tokens per frame, `width` wide and projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding, after the temporal transformer"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`"),

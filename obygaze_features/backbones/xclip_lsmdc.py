@@ -1,6 +1,6 @@
 """X-CLIP (Ma et al., 2022) as its own code saves it: the backbone that was trained on LSMDC.
 
-Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one a second; a small
+Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one per second; a small
 transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is read.
 """
 
@@ -40,7 +40,7 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """The arrays, of `tokens` tokens a frame, projected to `dim`."""
+    """The arrays, of `tokens` tokens per frame, projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding: mean of `frames_temporal`, unit"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`, padding apart"),

@@ -109,10 +109,10 @@ def map_clips(
     """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
 
     `color` is ``film``, or with a manifest ``level`` or the name of a concept; `method` is ``pca``,
-    or ``umap`` where umap-learn is installed; `array` has one vector a clip.
+    or ``umap`` where umap-learn is installed; `array` has one vector per clip.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: a map needs one vector a clip; {array} has one a frame")
+        raise UsageError(f"{store.where}: a map needs one vector per clip; {array} has one per frame")
     vectors = store.read(array, missing="drop").astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0)

@@ -23,7 +23,7 @@ from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import (
     as_list,
     counted,
-    find_closest_id,
+    did_you_mean,
     for_shell,
     format_time,
     shorten,
@@ -108,7 +108,7 @@ def search(
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
         raise UsageError(
-            f"{opened[0].where}: {array} has a vector a {'clip' if frames else 'frame'}; search it "
+            f"{opened[0].where}: {array} has one vector per {'clip' if frames else 'frame'}; search it "
             f"with{'out' if frames else ''} frames"
         )
     if text is not None:
@@ -214,9 +214,8 @@ def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
             return values if values.ndim == 1 else np.nanmean(values, axis=0)
     where = " and ".join(store.where for store in stores)
-    near = find_closest_id(item_id, stores[0].ids)
-    remedy = f"did you mean {near}?" if near else f"ids are such as {stores[0].ids[0]}"
-    raise StoreError(f"{where}: no item {shorten(item_id)}; {remedy}")
+    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids are such as {stores[0].ids[0]}"
+    raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
 
 
 def _read_vector(path: Path) -> NDArray[np.float64]:

@@ -354,7 +354,7 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
-    """The times of frames that come one a packet, without those that no decoder returns.
+    """The times of frames that come one per packet, without those that no decoder returns.
 
     A film that was cut out of a longer one may begin with frames that refer to what was cut off.
     """

@@ -96,7 +96,7 @@ def write_pictures(
     Parameters
     ----------
     path, pictures, rate
-        The file, its frames, and frames a second.
+        The file, its frames, and frames per second.
     variable_rate
         Show frames for one, two or three times as long, alternately.
     rotation
