@@ -334,23 +334,19 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
 
 def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
     from obygaze_features.store import open_store
-    from obygaze_features.store.repair import can_repair, concerns_list
+    from obygaze_features.store.repair import can_repair
 
     if not isinstance(store, Path):
         return "tell its owner, who may run: obygaze stores repair"
-    if store.is_dir():
-        is_final = False
-        with contextlib.suppress(StoreError):
-            is_final = open_store(store).is_final
-        lost = [
-            entry.file
-            for entry in damage
-            if not can_repair(entry, is_final=is_final) and not (is_final and concerns_list(entry))
-        ]
-        if lost:
-            return f"restore {join_some(lost)} from a copy of the store; no extraction makes it"
-        return f"obygaze stores repair {for_shell(store)}"
-    return "pack it again, or download it again"
+    if not store.is_dir():
+        return "pack it again, or download it again"
+    is_final = False
+    with contextlib.suppress(StoreError):
+        is_final = open_store(store).is_final
+    lost = [entry.file for entry in damage if not can_repair(entry, is_final=is_final)]
+    if lost:
+        return f"pull the store again, or restore {join_some(lost)} from a copy of it"
+    return f"obygaze stores repair {for_shell(store)}"
 
 
 def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:

@@ -8,11 +8,17 @@ import pytest
 from sklearn import config_context
 from sklearn.svm import SVC
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, fit_estimator
+from obygaze_models.experiments.fit import (
+    EstimatorSpec,
+    FitMemo,
+    digest_of_values,
+    fit_estimator,
+)
 from tests.kit.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}
@@ -139,6 +145,18 @@ def test_heads_of_one_fold_share_their_bank():
     assert tree.bank_ is linear.bank_ is forest.bank_
     assert tree.bank_ is not other.bank_
     assert len(forest.head_.estimators_) == 5
+
+
+def test_banks_and_parameters_that_look_alike_are_told_apart():
+    ours = type("ConceptBank", (om.ConceptBank,), {"__module__": "mine"})
+    alike = [
+        (om.ConceptBank(), ours()),
+        ([["a"], "b"], [["a", "b"]]),
+        tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
+    ]
+    for first, second in alike:
+        assert digest_of_values(first) == digest_of_values(first)
+        assert digest_of_values(first) != digest_of_values(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():

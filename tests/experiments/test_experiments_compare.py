@@ -204,9 +204,11 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
     path.write_text(json.dumps(record | {"sha256": seal(record)}))
     comparison = om.compare(a, tmp_path / "leaky").comparisons[0]
-    [note] = comparison.notes
+    [leak] = comparison.leaks
     leaked = f"3 of these {comparison.clips} clips of HN vs S were used to train or to stop leaky"
-    assert note.startswith(f"LEAKAGE: {leaked}, ")
+    assert str(leak).startswith(f"LEAKAGE: {leaked}, ")
+    result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
+    assert "LEAKAGE: 3 of these" in " ".join(result.stderr.split())
 
 
 def test_only_shared_clips_are_compared(run, world, tmp_path):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,25 @@ def train(folder, world, estimator, name="model", **keys):
     result = run_obygaze("models", "train", toml, "-o", folder / name)
     assert result.exit_code == 0, result.output
     return folder / name, result
+
+
+@pytest.mark.parametrize(
+    ("task", "is_all"),
+    [
+        ("positives = ['S']\ntrain_negatives = ['HN']\nprotocol = 'leave-film-out'", True),
+        ("levels = ['EN', 'HN', 'S']", False),
+    ],
+)
+def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, is_all):
+    """As the protocol says, and of three classes, too."""
+    toml = tmp_path / "balance.toml"
+    paths = f"name = 'm'\nmanifest = '{world.manifest}'\nstore = '{world.store}'\n"
+    toml.write_text(f"{paths}split = 'ten'\nestimators = ['knn']\n{task}\n")
+    result = run_obygaze("models", "train", toml, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    seen = om.predict(tmp_path / "model", world.store).about["seen"]
+    counts = Counter(world.levels[world.ids.index(clip)] for clip in seen)
+    assert (len(set(counts.values())) == 1) is not is_all, counts
 
 
 def test_it_learns_from_all_folds_but_the_last(world, model):
