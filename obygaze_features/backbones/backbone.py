@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,6 +294,27 @@ class KnownCheckpoint:
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
         return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
+
+
+def published(
+    family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
+) -> tuple[KnownCheckpoint, ...]:
+    """The published checkpoints of a family, in ``published.toml``; `arrays` takes their sizes."""
+    return tuple(
+        KnownCheckpoint(
+            row["name"],
+            row["title"],
+            Sampling(row.get("frames", 0)),
+            arrays(**row.get("sizes", {})),
+            row["repository"],
+        )
+        for row in _read_published()[family]
+    )
+
+
+@cache
+def _read_published() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

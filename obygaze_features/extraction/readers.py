@@ -276,8 +276,9 @@ def ask_decoder(
 def portable_reason(problem: ObygazeError, root: Path) -> str:
     """A failure's reason, with its path in the media folder: the same on every machine."""
     where = problem.where
-    inside = isinstance(where, Path) and where.is_relative_to(root)
-    return at(where.relative_to(root), problem.reason) if inside else problem.reason
+    if isinstance(where, Path) and where.is_relative_to(root):
+        return at(where.relative_to(root), problem.reason)
+    return problem.reason
 
 
 class _WorkerDied(Exception):

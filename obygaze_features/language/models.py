@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import KnownCheckpoint
+from obygaze_features.backbones.backbone import KnownCheckpoint, published
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     fetch,
@@ -58,26 +58,8 @@ _ENCODER_FILES = (
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
-LANGUAGE_MODELS: Mapping[str, KnownCheckpoint] = {
-    name: KnownCheckpoint(name, title, repository=f"{owner}/{name}")
-    for name, title, owner in (
-        ("gpt2", "GPT-2", "openai-community"),
-        ("gpt2-medium", "GPT-2 medium", "openai-community"),
-        ("gpt2-large", "GPT-2 large", "openai-community"),
-        ("gpt2-xl", "GPT-2 XL", "openai-community"),
-        ("distilgpt2", "DistilGPT-2", "distilbert"),
-    )
-}
-SENTENCE_ENCODERS: Mapping[str, KnownCheckpoint] = {
-    name: KnownCheckpoint(name, name, repository=f"{_ENCODER_OWNER}/{name}")
-    for name in (
-        "roberta-large-nli-stsb-mean-tokens",
-        "stsb-distilbert-base",
-        "all-mpnet-base-v2",
-        "all-distilroberta-v1",
-        "all-MiniLM-L6-v2",
-    )
-}
+LANGUAGE_MODELS = {known.name: known for known in published("language-models")}
+SENTENCE_ENCODERS = {known.name: known for known in published("sentence-encoders")}
 
 
 @dataclass(frozen=True)

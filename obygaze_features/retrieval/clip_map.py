@@ -112,7 +112,9 @@ def map_clips(
     or ``umap`` where umap-learn is installed; `array` has one vector per clip.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: a map needs one vector per clip; {array} has one per frame")
+        raise UsageError(
+            f"{store.where}: a map needs one vector per clip; {array} has one per frame"
+        )
     vectors = store.read(array, missing="drop").astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0)

@@ -107,9 +107,9 @@ def search(
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
+        kind, remedy = ("clip", "without") if frames else ("frame", "with")
         raise UsageError(
-            f"{opened[0].where}: {array} has one vector per {'clip' if frames else 'frame'}; search it "
-            f"with{'out' if frames else ''} frames"
+            f"{opened[0].where}: {array} has one vector per {kind}; search it {remedy} frames"
         )
     if text is not None:
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
