@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
-)
+from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
