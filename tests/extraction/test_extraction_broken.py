@@ -20,8 +20,7 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.extraction.readers import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.synthetic import write_clip
-from tests.kit.films import clips, rows
+from tests.kit.films import clips, rows, write_clip
 
 
 def cut_header(path: Path) -> None:

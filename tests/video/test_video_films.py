@@ -8,8 +8,8 @@ import pytest
 from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.synthetic import write_clip, write_synthetic_dataset
-from tests.kit.films import KINDS, everything, numbers, upright, write
+from obygaze_features.video.synthetic import write_synthetic_dataset
+from tests.kit.films import KINDS, everything, numbers, upright, write, write_clip
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
 IN_ORDER |= {"mpeg2.mkv", "vp8.webm"}
