@@ -46,7 +46,6 @@ MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 CACHE_FORMAT = 1
 _ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
-_FIELDS = ("codec", "container", "width", "height", "seconds", "why_slow")
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
@@ -389,13 +388,11 @@ def _read_cached(path: Path, cache: Path) -> FrameIndex | None:
 def _write_cached(index: FrameIndex, path: Path, cache: Path) -> None:
     with contextlib.suppress(OSError, ObygazeError):
         cached, key = _cache_entry(path, cache)
-        header = {"key": key, "index": {name: getattr(index, name) for name in _FIELDS}}
+        arrays = {name: value for name, value in vars(index).items() if name in _ARRAYS}
+        words = {name: value for name, value in vars(index).items() if name not in _ARRAYS}
+        header = json.dumps({"key": key, "index": words}).encode()
         buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            words=np.frombuffer(json.dumps(header).encode(), np.uint8),
-            **{name: getattr(index, name) for name in _ARRAYS},
-        )
+        np.savez(buffer, words=np.frombuffer(header, np.uint8), **arrays)
         write_bytes(cached, buffer.getvalue())
 
 

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -114,10 +113,8 @@ def _answer(
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         index = _cached_index(path, changed, cache, heartbeat)
         if request["task"] == "examine":
-            examination = examine(
-                path, index, start=start, end=end, samplings=samplings, tick=heartbeat
-            )
-            return {"examination": asdict(examination)}
+            span_options = {"start": start, "end": end, "samplings": samplings}
+            return {"examination": examine(path, index, **span_options, tick=heartbeat)}
         span = index.span(path, start, end)
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
@@ -152,40 +149,6 @@ def _fingerprint_if_readable(path: Path) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Examination:
-    """The properties of a film, or of a span of it.
-
-    Parameters
-    ----------
-    codec, container
-        FFmpeg's names.
-    width, height, rotation
-        Of the upright pictures, and by how many degrees they were rotated, counter-clockwise.
-    frames, fps, seconds, variable_rate
-        Of the span; whether some of its frames are shown for longer than others.
-    decode_seconds, why_slow
-        How long it took to decode the frames that extraction would, and why from the film's start.
-    problems
-        ``short`` (fewer frames than a backbone takes: some are repeated or missing), ``ends early``
-        (the film ends before the span does), ``variable frame rate`` and ``decoded in order``. None
-        of them prevents extraction.
-    """
-
-    codec: str
-    container: str
-    width: int
-    height: int
-    rotation: int
-    frames: int
-    fps: float
-    seconds: float
-    variable_rate: bool
-    decode_seconds: float
-    why_slow: str | None
-    problems: tuple[str, ...]
-
-
 def examine(
     path: Path,
     index: FrameIndex,
@@ -194,10 +157,17 @@ def examine(
     end: float | None = None,
     samplings: Sequence[Sampling],
     tick: Callable[[], None] = lambda: None,
-) -> Examination:
+) -> dict[str, Any]:
     """Decode the frames that extraction would, and describe the film, or its span in seconds.
 
-    `tick` is called at every packet. Raises `VideoError` if its features could not be extracted.
+    Raises `VideoError` if its features could not be extracted. `tick` is called at every packet.
+
+    Returns FFmpeg's names of ``codec`` and ``container``; ``width``, ``height`` and ``rotation``
+    (counter-clockwise) of the upright pictures; ``frames``, ``fps``, ``seconds`` and
+    ``variable_rate`` of the span; ``decode_seconds``, and ``why_slow`` it is decoded from its
+    start. Of its ``problems`` none prevents extraction: ``short`` (fewer frames than a backbone
+    takes: some are repeated or missing), ``ends early`` (the film ends before the span does),
+    ``variable frame rate`` and ``decoded in order``.
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -220,20 +190,20 @@ def examine(
         "decoded in order": index.why_slow is not None,
     }
     _, height, width, _ = pictures.rgb.shape
-    return Examination(
-        codec=index.codec,
-        container=index.container,
-        width=width,
-        height=height,
-        rotation=pictures.rotation,
-        frames=len(times),
-        fps=len(times) / seconds if seconds else 0.0,
-        seconds=seconds,
-        variable_rate=variable_rate,
-        decode_seconds=decode_seconds,
-        why_slow=index.why_slow,
-        problems=tuple(name for name, present in problems.items() if present),
-    )
+    return {
+        "codec": index.codec,
+        "container": index.container,
+        "width": width,
+        "height": height,
+        "rotation": pictures.rotation,
+        "frames": len(times),
+        "fps": len(times) / seconds if seconds else 0.0,
+        "seconds": seconds,
+        "variable_rate": variable_rate,
+        "decode_seconds": decode_seconds,
+        "why_slow": index.why_slow,
+        "problems": [name for name, present in problems.items() if present],
+    }
 
 
 def _is_variable(times: NDArray[np.float64]) -> bool:
