@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from obygaze_features.common.package import reference_json
@@ -234,6 +234,7 @@ def obygaze_scheme() -> LabelScheme:
     return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
 
 
+@lru_cache(1 << 12)
 def name_key(text: str) -> str:
     """A key for names of levels and concepts, the same however somebody types them.
 
