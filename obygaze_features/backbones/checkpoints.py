@@ -181,9 +181,7 @@ def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
 
 def _nearby(path: Path) -> str:
     """What a path that does not exist may have meant."""
-    siblings = (
-        sorted(sibling.name for sibling in path.parent.glob("*")) if path.parent.is_dir() else []
-    )
+    siblings = sorted(sibling.name for sibling in path.parent.glob("*"))
     if near := find_closest(path.name, siblings):
         return f" (did you mean {path.parent / near}?)"
     return f" ({path.parent} has {join_some(siblings)})" if siblings else ""

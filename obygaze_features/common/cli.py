@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -197,7 +198,8 @@ class RootGroup(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
-        previous = _take_signals() if _in_main_thread() else {}
+        is_main = threading.current_thread() is threading.main_thread()
+        previous = _take_signals() if is_main else {}
         _running.append(ctx)
         try:
             return super().invoke(ctx)
@@ -288,12 +290,8 @@ class _Terminated(BaseException):
     """SIGTERM, as an exception, so that files are closed and temporary ones removed."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise _Interrupted
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise _Terminated if number == signal.SIGTERM else _Interrupted
 
 
 def _take_signals() -> dict[int, Any]:
@@ -301,16 +299,10 @@ def _take_signals() -> dict[int, Any]:
 
     Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
     """
-    previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate)}
+    previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        previous[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     return previous
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
 
 
 def echo_json(value: Any) -> None:

@@ -103,7 +103,7 @@ def write_pictures(
     """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
+        stream: Any = container.add_stream(codec, rate=rate, options=dict(options or {}))
         pictures = iter(pictures)
         first = next(pictures)
         stream.height, stream.width = first.shape[:2]
