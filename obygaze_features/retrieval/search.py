@@ -235,10 +235,8 @@ def _read_vector(path: Path) -> NDArray[np.float64]:
 
 
 def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
-    try:
+    with translate(UsageError, where, "is not a list of numbers", foreign=(TypeError, ValueError)):
         vector: NDArray[np.float64] = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise UsageError(f"{where} is not a list of numbers") from None
     return vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
 
 

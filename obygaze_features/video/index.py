@@ -163,7 +163,13 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a film's video stream; FFmpeg's errors inside the block become a `VideoError`."""
-    try:
+    with (
+        translate(VideoError, path, "cannot be decoded: {}", foreign=av.FFmpegError),
+        translate(VideoError, path, "ends before its first frame", foreign=av.EOFError),
+        translate(
+            VideoError, path, "may not be read; check its permissions", foreign=PermissionError
+        ),
+    ):
         if not path.is_file():
             # A pipe is not opened: it may never answer.
             raise VideoError(path, "is not a file")
@@ -186,22 +192,14 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             streams[0].thread_type = "SLICE"
             streams[0].codec_context.thread_count = 1
             yield container, streams[0]
-    except PermissionError:
-        raise VideoError(path, "may not be read; check its permissions") from None
-    except av.EOFError:
-        raise VideoError(path, "ends before its first frame") from None
-    except av.FFmpegError as problem:
-        raise VideoError(path, f"cannot be decoded: {problem.strerror}") from None
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     """The non-empty packets, in the order of the file."""
-    try:
+    reason = "cannot be decoded: a stream starts that its header does not list"
+    # PyAV looks up a stream that appeared after the file was opened.
+    with translate(VideoError, Path(container.name), reason, foreign=IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
-    except IndexError:  # PyAV looks up a stream that appeared after the file was opened
-        raise VideoError(
-            container.name, "cannot be decoded: a stream starts that its header does not list"
-        ) from None
 
 
 def codec_of(stream: VideoStream) -> str:
