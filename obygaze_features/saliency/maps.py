@@ -20,7 +20,7 @@ from torch import Tensor
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.plan import check_items
@@ -148,14 +148,17 @@ def write_saliency(
             raise VideoError(f"no image with a map has a value in the column {by}")
         ungrouped = [items[image.row].id for image in maps if not groups[image.row]]
         np.save(new / "maps.npy", np.stack([image.map for image in maps]), allow_pickle=False)
-        cells: dict[str, Sequence[str]] = {
-            "id": [items[image.row].id for image in maps],
-            "group": [groups[image.row] for image in maps],
-            "text": [texts[image.row] for image in maps],
-            "similarity": [repr(image.cosine) for image in maps],
-            "peak": [repr(float(image.map.max())) for image in maps],
-        }
-        write_text(new / "images.csv", format_spreadsheet(cells))
+        rows = [
+            {
+                "id": items[image.row].id,
+                "group": groups[image.row],
+                "text": texts[image.row],
+                "similarity": image.cosine,
+                "peak": float(image.map.max()),
+            }
+            for image in maps
+        ]
+        write_text(new / "images.csv", format_rows(rows, number=repr))
         backbone = model.backbone
         about = {
             "backbone": {key: value for key, value in backbone.about.items() if key != "config"},
@@ -254,7 +257,7 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
     """Write each group's mean map, all on one scale; return its file names and the scale."""
     means = {name: group.maps / group.count for name, group in sums.items()}
     highest = max(float(mean.max()) for mean in means.values()) or 1.0
-    cells: list[tuple[str, ...]] = []
+    rows: list[dict[str, object]] = []
     groups: dict[str, Any] = {}
     used: set[str] = set()
     for name, mean in means.items():
@@ -273,14 +276,12 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
         ):
             file = encode_png(picture, title, highest, is_overlay=is_overlay)
             write_bytes(folder / "groups" / f"{stem}{suffix}.png", file)
-        cells += [
-            (name, str(count), str(row), str(column), repr(float(value)))
+        rows += [
+            {"group": name, "images": count, "row": row, "column": column, "value": float(value)}
             for (row, column), value in np.ndenumerate(mean)
         ]
         groups[name] = {"images": count, "pictures": stem}
-    header = ("group", "images", "row", "column", "value")
-    columns: dict[str, Sequence[str]] = dict(zip(header, zip(*cells, strict=True), strict=True))
-    write_text(folder / "groups.csv", format_spreadsheet(columns))
+    write_text(folder / "groups.csv", format_rows(rows, number=repr))
     return {"groups": groups, "brightest_at": highest}
 
 

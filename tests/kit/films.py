@@ -22,7 +22,7 @@ ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-fram
 QUIET = "log-level=none:pools=none:frame-threads=1"
 
 #: name -> how to write it.
-KINDS: dict[str, dict] = {
+KINDS: dict[str, dict[str, Any]] = {
     "x264.mp4": {},
     "x264.mkv": {"b_frames": 3},
     "x264.mov": {"gop": 5, "options": {"x264-params": "b-pyramid=none:ref=1"}},
