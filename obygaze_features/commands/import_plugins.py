@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,7 +51,7 @@ class ImportGroup(click.Group):
         self,
         *args: Any,
         makes: str,
-        options: Callable[[str], Callable[[click.Command], click.Command]],
+        options: Callable[[str], Callable[[Any], Any]],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -62,6 +62,20 @@ class ImportGroup(click.Group):
         """Register the function that saves and describes what an importer returned."""
         self.save = save
         return save
+
+    def importer(self, name: str) -> Callable[[Callable[..., Any]], click.Command]:
+        """Make a command of a function from options to what the group saves."""
+
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            @wraps(function)
+            def run(output: Path, overwrite: bool, **options: Any) -> None:
+                own = {"as_json": options.pop("as_json")} if "as_json" in options else {}
+                self.save(function(**options), output=output, overwrite=overwrite, **own)
+
+            command: click.Command = self.command(name)(self.options(name)(run))
+            return command
+
+        return decorate
 
     def plugins(self) -> dict[str, Plugin]:
         """The importers of other packages, by name, that make what ours make."""
@@ -130,7 +144,8 @@ class ImportGroup(click.Group):
         command = click.Command(
             plugin.name, None, run, [source, *options], f"{text}\n\nThis is {plugin}."
         )
-        return self.options(plugin.name)(command)
+        decorated: click.Command = self.options(plugin.name)(command)
+        return decorated
 
 
 def _make_option(parameter: inspect.Parameter) -> click.Option | None:

@@ -153,7 +153,7 @@ LEVEL = {"code": "A", "name": "a"}
         ({"default_labels": ["a"]}, "default_labels must be a text (got ['a'])"),
         ({"name": 5}, "name must be a text (got 5)"),
         ({"label_scheme": "x"}, "the label scheme is malformed"),
-        ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "5 is not a text"),
+        ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "levels[0].code"),
         ({"label_scheme": {"name": "x", "levels": [LEVEL] * 2}}, "two levels are called"),
         ({"label_scheme": {"name": "x", "levels": []}}, "has no levels"),
     ],
