@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import output_option
 from obygaze_features.commands.stores_search import map_, search
 from obygaze_features.commands.stores_transfer import (
     export,
@@ -28,6 +27,7 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )
@@ -268,11 +268,11 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @store_argument("right")
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, probes, and the rows of common ids.
+    """Compare two stores: attributes, reference clips, and the rows of common ids.
 
-    Rows are compared by cosine: 1 means the same direction. A store has the features of one
-    synthetic clip, its probe: two labs whose probes have a cosine close to 1 compute the same
-    features. Ends with exit code 1 if there is any difference.
+    Rows are compared by cosine: 1 means the same direction. A store has the features of a
+    synthetic reference clip: two labs whose reference clips have a cosine close to 1 compute the
+    same features. Ends with exit code 1 if there is any difference.
 
     \b
     Examples:

@@ -12,7 +12,6 @@ import click
 from obygaze_features.commands._shared import (
     PARTLY_DONE,
     echo_failures,
-    output_option,
     resumable,
 )
 from obygaze_features.common.cli import (
@@ -20,6 +19,7 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )

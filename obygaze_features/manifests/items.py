@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import find_closest_id, join_some, shorten
+from obygaze_features.common.text import did_you_mean, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
@@ -142,8 +142,7 @@ class Items:
         try:
             return self.row_of[identifier]
         except KeyError:
-            near = find_closest_id(str(identifier), self.ids)
-            remedy = f"; did you mean {near}?" if near else ""
+            remedy = did_you_mean([str(identifier)], self.ids)
             raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}") from None
 
     def take(self, rows: Sequence[int]) -> Items:

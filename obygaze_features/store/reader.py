@@ -478,7 +478,7 @@ class Store:
         return push(self, target)
 
     def diff(self, other: Store | Path | str) -> Difference:
-        """Compare with another store: attributes, probes and common rows."""
+        """Compare with another store: attributes, reference clips and common rows."""
         from obygaze_features.store.diff import diff
 
         return diff(self, other if isinstance(other, Store) else open_store(other))

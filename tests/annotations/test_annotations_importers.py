@@ -326,12 +326,10 @@ def test_films_are_found_by_their_original_names(tmp_path, obygaze, name):
 SAVED = ("film;annotator;start;end;level;concepts", "Été;ann;1,5;0:02:03,25;S;Body, Look")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_what_spreadsheets_save_in_other_countries(tmp_path, encoding, delimiter):
+def test_what_spreadsheets_save_in_other_countries(tmp_path, delimiter):
     header, row = (f"{line.replace(';', delimiter)}\r" for line in SAVED)
-    mark = "\ufeff" if encoding == "utf-16-be" else ""
-    source = write(tmp_path / "marks.csv", mark + header, row, encoding=encoding)
+    source = write(tmp_path / "marks.csv", header, row, encoding="utf-8-sig")
     rows = (line.replace(";", delimiter) for line in ("Film;Title;End", "Été;Summer;122,5"))
     films = read_films(write(tmp_path / "films.csv", *rows))
     result = of.Timelines.from_csv(source, films=films)

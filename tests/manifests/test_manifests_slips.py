@@ -55,7 +55,7 @@ SLIPS = [
     ("obygaze12", clip_table(BODY).replace(b"video_name", b"video"), "no column 'video_name'"),
     ("obygaze12", clip_table(BODY).replace(b"util", b"idx"), "line 1: duplicate column 'idx'"),
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
-    ("obygaze12", b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "is not a text table (got binary data)"),
+    ("obygaze12", b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "is not a table (got binary data, or UTF-16)"),
     ("obygaze12", "", "is empty"),
     ("obygaze12", f"{HEADER}\n{BODY}\n{SURE[:40]}", "line 3: 4 cells where the header has 11"),
     ("obygaze12", f'{HEADER}\n"{BODY}\n', "line 2 or below: a quotation mark is never closed"),

@@ -14,7 +14,7 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
-from obygaze_features.retrieval.page import matches_page
+from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.nearest import Match
