@@ -78,7 +78,7 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
     assert head.best.model == best_model(run)
-    annotated_, model, beside = findings(head)
+    annotated_, model, beside, ranking = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
     agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())
     assert values(annotated_) == [50, 200, agreed]
@@ -91,6 +91,11 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     measures = (recall_score, precision_score, f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
+    areas = [roc_auc_score(fit.labels, fit.probabilities) for fit in run.predictions()
+             if fit.model == entry.model]  # fmt: skip
+    assert values(ranking) == pytest.approx(
+        [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
+    )
     pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
     human = f1_score(*zip(*task, strict=True))
