@@ -306,6 +306,15 @@ def test_a_forged_store_changes_no_others_features(tmp_path, cache, in_place):
             np.testing.assert_allclose(row, expected[IDS.index(clip)], rtol=1e-6)
 
 
+def test_a_number_missing_within_a_frame_is_no_padding(tmp_path, cache):
+    """The store has no such row: it failed, and is left out like any other that has."""
+    arrays = draw()
+    arrays["frames"][4, 2, 1] = np.nan
+    actual = pooled(write_tokens(tmp_path / "a.zarr", arrays), "frames", "mean")
+    assert (len(actual), "clip-04" in actual) == (11, False)
+    assert all(np.isfinite(row).all() for row in actual.values())
+
+
 def test_pooling_holds_a_block_in_memory(tmp_path, cache):
     manifest = labelled([f"c{row:03}" for row in range(128)])
     recipe = replace(RECIPE, arrays=(ArraySpec("tokens", (256, 64), "float16", "many"),))
