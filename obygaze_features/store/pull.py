@@ -10,22 +10,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from obygaze_features.common.files import (
     disk_errors,
     is_resumable,
     new_folder,
+    only_process,
     refuse_to_overwrite,
     remove_resumable,
-    require_plain_file,
     sha256_of,
     to_json,
     write_bytes,
 )
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import redact_url
-from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.file_list import check_listed_files
 from obygaze_features.store.finalise import READ_ONLY
@@ -129,34 +129,9 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
 def _pulling_folder(output: Path) -> Iterator[Path]:
     """The hidden folder beside an output where its files are collected, for this process alone."""
     folder = output.with_name(f".{output.name}.pulling")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.with_name(f"{folder.name}.lock")
-    require_plain_file(lock, OutputExists)
-    with lock.open("ab") as file:
-        if file.tell():
-            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        if not _lock(file):
-            raise StoreError(
-                f"another process is fetching {output}; wait for it, or choose another name"
-            )
-        try:
-            yield folder
-        finally:
-            lock.unlink(missing_ok=True)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Take a file for this process alone, while it is open; False if another has it."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # Windows, and file systems without locks
-        return True
-    # Who had it before may have removed its name at this moment.
-    return os.fstat(file.fileno()).st_nlink > 0
+    busy = f"another process is fetching {output}; wait for it, or choose another name"
+    with only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)):
+        yield folder
 
 
 def _start_anew_if_other(folder: Path, listed: bytes) -> None:

@@ -1,8 +1,9 @@
 """What came of a plan's fits: kept as they come, so that a run can resume, and then recorded.
 
-``OUTPUT.partial`` is the run folder while it is written. A fit's model is where the run will have
-it, in ``models``; all else of it is a file in ``fits``, which appears by one rename after the
-model, survives a loss of power, and has their digests: what was killed before that is fitted again.
+``OUTPUT.partial`` is the run folder while it is written; it is renamed when all is there. A fit's
+model is where the run will have it, in ``models``; all else of it is a file in ``fits``, which
+appears by one rename after the model, survives a loss of power, and has their digests: what was
+killed before that is fitted again.
 ``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of them
 differs, the run starts anew. Nothing else is resumed or removed.
 """
@@ -31,6 +32,7 @@ from obygaze_features.common.files import (
     is_resumable,
     new_folder,
     parse_json,
+    publish_folder,
     remove_resumable,
     sha256_of,
     write_bytes,
@@ -62,6 +64,7 @@ from obygaze_models.experiments.predictions import (
     score_test_sets,
 )
 from obygaze_models.experiments.record import (
+    RECORD,
     Features,
     FitRecord,
     Intervals,
@@ -219,19 +222,24 @@ class FinishedFits:
         if self._read_identity() != self._identity:
             raise OutputExists(f"another run writes {self.folder}; choose another output")
 
-    def become(self, folder: Path, models: Collection[str]) -> None:
-        """Make the folder, whose tables are written, `folder`, which is empty; with these models.
+    def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
+        """Rename the folder, whose tables are written, to `output`; with these models.
 
-        What killed processes left is of no fit.
+        The fits are removed last: who is killed before that loses none.
         """
-        folder.rmdir()
-        self.folder.rename(folder)
-        kept = {folder / MODELS / place for place in models}
-        for path in (*folder.glob("*"), *folder.glob(f"{MODELS}/*/*")):
-            if path.is_dir() and path not in kept and path.name != MODELS:
-                shutil.rmtree(path)
-            elif path.is_file() and path.name not in RUN_FILES:
-                path.unlink()
+        kept = {self.folder / MODELS / place for place in models}
+        for path in (*self.folder.glob("*"), *self.folder.glob(f"{MODELS}/*/*")):
+            if path in kept or path.name in (FITS, MODELS, HEADER, *RUN_FILES):
+                continue
+            _remove(path)  # what killed processes left is of no fit
+        if overwrite and output.exists():
+            with new_folder(output, overwrite=True, marker=RECORD, allow_missing=True) as folder:
+                folder.rmdir()
+                self.folder.rename(folder)
+        else:
+            publish_folder(self.folder, output)
+        for name in (FITS, HEADER):
+            _remove(output / name)
 
     def discard(self) -> None:
         """Remove all that a run wrote."""
@@ -246,6 +254,13 @@ class FinishedFits:
             raise OutputExists(
                 f"{problem}; move {self.folder} elsewhere, or choose another output"
             ) from None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _digest(content: bytes) -> bytes:
