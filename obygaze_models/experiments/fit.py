@@ -131,13 +131,17 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFit:
-    """An estimator, by its name in the experiment, and what it will be fitted to and tested on."""
+    """An estimator, by its name in the experiment, and what it will be fitted to and tested on.
+
+    `namesakes` counts the earlier tasks of the experiment whose folders would have the same name.
+    """
 
     model: str
     spec: EstimatorSpec
     problem: Problem
     fold: Fold
     balance: str | None = None
+    namesakes: int = 0
 
     @property
     def task(self) -> Task:
@@ -145,9 +149,15 @@ class PlannedFit:
         return self.problem.train
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Which of an experiment's fits it is."""
+        return self.model, self.task.name, self.fold.index
+
+    @property
     def place(self) -> str:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-        return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
+        task = folder_name(self.task.name) + (f"~{self.namesakes}" if self.namesakes else "")
+        return f"{folder_name(self.model)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""

@@ -97,6 +97,7 @@ _OWN = re.compile(
 class _FitFile(msgspec.Struct):
     """A finished fit without its model, and the digests of the files of that, if it was saved."""
 
+    key: tuple[str, str, int]
     fit: Fit
     table: Array
     not_saved: str
@@ -174,6 +175,8 @@ class FinishedFits:
             fit, table = found.fit, found.table
             kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
             clips = {*fit.seen.tolist()} <= {*range(len(data))}
+            if found.key != planned.key:
+                raise ValueError("it is of another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
             check_probabilities(table, (len(rows), classes))
@@ -207,7 +210,7 @@ class FinishedFits:
         except ExperimentError as problem:  # its scores stay
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
-        record = _FitFile(replace(fit, model=None), table, not_saved, files)
+        record = _FitFile(planned.key, replace(fit, model=None), table, not_saved, files)
         content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
         write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
         self._kept[place] = not_saved

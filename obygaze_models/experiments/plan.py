@@ -33,7 +33,7 @@ from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
-from obygaze_models.experiments.fit import PlannedFit, digest_of_values
+from obygaze_models.experiments.fit import PlannedFit, digest_of_values, folder_name
 from obygaze_models.experiments.predictions import OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
@@ -95,9 +95,11 @@ class Plan:
 
     def fits(self) -> list[PlannedFit]:
         """Every estimator in every fold of every problem."""
+        folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
         return [
-            PlannedFit(name, spec, problem, fold, self.experiment.balance)
-            for problem in self.problems
+            PlannedFit(name, spec, problem, fold, self.experiment.balance, namesakes)
+            for number, problem in enumerate(self.problems)
+            for namesakes in [folders[:number].count(folders[number])]
             for name, spec in self.experiment.learners.items()
             for fold in self.folds[problem.train.name]
         ]

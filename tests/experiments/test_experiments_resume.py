@@ -155,6 +155,27 @@ def test_a_stop_at_the_last_rename_loses_nothing(
     assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"}
 
 
+def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
+    """Also on disks that know no case, and if the run resumes, or a fit's file is another's."""
+    names = ("Look (male)", "Look male", "LOOK, male")
+    monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
+    world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
+    asked = replace(
+        experiment, manifest=world.manifest, store=world.store, concepts=names, negatives="b",
+        positives=(), train_negatives=(), test_negatives=(), estimators=("logistic",),
+    )  # fmt: skip
+    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole").folder)
+    fits, _ = run(asked, output, 25)
+    first, second, *_ = sorted((tmp_path / "run.partial/fits/logistic").iterdir())
+    shutil.copy(first, second)
+    _, lines = run(asked, output)
+    assert (fits, sum(f"{second} is damaged" in line for line in lines)) == (25, 1)
+    assert bytes_of(output) == whole
+    models = om.load_run(output).models()
+    assert len({str(model["folder"]).casefold() for model in models}) == len(models) == 27
+    assert all(om.load_model(model["folder"])[1]["task"] == model["task"] for model in models)
+
+
 def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
     real = fitting.fit_estimator
 
