@@ -34,6 +34,7 @@ from obygaze_models.estimators.registry import (
     plugin_errors,
 )
 from obygaze_models.experiments.predictions import FitPredictions
+from obygaze_models.experiments.record import Skipped
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3
@@ -190,6 +191,17 @@ class FitResult:
     fit: Fit | None
     table: Array | None
     reason: str = ""
+
+    @property
+    def skipped(self) -> Skipped:
+        """How a run records that it failed."""
+        return skipped_fit(self.planned.model, self.planned.task, self.planned.fold, self.reason)
+
+
+def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
+    """How a run records that a model has no predictions of a fold."""
+    what = f"{model}, {fold.name}"
+    return Skipped(task=task.name, fit=fold.index, what=what, why=why)
 
 
 def test_predictions(

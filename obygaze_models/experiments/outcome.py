@@ -43,10 +43,10 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import Fold, Leak, find_leaks
+from obygaze_models.data.folds import Leak, find_leaks
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
-from obygaze_models.data.tasks import Task, uses_external_data
+from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import (
@@ -301,7 +301,7 @@ class Outcome:
         planned, fit = result.planned, result.fit
         name, task, fold = planned.model, planned.task, planned.fold
         if fit is None or result.table is None:
-            self._skip(name, task, fold, result.reason)
+            self.skipped.append(result.skipped)
             return
         about = about_model(self.plan, planned, fit) | {"fit": fold.index}
         not_saved = finished.keep(planned, fit, result.table, about)
@@ -320,25 +320,6 @@ class Outcome:
         self.seen[task.name, fold.index] = np.union1d(before, fit.seen)
         data, problem = self.plan.data, planned.problem
         self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
-
-    def add_outside(self) -> None:
-        """The predictions of models that were trained elsewhere."""
-        data = self.plan.data
-        for model in self.plan.outside:
-            for problem in self.plan.problems:
-                for fold in self.plan.folds[problem.train.name]:
-                    ids = [data.ids[row] for row in fold.test_rows.tolist()]
-                    table = model.probabilities(problem.train, fold.index, ids)
-                    if table is None:
-                        why = f"{model.path.name} has no predictions of fit {fold.index}"
-                        self._skip(model.name, problem.train, fold, why)
-                        continue
-                    found = test_predictions(data, problem, model.name, fold, table)
-                    self.predictions.extend(found)
-
-    def _skip(self, model: str, task: Task, fold: Fold, why: str) -> None:
-        what = f"{model}, {fold.name}"
-        self.skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
 
     @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:

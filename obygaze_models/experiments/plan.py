@@ -33,8 +33,14 @@ from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
-from obygaze_models.experiments.fit import PlannedFit, digest_of_values, folder_name
-from obygaze_models.experiments.predictions import OutsideModel, read_outside
+from obygaze_models.experiments.fit import (
+    PlannedFit,
+    digest_of_values,
+    folder_name,
+    skipped_fit,
+    test_predictions,
+)
+from obygaze_models.experiments.predictions import FitPredictions, OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 
@@ -53,8 +59,8 @@ class Plan:
         Whose clips, which features, and what is learnt and tested.
     division
         How the protocol divides the clips.
-    outside
-        Models that only bring predictions.
+    outside, outside_predictions
+        Models that only bring predictions, and these.
     data, join
         The clips that take part; and what was missing on either side.
     folds, skipped
@@ -71,6 +77,7 @@ class Plan:
     join: Join
     folds: dict[str, list[Fold]] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    outside_predictions: list[FitPredictions] = field(default_factory=list)
 
     @property
     def labels(self) -> LabelSet:
@@ -241,6 +248,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
             "--overwrite), or see which clips the store lacks"
         )
+    for model in plan.outside:
+        _add_outside(plan, model)
     return plan
 
 
@@ -302,6 +311,20 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     if data.frames is not None:
         check_frames(data.frames, data.ids)
     return Plan(experiment, manifest, store, problems, division, outside, data, join)
+
+
+def _add_outside(plan: Plan, model: OutsideModel) -> None:
+    """The predictions of a model that was trained elsewhere."""
+    for problem in plan.problems:
+        for fold in plan.folds[problem.train.name]:
+            ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
+            table = model.probabilities(problem.train, fold.index, ids)
+            if table is None:
+                why = f"{model.path.name} has no predictions of fit {fold.index}"
+                plan.skipped.append(skipped_fit(model.name, problem.train, fold, why))
+            else:
+                given = test_predictions(plan.data, problem, model.name, fold, table)
+                plan.outside_predictions.extend(given)
 
 
 def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:

@@ -160,7 +160,7 @@ def _compute(
                 last, left = now, (now - begin) / (done - resumed) * (len(todo) - done)
                 text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
                 log(f"{done} of {len(todo)} fits, about {text} left")
-        outcome.add_outside()
+        outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]
             raise ExperimentError(f"nothing could be learnt: {failed.what}: {failed.why}")
