@@ -358,22 +358,42 @@ class Outcome:
         seconds: float,
     ) -> RunRecord:
         """All of ``run.json``."""
+        plan, data = self.plan, self.plan.data
+        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
+        seed = plan.experiment.seed
+        return RunRecord(
+            **self.planned(warnings),
+            ablated=self._ablated(),
+            tests=score_test_sets(self.predictions, tests, seed=seed),
+            scores=score_models(
+                self.predictions,
+                dict(zip(data.ids, data.groups.tolist(), strict=True)),
+                seed=seed,
+                trec=plan.measure == TREC,
+            ),
+            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=seed),
+            machine=Machine(system=platform.platform(), cores=os.cpu_count()),
+            files=files,
+            started=started,
+            seconds=seconds,
+        )
+
+    def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
+        """Of ``run.json`` what needs no scores."""
         plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
         manifest, attributes = plan.manifest, plan.store.attributes
-        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
         official = None
         if plan.measure:
             external = uses_external_data(attributes["backbone"])
             official = Official(measure=plan.measure, external_data=external)
-        return RunRecord(
-            experiment=describe_experiment(experiment),
-            goal=experiment.goal,
-            models=[*experiment.learners, *(model.name for model in plan.outside)],
-            protocol=plan.division.protocol,
-            split=plan.division.split,
-            warnings=warnings,
-            ablated=self._ablated(),
-            manifest=ManifestRecord(
+        return {
+            "experiment": describe_experiment(experiment),
+            "goal": experiment.goal,
+            "models": [*experiment.learners, *(model.name for model in plan.outside)],
+            "protocol": plan.division.protocol,
+            "split": plan.division.split,
+            "warnings": warnings,
+            "manifest": ManifestRecord(
                 name=manifest.name,
                 version=manifest.version,
                 digest=manifest.digest,
@@ -382,15 +402,15 @@ class Outcome:
                 licence=manifest.licence,
                 citation=manifest.citation,
             ),
-            official=official,
-            store=msgspec.convert(
+            "official": official,
+            "store": msgspec.convert(
                 attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord
             ),
-            features=Features(
+            "features": Features(
                 **about_features(experiment, plan.store), frames=experiment.frame_array
             ),
-            join=plan.join,
-            fits=[
+            "join": plan.join,
+            "fits": [
                 FitRecord(
                     task=problem.train.name,
                     fit=fold.index,
@@ -404,25 +424,13 @@ class Outcome:
                 for codes in [problem.train.labels(data)]
                 for fold in plan.folds[problem.train.name]
             ],
-            skipped=self.skipped,
-            leaked=sorted({clip for _, leak in self.leaks for clip in leak.ids}),
-            leaks=self.leak_counts,
-            films=plan.films,
-            tests=score_test_sets(self.predictions, tests, seed=experiment.seed),
-            scores=score_models(
-                self.predictions,
-                dict(zip(data.ids, data.groups.tolist(), strict=True)),
-                seed=experiment.seed,
-                trec=plan.measure == TREC,
-            ),
-            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
-            versions=plan.versions,
-            machine=Machine(system=platform.platform(), cores=os.cpu_count()),
-            files=files,
-            started=started,
-            seconds=seconds,
-            balance=experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
-        )
+            "skipped": self.skipped,
+            "leaked": sorted({clip for _, leak in self.leaks for clip in leak.ids}),
+            "leaks": self.leak_counts,
+            "films": plan.films,
+            "versions": plan.versions,
+            "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
+        }
 
     def _ablated(self) -> dict[str, dict[str, float]]:
         """For each hybrid its mean accuracy on validation, with and without its concepts."""

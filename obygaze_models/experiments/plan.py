@@ -43,6 +43,7 @@ from obygaze_models.experiments.fit import (
 from obygaze_models.experiments.predictions import FitPredictions, OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.summary import span
 
 Array = NDArray[Any]
 
@@ -190,33 +191,31 @@ class Plan:
         sizes = [len(fold.train) for fold in folds]
         tested = {row for fold in folds for row in fold.test_rows.tolist()}
         films = ", ".join(self.films.titles.values())
-        low, high = min(sizes), max(sizes)
-        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
-            f"{counted(len(folds), 'fold')}, each trained on {span} clips",
+            f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
             f"protocol: {PROTOCOLS[self.division.protocol].title}",
             *self.notes,
             f"tested: {counted(len(tested), 'clip')}"
             + (f" of {counted(self.films.tested, 'film')} ({films})" if films else ""),
-            f"{self.join.used} of {self.join.labelled} labelled clips have a fold and features",
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
         ]
         return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
 
-    def estimate(self) -> float:
-        """About how many seconds all fits take, by making one of each estimator."""
-        fits = self.fits()
+    def estimate(self) -> tuple[float, list[Skipped]]:
+        """About how many seconds all fits take, by one of each estimator; and which fail."""
+        fits, failed = self.fits(), []
         counts = Counter(planned.model for planned in fits)
         seconds = 0.0
         for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
-                planned.compute(self.data)
+                result = planned.compute(self.data)
+            failed += [result.skipped] if result.fit is None else []
             seconds += (time.monotonic() - begin) * counts[planned.model]
-        return seconds
+        return seconds, failed
 
     @property
     def notes(self) -> list[str]:

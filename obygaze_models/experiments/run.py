@@ -119,9 +119,8 @@ def run_experiment(
                 "explanations.jsonl": explained,
             }.items():
                 write_text(finished.folder / name, text)
-            official = plan.measure is not None
             record = outcome.record(
-                run_warnings(plan, outcome, outcome.leak_counts, official=official),
+                run_warnings(outcome),
                 files={name: sha256_of(finished.folder / name) for name in FILES},
                 started=started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - clock, 1),

@@ -1,6 +1,8 @@
 """``obygaze models run``: what it prints, and with which exit code it ends."""
 
 import json
+import re
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -8,12 +10,14 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning, group_warnings
+from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
-from tests.kit.run import write_experiment
+from tests.kit.run import make_world, write_experiment
 
 
 @pytest.fixture
@@ -179,6 +183,28 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(world, tmp_path):
     assert f"{run.record.join.used} of {run.record.join.labelled} labelled clips" in result.stdout
     assert " s on this machine" in result.stdout
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_what_would_fail_or_be_void(tmp_path, monkeypatch):
+    """In words and as JSON, whose keys are those of run.json."""
+    world = make_world(tmp_path / "world", synthetic="drawn at random")
+    first = lambda items, left, right: left[:1]  # noqa: E731
+    monkeypatch.setattr("obygaze_models.experiments.outcome.overlapping", first)
+    failing = Mock(side_effect=ExperimentError("it fails"))
+    monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", failing)
+    toml = write_experiment(tmp_path / "e.toml", world, estimators=["majority"])
+    words, facts = (
+        run_obygaze("models", "run", toml, "-o", tmp_path / "run", "--dry-run", *options)
+        for options in ([], ["--json"])
+    )
+    assert re.search(r"would be skipped: majority, .*: it fails", words.stdout)
+    assert all(code in words.stderr for code in ("are synthetic", "LEAKAGE"))
+    record = json.loads(facts.stdout)
+    assert {skip["what"].split(",")[0] for skip in record["skipped"]} == {"majority"}
+    assert {"synthetic", "leak", "skipped"} <= {warning["code"] for warning in record["warnings"]}
+    assert record["join"]["labelled"] == 100
+    assert record["seconds"] > 0
+    assert record.keys() <= {*RunRecord.__struct_fields__}
 
 
 def test_a_concept_is_trained_by_its_alias(marked, tmp_path):
