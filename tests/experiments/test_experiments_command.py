@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from unittest.mock import Mock
 
 import msgspec
@@ -14,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning, group_warnings
-from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.record import RunRecord, seal
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
 from tests.kit.run import make_world, write_experiment
@@ -136,6 +137,19 @@ def test_films_that_are_not_tested_are_named_first(write, world, tmp_path):
     films = om.load_run(tmp_path / "runs/one").record.films
     assert list(films.titles.values()) == ["tt3"]
     assert films.untested == dict.fromkeys(["tt0", "tt1", "tt2"], "not in a test fold")
+
+
+def test_the_score_of_a_film_is_that_of_its_predictions(make_run, tmp_path):
+    """Also where the digest of run.json is right; and its predictions say which film was left."""
+    run, folder = make_run("films", protocol="leave-film-out", split=None), tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    read = om.load_run(folder).predictions()
+    assert [part.group for part in read] == [part.group for part in run.predictions()]
+    record = json.loads((folder / "run.json").read_text())
+    next(iter(record["scores"][0]["groups"].values()))["mean"]["f1"] = 0.99
+    (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
+    with pytest.raises(ExperimentError, match=r"f1 of logistic on .* is not that of its pred"):
+        om.load_run(folder).predictions()
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
