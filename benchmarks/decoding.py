@@ -22,11 +22,8 @@ from benchmarks.result import Result, side_by_side
 from obygaze_features.backbones.sampling import uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.synthetic import (
-    draw_frame_number,
-    read_frame_number,
-    write_pictures,
-)
+from obygaze_features.video.synthetic import draw_frame_number
+from tests.kit.films import read_frame_number, write_pictures
 
 FRAMES, HEIGHT, WIDTH, WANTED = 3000, 720, 1280, 32
 HOURS = 2

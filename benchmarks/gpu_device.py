@@ -31,7 +31,7 @@ from obygaze_features.backbones.preprocess import (
 )
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH, Forward
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.synthetic import write_pictures
+from tests.kit.films import write_pictures
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 LIMITS = {"float32": 1e-4, "tf32": 1e-4, "bfloat16": 1e-3}

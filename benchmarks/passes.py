@@ -28,7 +28,7 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, ask_decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
-from obygaze_features.video.synthetic import write_clip
+from tests.kit.films import write_clip
 from tests.kit.models import write_checkpoint
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")

@@ -27,7 +27,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
-from obygaze_features.store.pack import pack, unpack
+from obygaze_features.store.transfer import pull
 
 CLIPS, FRAMES, DIM = 2000, 32, 512
 RANDOM = 200
@@ -45,7 +45,7 @@ def _reading(folder: Path) -> Iterator[Result]:
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
     path = make_store(folder / "s.zarr", ids, {"frames": frames.astype(np.float16)})
     store = open_store(path)
-    pack(path, folder / "s.zip")
+    open_store(path).pack(folder / "s.zip")
     export(store, folder / "s.h5")
     export(store, folder / "s.parquet", arrays=["frames"])
     rows = np.random.default_rng(1).integers(0, CLIPS, RANDOM).tolist()
@@ -127,8 +127,8 @@ def _writing(folder: Path) -> Iterator[Result]:
         return import_features(folder / "s.h5", manifest, output)
 
     for name, write in (
-        ("pack", lambda: pack(path, folder / "t.zip", overwrite=True)),
-        ("unpack", lambda: unpack(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
+        ("pack", lambda: open_store(path).pack(folder / "t.zip", overwrite=True)),
+        ("unpack", lambda: pull(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
         ("export to HDF5", lambda: export(store, folder / "t.h5", overwrite=True)),
         (
             "export to Parquet",

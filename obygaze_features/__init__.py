@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from obygaze_features.retrieval.search import search
     from obygaze_features.store import Store, merge, open_store
     from obygaze_features.store.import_features import import_features
-    from obygaze_features.store.pull import pull
+    from obygaze_features.store.transfer import pull
 
 __all__ = [
     "Manifest",
@@ -56,7 +56,7 @@ _ROOMS = {
     "merge": "store",
     "obygaze_scheme": "manifests",
     "open_store": "store",
-    "pull": "store.pull",
+    "pull": "store.transfer",
     "search": "retrieval.search",
     "stratified": "manifests",
 }

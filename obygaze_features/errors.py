@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 __all__ = [
     "AnnotationError",
@@ -64,12 +65,19 @@ class ObygazeError(Exception):
     """An error that one line explains: what is wrong, where, and what to do.
 
     It may quote a server: tokens of the Hub and S3 are struck out.
+
+    Parameters
+    ----------
+    parts
+        The message; or `where` something is wrong, such as a path, and the `reason`.
     """
 
     exit_code = 1
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*(strike_tokens(a) if isinstance(a, str) else a for a in arguments))
+    def __init__(self, *parts: object) -> None:
+        self.reason = strike_tokens("".join(map(str, parts[-1:])))
+        self.where = parts[0] if len(parts) > 1 else None
+        super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
 
 
 class UsageError(ObygazeError, ValueError):
@@ -135,6 +143,39 @@ class BiasError(ObygazeError, ValueError):
 
 class ExperimentError(ObygazeError, ValueError):
     """An experiment, a run or a model is not right."""
+
+
+@contextlib.contextmanager
+def translate(
+    error: type[ObygazeError],
+    where: object,
+    reason: str = "{}",
+    *,
+    foreign: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> Iterator[None]:
+    """Raise what a library raises in the block as `error`; errors of ours stay as they are.
+
+    `reason` is what is wrong `where`, with the first line of the library's words in place of {}.
+    """
+    try:
+        yield
+    except ObygazeError:
+        raise
+    except foreign as problem:
+        words = getattr(problem, "strerror", None) or str(problem).strip()
+        line = (words.splitlines() or [type(problem).__name__])[0]
+        raise error(where, reason.format(line)) from problem
+
+
+def at(where: object, reason: object) -> str:
+    """A message of two parts.
+
+    Examples
+    --------
+    >>> at("film.mp4", "is empty"), at("film.mp4", ": no frame after 3 s")
+    ('film.mp4 is empty', 'film.mp4: no frame after 3 s')
+    """
+    return f"{where}{reason}" if str(reason)[:1] in (":", ",") else f"{where} {reason}"
 
 
 def strike_tokens(message: str) -> str:

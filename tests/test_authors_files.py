@@ -87,9 +87,9 @@ def test_splits_leak_as_published(obygaze12):
 def test_mobygazes_long_stretch_is_named(authors):
     timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
     assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
-    [issue] = [i for i in timelines.issues if "minutes" in i.problem]
-    assert (issue.film, issue.annotator) == ("tt0467406", "annotator2")
-    assert "Easy Negative for 47.7 minutes" in issue.problem
+    [remark] = [i for i in timelines.remarks if "minutes" in i.what]
+    assert (remark.film, remark.annotator) == ("tt0467406", "annotator2")
+    assert "Easy Negative for 47.7 minutes" in remark.what
 
 
 def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):

@@ -21,7 +21,11 @@ import numpy as np
 import pytest
 from click.testing import Result
 from nbclient import NotebookClient
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
+import obygaze_models as om
 from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
@@ -159,6 +163,27 @@ def test_python_api(tour: Page) -> None:
     assert printed[16:] == [
         "['logistic', 'bayes']", "['synthetic', 'synthetic']", "LogisticProbe EN+HN vs S",
     ]  # fmt: skip
+
+
+@pytest.mark.gate
+def test_a_real_result(page: Page) -> None:
+    """The run's scores are those of plain scikit-learn, each film left out."""
+    page.run(read("tutorials/real"))
+    data = om.load_example()
+    assert data.X.shape == (len(data.ids), 1024)
+    clips = om.load_run("runs/level").predictions()
+    probability = {
+        name: value for fit in clips for name, value in zip(fit.ids, fit.probabilities, strict=True)
+    }
+    rows = [row for row, name in enumerate(data.ids) if name in probability]
+    level = Manifest.load("mobygaze/minutes").labels("merged").level_of
+    sure = np.array([level[data.ids[row]] == "S" for row in rows])
+    plain = cross_val_predict(
+        LogisticRegression(class_weight="balanced", max_iter=1000),
+        data.X[rows], sure, groups=data.groups[rows], cv=LeaveOneGroupOut(), method="predict_proba",
+    )[:, 1]  # fmt: skip
+    ours = roc_auc_score(sure, [probability[data.ids[row]] for row in rows])
+    assert ours == pytest.approx(roc_auc_score(sure, plain), abs=0.005)
 
 
 @pytest.mark.gate

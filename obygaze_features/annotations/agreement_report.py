@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -11,34 +11,33 @@ from statistics import fmean
 from typing import Any
 
 from obygaze_features.annotations.agreement import (
+    ConceptAgreement,
     Disagreement,
+    LabelSetAgreement,
     PairAgreement,
+    compare_label_sets,
     find_disagreements,
     find_pairs,
     pair_agreement,
-)
-from obygaze_features.annotations.agreement_text import MEASURES, describe_agreement, digits
-from obygaze_features.annotations.issues import Issue, timelines_sha256
-from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
-from obygaze_features.annotations.segment_gamma import SegmentGamma, segment_gammas
-from obygaze_features.annotations.timelines import Timelines
-from obygaze_features.common.files import new_folder, write_text
-from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import counted, join_some
-from obygaze_features.manifests.items import format_seconds
-from obygaze_features.manifests.label_agreement import (
-    ConceptAgreement,
-    LabelSetAgreement,
-    compare_label_sets,
     sure_task,
 )
+from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
+from obygaze_features.annotations.remarks import Remark
+from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.tables import align, format_rows
+from obygaze_features.common.text import counted, format_time
+from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import film_titles
 
 MARKER = "agreement.csv"
 CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
+MAX_ROWS_SHOWN = 40
+MAX_PAIRS_SHOWN = 6
+MAX_TITLE = 30
+MEASURES = ("kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +45,7 @@ class AgreementReport:
     """Every pair of label sets in every film, and where they differ, the longest first.
 
     `overall` compares each two label sets over all films, concept by concept too; `titles` are
-    the films'.
+    the films', `merged` the label sets that are merges.
     """
 
     manifest: str
@@ -55,11 +54,10 @@ class AgreementReport:
     chance: Chance
     pairs: Sequence[PairAgreement]
     differences: Sequence[Disagreement]
-    issues: Sequence[Issue]
-    overall: Sequence[LabelSetAgreement] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
-    segments: Sequence[SegmentGamma] = ()
-    merged: frozenset[str] = frozenset()
+    remarks: Sequence[Remark]
+    overall: Sequence[LabelSetAgreement]
+    titles: Mapping[str, str]
+    merged: frozenset[str]
 
     def __repr__(self) -> str:
         gamma = digits(self.means["gamma"])
@@ -104,9 +102,8 @@ class AgreementReport:
             "means": self.means,
             "overall": [self._overall_json(agreement) for agreement in self.overall],
             "paper": self.paper,
-            "segments": [asdict(segment) for segment in self.segments],
             "differences": [asdict(difference) for difference in self.differences],
-            "remarks": [issue.to_json() for issue in self.issues],
+            "remarks": [remark.to_json() for remark in self.remarks],
         }
 
     def _overall_json(self, agreement: LabelSetAgreement) -> dict[str, Any]:
@@ -115,7 +112,7 @@ class AgreementReport:
         return {**agreement.to_json(), "f1": None if isnan(f1) else f1}
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write agreement.csv, concepts.csv, confusion.csv, differences.csv; also segments.csv."""
+        """Write agreement.csv, concepts.csv, confusion.csv and differences.csv."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -136,41 +133,42 @@ class AgreementReport:
             write_text(new / "concepts.csv", as_csv(concepts, ("a", "b", *CONCEPT_COLUMNS)))
             write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
-            if self.segments:
-                write_text(new / "segments.csv", as_csv(map(vars, self.segments)))
 
     def describe(self, *, differences: int = 10) -> str:
-        """The report for a terminal: means first, then tables, with the longest differences."""
-        return describe_agreement(self, differences)
+        """For a terminal: the means in sentences, then concepts, films, levels, differences."""
+        parts = ["\n".join(_summary(self))]
+        overall = self.overall[:MAX_PAIRS_SHOWN]
+        if self.pairs:
+            parts += [_concepts_table(agreement) for agreement in overall if agreement.concepts]
+            parts.append(_films_table(self))
+            parts += [_confusion_table(agreement, self.distances.codes) for agreement in overall]
+        if self.differences and differences:
+            parts.append(_differences_table(self, differences))
+        elif self.pairs and not self.differences:
+            parts.append("no differences")
+        return "\n\n".join(parts)
+
+    @property
+    def name_columns(self) -> list[str]:
+        """The first columns of a table: the film and, where there are several, its annotators."""
+        return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
+
+    def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
+        """The cells of these columns."""
+        title = self.titles.get(part.film, part.film) or "-"
+        title = title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 3].rstrip()}..."
+        return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
 
 def agreement_report(
-    manifest: Manifest,
-    names: Sequence[str] = (),
-    chance: Chance | None = None,
-    *,
-    timelines: Timelines | None = None,
+    manifest: Manifest, names: Sequence[str] = (), chance: Chance | None = None
 ) -> AgreementReport:
-    """Compare label sets of a manifest; without names, the annotators' (see `find_pairs`).
-
-    With `timelines`, their free segments are compared too, which needs the extra `agreement`.
-    """
+    """Compare label sets of a manifest; without names, the annotators' (see `find_pairs`)."""
     chance = chance or Chance()
-    pairs, issues = find_pairs(manifest, names)
-    compared = sorted({name for pair in pairs for name in (pair.a, pair.b)})
-    label_sets = [manifest.labels(name) for name in compared]
+    pairs, remarks = find_pairs(manifest, names)
+    label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
     scheme = manifest.shared_scheme(label_sets)
     distances = distances_of(scheme)
-    segments: list[SegmentGamma] = []
-    if timelines is not None:
-        unlike = [s.name for s in label_sets if timelines_sha256(s) != timelines.sha256]
-        if unlike:
-            problem = f"these segments are not those that {join_some(unlike)} were projected from"
-            issues.append(Issue(timelines.name, "", "", problem, "compared as they are"))
-        segments, segment_issues = segment_gammas(
-            timelines, samples=chance.samples, seed=chance.seed
-        )
-        issues += segment_issues
     return AgreementReport(
         manifest=manifest.name,
         scheme=scheme,
@@ -178,15 +176,19 @@ def agreement_report(
         chance=chance,
         pairs=[pair_agreement(pair, distances, chance) for pair in pairs],
         differences=find_disagreements(pairs, manifest.items, distances),
-        issues=issues,
+        remarks=remarks,
         overall=[
             compare_label_sets(manifest, a, b)
             for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)
         ],
         titles=film_titles(manifest),
-        segments=segments,
         merged=frozenset(labels.name for labels in label_sets if "of" in labels.about),
     )
+
+
+def digits(value: float | None) -> str:
+    """A measure to three digits; a dash where it is not defined."""
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -202,3 +204,153 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
     for name, value in asdict(pair.sure or Gamma(0)).items():
         row[f"{name}_without_not_sure"] = None if pair.sure is None else value
     return row | {name: getattr(pair, name) for name in MEASURES}
+
+
+def _summary(report: AgreementReport) -> Iterator[str]:
+    """The means, who marks more, the paper's numbers, and what gamma is measured against."""
+    pairs, chance = report.pairs, report.chance
+    films = counted(len({pair.film for pair in pairs}), "film")
+    counts = f"{report.manifest}: {counted(len(pairs), 'pair')} of label sets in {films}"
+    if not pairs:
+        yield counts
+    else:
+        means = {name: digits(mean) for name, mean in report.means.items()}
+        yield (
+            f"{counts}; means: gamma {means['gamma']} (closed {means['closed_gamma']}), kappa "
+            f"{means['kappa']}"
+        )
+        for agreement in report.overall[:MAX_PAIRS_SHOWN]:
+            yield from _describe_pair(agreement, report.scheme)
+        if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
+            yield f"and {more:,} more pairs of label sets; --json has all"
+        yield (
+            f"alpha {means['alpha_nominal']} nominal, {means['alpha_ordinal']} ordinal, "
+            f"{means['alpha_distances']} by distances"
+        )
+        if paper := report.paper:
+            yield (
+                f"without Not Sure: gamma {means['gamma_without_not_sure']} "
+                f"(closed {means['closed_gamma_without_not_sure']})"
+            )
+            yield (
+                f"the paper's {paper['pairs']} pairs: gamma {paper['gamma']:.2f}, without Not Sure "
+                f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and"
+            )
+            yield "threshold only; the paper does not say how it draws random sequences)"
+    yield (
+        f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, seed "
+        f"{chance.seed}; 'closed': the limit for many of them"
+    )
+    matrix = (
+        "the paper's matrix" if report.distances.name == "paper" else "even steps between levels"
+    )
+    yield f"distances: {matrix}"
+
+
+def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterator[str]:
+    """Two label sets in two sentences: how far they agree, and who marks more."""
+    first, second = agreement.first, agreement.second
+    positives, negatives = sure_task(scheme)
+    top = scheme.name_of[positives[0]]
+    clips = counted(agreement.clips, "clip")
+    yield f"{first} and {second}: the same level on {agreement.equal_levels:.0%} of {clips}"
+    f1 = agreement.f1(positives, negatives)
+    if not isnan(f1):
+        task = f"{'+'.join(negatives)} against {positives[0]}"
+        clips = counted(agreement.in_both((*negatives, *positives)), "clip")
+        yield f"one scored against the other: F1 {f1:.2f} ({task}, {clips})"
+    a, b, shared = agreement.counts(positives[0])
+    if a == b:
+        yield f"{top}: {counted(a, 'clip')} each, both {shared:,}"
+    else:
+        more, less = (first, second) if a > b else (second, first)
+        often = f"{max(a, b) / min(a, b):.1f} times as often as {less}" if min(a, b) else "more"
+        yield (
+            f"{more} marks {top} {often}: {counted(max(a, b), 'clip')} against {min(a, b):,} "
+            f"(both {shared:,}, either {a + b - shared:,})"
+        )
+
+
+def _concepts_table(agreement: LabelSetAgreement) -> str:
+    """Kappa of each concept and how often each annotator marks it, the best agreed on first."""
+    rows = []
+    for concept in agreement.concepts_by_kappa():
+        kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
+        if alone := agreement.only_by(concept):  # kappa is 0 then, whatever the clips
+            kappa = f"only {alone}"
+        shares = concept.share_first, concept.share_second
+        marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
+        rows.append([concept.concept, kappa, *marks])
+    table = align(["concept", "kappa", agreement.first, agreement.second], rows)
+    return f"agreement by concept, and the clips that each annotator gives it\n\n{table}"
+
+
+def _films_table(report: AgreementReport) -> str:
+    """One row per film and pair: every measure; p where the random sequences can tell."""
+    pairs, samples = report.pairs, report.chance.samples
+    least = 1 / (samples + 1)
+    p_values = [pair.gamma.p for pair in pairs]
+    resolved = any(p is not None and p > least for p in p_values)
+    has_sure = any(pair.sure for pair in pairs)
+    header = [*report.name_columns, "clips", "gamma", *(["without NS"] if has_sure else [])]
+    header += ["kappa", "alpha nominal", "ordinal", "by distances", *(["p"] if resolved else [])]
+    rows = []
+    for pair in pairs[:MAX_ROWS_SHOWN]:
+        row = [*report.names_of(pair), f"{pair.gamma.clips:,}", digits(pair.gamma.gamma)]
+        row += [digits(pair.sure.gamma if pair.sure else None)] if has_sure else []
+        row += [digits(getattr(pair, name)) for name in MEASURES]
+        if resolved:
+            p = pair.gamma.p
+            row.append(f"≤1/{samples + 1:,}" if p is not None and p <= least else digits(p))
+        rows.append(row)
+    text = align(header, rows, left=len(report.name_columns)) + _more(pairs, MAX_ROWS_SHOWN)
+    if floor := sum(p is not None and p <= least for p in p_values):
+        text += (
+            f"\nno random sequence agrees as well in {floor:,} of {counted(len(pairs), 'row')}: "
+            f"p is at most 1/{samples + 1:,},\nthe least that {samples:,} can show "
+            "(more: --samples)"
+        )
+    return text
+
+
+def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
+    """How many clips got which two levels."""
+    rows = [
+        [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
+        for row in codes
+    ]
+    names = f"clips by level, of {agreement.first} in rows and of {agreement.second} in columns"
+    return f"{names}\n\n{align(['', *codes], rows)}"
+
+
+def _differences_table(report: AgreementReport, limit: int) -> str:
+    shown = report.differences[:limit]
+    timed = any(run.start is not None for run in shown)
+    rows = [
+        [
+            *report.names_of(run),
+            f"{_first_levels(run.levels_a)} / {_first_levels(run.levels_b)}",
+            *(
+                ["-" if time is None else format_time(time) for time in (run.start, run.end)]
+                if timed
+                else [run.first]
+            ),
+            f"{run.clips:,}",
+            f"{run.distance:.2f}",
+        ]
+        for run in shown
+    ]
+    header = [*report.name_columns, "levels", *(["from", "to"] if timed else ["first clip"])]
+    table = align([*header, "clips", "distance"], rows, left=len(report.name_columns) + 1)
+    stretches = counted(len(report.differences), "stretch", "stretches")
+    more = _more(report.differences, limit)
+    return f"where they differ, the longest first ({stretches})\n\n{table}{more}"
+
+
+def _first_levels(levels: Sequence[str]) -> str:
+    return "-".join(levels[:3]) + ("..." if len(levels) > 3 else "")
+
+
+def _more(rows: Sequence[object], limit: int) -> str:
+    more = len(rows) - limit
+    return f"\nand {more:,} more; -o and --json name all" if more > 0 else ""

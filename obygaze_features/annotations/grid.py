@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import counted, did_you_mean, join_some
@@ -17,6 +17,7 @@ from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import (
     MIN_SPAN_S,
+    Item,
     Items,
     format_seconds,
     id_problem,
@@ -40,7 +41,7 @@ FilmSpan = tuple[str, float, float]
 
 def read_grid(
     grid: float | str | Path | Manifest, timelines: Timelines
-) -> tuple[Manifest, list[Issue]]:
+) -> tuple[Manifest, list[Remark]]:
     """The clips of a grid, and what is odd about them.
 
     Parameters
@@ -55,22 +56,22 @@ def read_grid(
     name = grid.name if isinstance(grid, Manifest) else str(grid)
     length = None if isinstance(grid, Manifest) else _parse_length(name)
     if length is not None:
-        clips, issues = _regular_grid(length, timelines)
+        clips, remarks = _regular_grid(length, timelines)
         name = f"a grid of {length:g} s"
     elif isinstance(grid, Manifest):
-        clips, issues = _manifest_grid(grid, name)
+        clips, remarks = _manifest_grid(grid, name)
     elif Path(name).is_dir():
-        clips, issues = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
+        clips, remarks = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
     elif Path(name).is_file():
-        clips, issues = _csv_grid(Path(name), timelines)
+        clips, remarks = _csv_grid(Path(name), timelines)
     else:
         raise UsageError(
             f"{name} is not a grid: give a manifest's folder, a number of seconds (60) or a CSV "
             "file with film, start and end"
         )
     by_film = clips_by_film(clips.items)
-    issues += _film_issues(name, by_film, timelines)
-    return clips, [*issues, *_gaps(name, clips.items, by_film)]
+    remarks += _film_remarks(name, by_film, timelines)
+    return clips, [*remarks, *_gaps(name, clips.items, by_film)]
 
 
 def films_of(items: Items) -> list[str]:
@@ -111,7 +112,7 @@ def _parse_length(text: str) -> float | None:
         return None
 
 
-def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Issue]]:
+def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Remark]]:
     blank = np.flatnonzero(np.isnan(grid.items.starts)).tolist()
     if len(blank) == len(grid):
         raise AnnotationError(
@@ -120,11 +121,12 @@ def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Issue]
         )
     films = grid.items.films
     return grid, [
-        Issue(location, films[row], "", f"{grid.ids[row]} has no span", LEFT_OUT) for row in blank
+        Remark(location, films[row], "", f"{grid.ids[row]} has no span", LEFT_OUT, "no-span")
+        for row in blank
     ]
 
 
-def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
+def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     step = round(length * 1e6)
     if step < MIN_SPAN_S * 1e6:
         raise UsageError(f"a grid needs clips longer than 0 s (got {length:g} s)")
@@ -148,16 +150,16 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[I
         return grid, []
     problem = f"{counted(len(unknown), 'film')} without an end: {join_some(unknown)}"
     action = "the last clip ends with the last segment"
-    return grid, [Issue(f"a grid of {length:g} s", "", "", problem, action)]
+    return grid, [Remark(f"a grid of {length:g} s", "", "", problem, action)]
 
 
-def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
+def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     """Shots or scenes, in order of film (as films come in the file) and time."""
     required = ("film", "start", "end")
     table = read_mapped_table(path, dict.fromkeys((*required, "id"), ()), required=required)
     named = "id" in table.columns
     clips: list[tuple[FilmSpan, str, int]] = []
-    issues: list[Issue] = []
+    remarks: list[Remark] = []
     ids: set[str] = set()
     for row, (film, start_text, end_text, identifier) in enumerate(
         zip(*map(table.get, (*required, "id")), strict=True)
@@ -178,14 +180,14 @@ def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
                 raise AnnotationError(f"the clip {ends} ({start_text} to {end_text})")
         except (AnnotationError, ManifestError) as error:
             location = f"{path}, line {table.lines[row]}"
-            issues.append(Issue(location, film, "", str(error), LEFT_OUT))
+            remarks.append(Remark(location, film, "", str(error), LEFT_OUT))
         else:
             ids.add(identifier.lower())
             clips.append(((film_id, start, end), identifier, row))
     if not clips:
-        first = f"; the first: {issues[0].location}: {issues[0].problem}" if issues else ""
+        first = f"; the first: {remarks[0].where}: {remarks[0].what}" if remarks else ""
         raise AnnotationError(
-            f"{path} holds no clips, only {counted(len(issues), 'bad row')}{first}"
+            f"{path} holds no clips, only {counted(len(remarks), 'bad row')}{first}"
         )
     films = list(dict.fromkeys(span[0] for span, _, _ in clips))
     film_rank = {film: rank for rank, film in enumerate(films)}
@@ -197,7 +199,7 @@ def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Issue]]:
         if name not in ("film", "start", "end", "id", "kind", "media", "text")
     }
     clip_ids = [identifier for _, identifier, _ in clips] if named else _numbered_ids(spans)
-    return _grid_manifest(path.stem, timelines, spans, clip_ids, extra), issues
+    return _grid_manifest(path.stem, timelines, spans, clip_ids, extra), remarks
 
 
 def _numbered_ids(spans: Sequence[FilmSpan]) -> list[str]:
@@ -226,23 +228,18 @@ def _grid_manifest(
     titles = {film: details.title for film, details in timelines.films.items() if details.title}
     if not titles.keys().isdisjoint(films):
         extra = {TITLE_COLUMN: [titles.get(film, "") for film in films], **(extra or {})}
-    items = Items(
-        ids=ids,
-        kinds=["clip"] * len(ids),
-        films=films,
-        media=[media.get(film, film) for film in films],
-        texts=[""] * len(ids),
-        starts=np.array([start for _, start, _ in spans]),
-        ends=np.array([end for _, _, end in spans]),
-        extra=extra or {},
+    clips = (
+        Item(identifier, film=film, media=media.get(film, film), start=start, end=end)
+        for identifier, (film, start, end) in zip(ids, spans, strict=True)
     )
+    items = Items.of(clips, extra)
     about = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
     return Manifest(name, items, scheme=timelines.scheme, **about)
 
 
-def _film_issues(
+def _film_remarks(
     location: str, by_film: Mapping[str, NDArray[np.intp]], timelines: Timelines
-) -> list[Issue]:
+) -> list[Remark]:
     """Films that only the timelines have, or only the grid."""
     annotated = timelines.by_film
     if not annotated:
@@ -253,33 +250,32 @@ def _film_issues(
             f"{join_some(list(by_film))}"
             f", they have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
         )
-    issues = []
+    remarks = []
     for film in annotated:
         if film not in by_film:
             problem = f"the grid has no clips of it{did_you_mean([film], by_film)}"
-            issues.append(Issue(location, film, "", problem, LEFT_OUT))
+            remarks.append(Remark(location, film, "", problem, LEFT_OUT, "no-clips"))
     for film in dict.fromkeys([*timelines.films, *by_film]):
         if film not in annotated:
-            issues.append(Issue(location, film, "", "nobody annotated it", "no labels"))
-    return issues
+            remarks.append(
+                Remark(location, film, "", "nobody annotated it", "no labels", "not-annotated")
+            )
+    return remarks
 
 
-def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Issue]:
+def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Remark]:
     """Clips that do not begin where those before them end."""
-    issues = []
+    remarks = []
     for film, rows in by_film.items():
         starts, ends = microseconds(items.starts[rows]), microseconds(items.ends[rows])
         gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
         for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
             size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
-            problem, action = (
-                f"a gap of {size} s before {clip}",
-                "kept; segments there do not count",
-            )
-            if gaps[index] < 0:
-                problem, action = (
-                    f"{clip} overlaps what is before it by {size} s",
-                    "kept; both count",
-                )
-            issues.append(Issue(location, film, "", problem, action))
-    return issues
+            if gaps[index] > 0:
+                what, done = f"a gap of {size} s before {clip}", "kept; segments there do not count"
+                code = "gap"
+            else:
+                what, done = f"{clip} overlaps what is before it by {size} s", "kept; both count"
+                code = "clips-overlap"
+            remarks.append(Remark(location, film, "", what, done, code))
+    return remarks

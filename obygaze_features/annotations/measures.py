@@ -171,6 +171,29 @@ def random_stream(*names: str) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
 
 
+def confusion(a: Sequence[str], b: Sequence[str], codes: Sequence[str]) -> np.ndarray:
+    """How many clips got which two levels: `a` in rows, `b` in columns.
+
+    Examples
+    --------
+    >>> confusion(["EN", "S", "S"], ["EN", "EN", "S"], ["EN", "S"]).tolist()
+    [[1, 0], [1, 1]]
+    """
+    rank = {code: number for number, code in enumerate(codes)}
+    cells = [rank[x] * len(codes) + rank[y] for x, y in zip(a, b, strict=True)]
+    counts = np.bincount(np.array(cells, dtype=int), minlength=len(codes) ** 2)
+    return counts.reshape(len(codes), len(codes))
+
+
+def cohen_kappa(counts: np.ndarray) -> float | None:
+    """Cohen's kappa, every difference weighing the same."""
+    total = counts.sum()
+    expected = (counts.sum(axis=1) * counts.sum(axis=0)).sum()
+    if expected == total**2:
+        return None
+    return float((np.trace(counts) * total - expected) / (total**2 - expected))
+
+
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
     """Krippendorff's alpha for two annotators who both labelled every clip.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grid import films_of
-from obygaze_features.annotations.issues import Issue, different_timelines
+from obygaze_features.annotations.remarks import Remark, different_timelines
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted
@@ -38,7 +38,7 @@ class MergedLabels:
     """
 
     labels: LabelSet
-    issues: list[Issue]
+    remarks: list[Remark]
     of_all: Mapping[str, int]
     sources: int
 
@@ -102,10 +102,10 @@ def merge_labels(
             **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )
-    issues = different_timelines(label_sets, manifest)
-    issues += _single_annotator(label_sets, levels >= 0, manifest)
+    remarks = different_timelines(label_sets, manifest)
+    remarks += _single_annotator(label_sets, levels >= 0, manifest)
     of_all = {code: int((levels == row).all(axis=0).sum()) for row, code in enumerate(codes)}
-    return MergedLabels(merged, issues, of_all, len(label_sets))
+    return MergedLabels(merged, remarks, of_all, len(label_sets))
 
 
 def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
@@ -163,7 +163,7 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
 
 def _single_annotator(
     label_sets: Sequence[LabelSet], has: NDArray[np.bool_], manifest: Manifest
-) -> list[Issue]:
+) -> list[Remark]:
     """Films that have, in whole or in part, one annotator only."""
     clips: Counter[str] = Counter()
     single: Counter[tuple[str, str]] = Counter()
@@ -173,12 +173,21 @@ def _single_annotator(
         clips[films[row]] += 1
         if annotators[row] == 1:
             single[films[row], label_sets[int(has[:, row].argmax())].name] += 1
-    issues = []
+    remarks = []
     for (film, annotator), count in single.items():
         share = "" if count == clips[film] else f"{count:,} of its "
         problem = f"no second annotator for {share}{counted(clips[film], 'clip')}"
-        issues.append(Issue(manifest.name, film, annotator, problem, f"taken from {annotator}"))
-    return issues
+        remarks.append(
+            Remark(
+                manifest.name,
+                film,
+                annotator,
+                problem,
+                f"taken from {annotator}",
+                "single-annotator",
+            )
+        )
+    return remarks
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:

@@ -24,7 +24,6 @@ from obygaze_features.annotations.grid import (
     microseconds,
     read_grid,
 )
-from obygaze_features.annotations.issues import LEFT_OUT, Issue, stopped_early
 from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,
@@ -34,9 +33,10 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, stopped_early
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.items import Items, format_seconds
@@ -59,7 +59,7 @@ class ProjectedLabels:
 
     label_sets: list[LabelSet]
     grid: Manifest
-    issues: list[Issue]
+    remarks: list[Remark]
 
     def __repr__(self) -> str:
         names = join_some([labels.name for labels in self.label_sets])
@@ -124,23 +124,26 @@ class ThresholdCounts:
 
 
 def project(
-    timelines: Timelines, grid: float | str | Path | Manifest, *, threshold: float = THRESHOLD
+    timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = THRESHOLD
 ) -> ProjectedLabels:
     """Project each annotator's segments onto the clips of the films that they annotated.
+
+    Every annotator becomes a label set.
 
     Parameters
     ----------
     timelines
         The segments.
     grid
-        The clips, as for `read_grid`.
+        The clips: their length in seconds, a manifest (or its folder) whose items have spans,
+        or a CSV file of shots or scenes with film, start and end.
     threshold
         The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly that
         counts; so do two microseconds less, as times are rounded to one.
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
-    clips, issues = read_grid(grid, timelines)
+    clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips.scheme, timelines.scheme)
     by_film = clips_by_film(clips.items)
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
@@ -165,10 +168,10 @@ def project(
             outside = projection.add(by_film[film], segments, threshold)
             end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
             reached = max(segment.end for segment in segments)
-            issues += stopped_early(timelines.name, film, annotator, reached, end, scheme)
-            issues += [_outside_issue(segments[index], timelines.name) for index in outside]
+            remarks += stopped_early(timelines.name, film, annotator, reached, end, scheme)
+            remarks += [_outside_remark(segments[index], timelines.name) for index in outside]
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
-    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), issues)
+    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
 
 class _Projection:
@@ -250,37 +253,37 @@ def _overlapping_pairs(
     return first[segment] + within, segment
 
 
-def _outside_issue(segment: Segment, name: str) -> Issue:
+def _outside_remark(segment: Segment, name: str) -> Remark:
     span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
     problem = f"the segment from {span} ({segment.level}) is in no clip"
-    return Issue(name, segment.film, segment.annotator, problem, LEFT_OUT)
+    return Remark(name, segment.film, segment.annotator, problem, LEFT_OUT, "in-no-clip")
 
 
 def sweep(
     timelines: Timelines, grid: float | str | Path | Manifest, thresholds: Iterable[float]
-) -> tuple[list[ThresholdCounts], list[Issue]]:
+) -> tuple[list[ThresholdCounts], list[Remark]]:
     """Project and merge at each threshold, in ascending order; also what was odd about it."""
     rows: list[ThresholdCounts] = []
-    issues: list[Issue] = []
+    remarks: list[Remark] = []
     for threshold in sorted(set(thresholds)):
         projected = project(timelines, grid, threshold=threshold)
         merged = projected.merge_labels()
         counts = Counter(merged.labels.levels)
         levels = {code: counts[code] for code in projected.grid.scheme.codes}
         rows.append(ThresholdCounts(threshold, levels, sum(map(len, merged.labels.concepts))))
-        issues = [*projected.issues, *merged.issues]  # the same at each threshold
-    return rows, issues
+        remarks = [*projected.remarks, *merged.remarks]  # the same at each threshold
+    return rows, remarks
 
 
 def sweep_csv(rows: Sequence[ThresholdCounts]) -> str:
-    """The sweep as a table: a row a threshold."""
-    levels = list(rows[0].levels)
-    return format_spreadsheet(
+    """The sweep as a table: one row per threshold."""
+    return format_rows(
         {
-            "threshold": [f"{row.threshold:g}" for row in rows],
-            "clips": [str(row.clips) for row in rows],
-            **{level: [str(row.levels[level]) for row in rows] for level in levels},
-            **{f"{level}_share": [f"{row.shares[level]:.6f}" for row in rows] for level in levels},
-            "concepts_per_clip": [f"{row.concepts_per_clip:.6f}" for row in rows],
+            "threshold": f"{row.threshold:g}",
+            "clips": row.clips,
+            **row.levels,
+            **{f"{level}_share": share for level, share in row.shares.items()},
+            "concepts_per_clip": row.concepts_per_clip,
         }
+        for row in rows
     )

@@ -1,34 +1,34 @@
 """Timelines: the segments that annotators cut freely from films, as a folder of two tables.
 
 The folder holds ``timelines.json`` (where they come from, the label scheme, the films),
-``segments.csv`` (a row a segment, in order of film, annotator and time) and ``remarks.csv`` (what
-was odd in the source, and what was done about it).
+``segments.csv`` (one row per segment, in order of film, annotator and time) and ``remarks.csv``
+(what was odd in the source, and what was done about it).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from obygaze_features.annotations.issues import Issue, issues_csv, read_issues
+import msgspec
+
+from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
-from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import format_seconds, id_problem
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.project import ProjectedLabels
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.annotations.importers import csv_table, elan, mobygaze
+    from obygaze_features.annotations.project import project
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -49,14 +49,33 @@ class Segment:
     concepts: tuple[str, ...] = ()
     comment: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.end - self.start
+
 
 @dataclass(frozen=True)
 class Film:
     """A film's title, its length in seconds, and its name in the source, if that is not an id."""
 
     title: str = ""
-    end: float | None = None
+    end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
     name: str = ""
+
+
+class Coverage(NamedTuple):
+    """What an annotator marked in a film: seconds by level and in all, where overlaps count once.
+
+    `remarks` is how many remarks there are of it.
+    """
+
+    film: str
+    annotator: str
+    segments: int
+    levels: dict[str, float]
+    covered: float
+    remarks: int
 
 
 @dataclass(frozen=True)
@@ -72,11 +91,17 @@ class Timelines:
     segments: Sequence[Segment]
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
     films: Mapping[str, Film] = field(default_factory=dict)
-    issues: Sequence[Issue] = ()
+    remarks: Sequence[Remark] = ()
     source: str = ""
     licence: str = ""
     citation: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+
+    if TYPE_CHECKING:  # they import this file: `annotations/__init__.py` adds them
+        from_csv = staticmethod(csv_table.import_timelines)
+        from_elan = staticmethod(elan.import_timelines)
+        from_mobygaze = staticmethod(mobygaze.import_timelines)
+        project = project
 
     def __repr__(self) -> str:
         return f"Timelines({self.name!r}, {self.describe_size()})"
@@ -112,9 +137,35 @@ class Timelines:
             return end
         return max(s.end for segments in self.by_film[film].values() for s in segments)
 
-    def describe(self) -> dict[str, Any]:
+    @cached_property
+    def coverage(self) -> list[Coverage]:
+        """What each annotator marked in each film."""
+        remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
+        return [
+            Coverage(
+                film,
+                annotator,
+                len(segments),
+                {
+                    code: _covered(s for s in segments if s.level == code)
+                    for code in self.scheme.codes
+                },
+                _covered(segments),
+                remarks[film, annotator],
+            )
+            for film in self.films
+            for annotator, segments in self.by_film.get(film, {}).items()
+        ]
+
+    def to_json(self) -> dict[str, Any]:
         """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
-        issues = Counter((issue.film, issue.annotator) for issue in self.issues)
+        films: dict[str, Any] = {
+            film: {"title": details.title, "end": details.end, "annotators": {}}
+            for film, details in self.films.items()
+        }
+        for film, annotator, *facts in self.coverage:
+            names = Coverage._fields[2:]
+            films[film]["annotators"][annotator] = dict(zip(names, facts, strict=True))
         return {
             "name": self.name,
             "source": self.source,
@@ -122,26 +173,8 @@ class Timelines:
             "segments": len(self.segments),
             "annotators": self.annotators,
             "levels": list(self.scheme.codes),
-            "films": {
-                film: {
-                    "title": details.title,
-                    "end": details.end,
-                    "annotators": {
-                        annotator: {
-                            "segments": len(segments),
-                            "levels": {
-                                code: _covered(s for s in segments if s.level == code)
-                                for code in self.scheme.codes
-                            },
-                            "covered": _covered(segments),
-                            "remarks": issues[film, annotator],
-                        }
-                        for annotator, segments in self.by_film.get(film, {}).items()
-                    },
-                }
-                for film, details in self.films.items()
-            },
-            "remarks": [issue.to_json() for issue in self.issues],
+            "films": films,
+            "remarks": [remark.to_json() for remark in self.remarks],
         }
 
     @classmethod
@@ -161,61 +194,12 @@ class Timelines:
 
         return cls(name, tuple(sorted(segments, key=key)), films=films, **about)
 
-    def project(
-        self, grid: float | Path | str | Manifest, threshold: float = 0.2
-    ) -> ProjectedLabels:
-        """Project the segments onto clips: a label set for each annotator.
-
-        Parameters
-        ----------
-        grid
-            The clips: their length in seconds, a manifest (or its folder) whose items have spans,
-            or a CSV file of shots or scenes with film, start and end.
-        threshold
-            The share of a clip that a segment must cover to count for it.
-        """
-        from obygaze_features.annotations.project import project
-
-        return project(self, grid, threshold=threshold)
-
-    @classmethod
-    def from_elan(
-        cls, *sources: Path | str, films: Mapping[str, Film] | None = None, film: str | None = None
-    ) -> Timelines:
-        """Import ``.eaf`` files, or folders of them; see `importers.elan`."""
-        return _import("elan", [Path(source) for source in sources], films, film=film)
-
-    @classmethod
-    def from_csv(
-        cls,
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        films: Mapping[str, Film] | None = None,
-        *,
-        delimiter: str | None = None,
-        frame_rate: float | None = None,
-    ) -> Timelines:
-        """Import any table of segments; see `importers.csv_table`."""
-        options = {"delimiter": delimiter, "frame_rate": frame_rate}
-        return _import("csv_table", Path(source), columns, films, **options)
-
-    @classmethod
-    def from_mobygaze(
-        cls,
-        source: Path | str | None = None,
-        films: Mapping[str, Film] | None = None,
-        *,
-        url: str | None = None,
-    ) -> Timelines:
-        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
-        return _import("mobygaze", source and Path(source), films, url=url)
-
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""
         with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "segments.csv", self.to_csv())
-            write_text(new / "remarks.csv", issues_csv(self.issues))
+            write_text(new / "remarks.csv", remarks_csv(self.remarks))
 
     def to_csv(self) -> str:
         """The segments as they are saved in ``segments.csv``."""
@@ -252,24 +236,36 @@ class Timelines:
     def load(cls, folder: Path | str) -> Timelines:
         """Read a folder that `save` wrote, or that somebody edited since."""
         folder = Path(folder)
-        header = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
+        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
-            scheme = LabelScheme.from_json(header["label_scheme"])
-            films = {str(film): _read_film(about) for film, about in header["films"].items()}
-            names = {who: str(name) for who, name in header.get("annotators", {}).items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            header = msgspec.convert(content, _Header)
+        except msgspec.ValidationError as problem:
             raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
-        texts = {key: str(header.get(key, "")) for key in ("source", "licence", "citation")}
         table = read_table(folder / "segments.csv", required=COLUMNS[:5])
+        scheme = header.label_scheme
         return cls.of(
-            str(header.get("name", folder.name)),
+            header.name or folder.name,
             _read_segments(table, scheme),
             scheme=scheme,
-            films=films,
-            names=names,
-            issues=tuple(read_issues(folder / "remarks.csv")),
-            **texts,
+            films=header.films,
+            names=header.annotators,
+            remarks=tuple(read_remarks(folder / "remarks.csv")),
+            source=header.source,
+            licence=header.licence,
+            citation=header.citation,
         )
+
+
+class _Header(msgspec.Struct):
+    """What is read of ``timelines.json``."""
+
+    label_scheme: LabelScheme
+    films: dict[str, Film]
+    annotators: dict[str, str] = {}
+    name: str = ""
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
 
 
 def _covered(segments: Iterable[Segment]) -> float:
@@ -281,19 +277,12 @@ def _covered(segments: Iterable[Segment]) -> float:
     return round(total, 6)
 
 
-def _import(module: str, *arguments: Any, **options: Any) -> Timelines:
-    """Call an importer; loaded by name, as importers import this module."""
-    importer = import_module(f"obygaze_features.annotations.importers.{module}")
-    timelines: Timelines = importer.import_timelines(*arguments, **options)
-    return timelines
-
-
 def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
     segments = []
     for row, (film, annotator, start_text, end_text, level, names, comment) in enumerate(
         zip(*map(table.get, COLUMNS), strict=True)
     ):
-        try:
+        with at_row(table, row):
             for noun, name in (("film", film), ("annotator", annotator)):
                 if problem := id_problem(name):
                     raise AnnotationError(f"{noun}: {problem}")
@@ -304,14 +293,5 @@ def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
                 )
             concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
             level = scheme.level(level)
-            segments.append(Segment(film, annotator, start, end, level, concepts, comment))
-        except (AnnotationError, ManifestError) as error:
-            raise table.problem(row, str(error)) from None
+        segments.append(Segment(film, annotator, start, end, level, concepts, comment))
     return segments
-
-
-def _read_film(about: Mapping[str, Any]) -> Film:
-    end = about.get("end")
-    if end is not None and not (isinstance(end, int | float) and 0 < end < math.inf):
-        raise ValueError(f"a film ends at {end!r}")
-    return Film(str(about.get("title", "")), end, str(about.get("name", "")))

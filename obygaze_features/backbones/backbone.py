@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from obygaze_features.backbones.preprocess import Preprocessing
-    from obygaze_features.backbones.tokenizer import Tokenizer
+    from obygaze_features.backbones.weights import Tokenizer
 
 ARRAYS_ON_REQUEST = frozenset({"tokens"})
 """Arrays that are stored only if a user names them: they are large."""
@@ -129,7 +130,7 @@ class Backbone:
         """
         # Some networks accept any multiple of their frame count, and would mix clips.
         count = self.sampling.frames
-        assert pixels.shape[1] == count, f"{pixels.shape[1]} frames a clip, not {count}"
+        assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
         return self._encode(
             len(pixels), self.arrays, lambda: self.encode_clips(pixels, present, names)
@@ -293,6 +294,27 @@ class KnownCheckpoint:
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
         return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
+
+
+def published(
+    family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
+) -> tuple[KnownCheckpoint, ...]:
+    """The published checkpoints of a family, in ``published.toml``; `arrays` takes their sizes."""
+    return tuple(
+        KnownCheckpoint(
+            row["name"],
+            row["title"],
+            Sampling(row.get("frames", 0)),
+            arrays(**row.get("sizes", {})),
+            row["repository"],
+        )
+        for row in _read_published()[family]
+    )
+
+
+@cache
+def _read_published() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

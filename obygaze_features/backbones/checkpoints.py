@@ -13,8 +13,13 @@ from typing import Any
 
 from obygaze_features.backbones.backbone import Family, KnownCheckpoint
 from obygaze_features.backbones.registry import families, known_checkpoints
-from obygaze_features.backbones.tokenizer import TOKENIZER_FILES, has_tokenizer
-from obygaze_features.backbones.weights import WEIGHT_FILES, cached_random_weights, shard_names
+from obygaze_features.backbones.weights import (
+    TOKENIZER_FILES,
+    WEIGHT_FILES,
+    cached_random_weights,
+    has_tokenizer,
+    shard_names,
+)
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.common.text import find_closest, first_line, join_some
@@ -176,9 +181,7 @@ def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
 
 def _nearby(path: Path) -> str:
     """What a path that does not exist may have meant."""
-    siblings = (
-        sorted(sibling.name for sibling in path.parent.glob("*")) if path.parent.is_dir() else []
-    )
+    siblings = sorted(sibling.name for sibling in path.parent.glob("*"))
     if near := find_closest(path.name, siblings):
         return f" (did you mean {path.parent / near}?)"
     return f" ({path.parent} has {join_some(siblings)})" if siblings else ""

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, TextTower
+from obygaze_features.backbones.backbone import Backbone, Family, TextTower, published
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokenizer import Tokenizer, read_tokenizer
-from obygaze_features.backbones.weights import load_folder
+from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def frame_arrays(
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """CLIP's arrays, of `patches` patches a frame, `width` wide and projected to `dim`."""
+    """CLIP's arrays, of `patches` patches per frame, `width` wide and projected to `dim`."""
     order = "class token first, neither normalised nor projected"
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
@@ -120,27 +119,4 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-def _published(name: str, title: str, grid: int, *, large: bool = False) -> KnownCheckpoint:
-    """A published checkpoint, which cuts a frame into `grid` x `grid` patches."""
-    dim, width = (768, 1024) if large else (512, 768)
-    arrays = clip_arrays(dim, grid * grid, width)
-    return KnownCheckpoint(name, title, SAMPLING, arrays, repository=f"openai/{name}")
-
-
-CHECKPOINTS = (
-    _published("clip-vit-base-patch32", "CLIP B/32, each frame alone", 7),
-    _published("clip-vit-base-patch16", "CLIP B/16, each frame alone", 14),
-    _published("clip-vit-large-patch14", "CLIP L/14, each frame alone", 16, large=True),
-    _published(
-        "clip-vit-large-patch14-336", "CLIP L/14 at 336 pixels, each frame alone", 24, large=True
-    ),
-    KnownCheckpoint(
-        "openclip-vit-base-patch32",
-        "CLIP B/32 by OpenCLIP, on LAION-2B, each frame alone",
-        SAMPLING,
-        clip_arrays(512, 49, 768),
-        repository="laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
-    ),
-)
-
-FAMILY = Family("clip", "clip", CHECKPOINTS, load, embeds_texts=True)
+FAMILY = Family("clip", "clip", published("clip", clip_arrays), load, embeds_texts=True)

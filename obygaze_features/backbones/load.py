@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
 from obygaze_features.backbones.checkpoints import (
@@ -18,8 +19,7 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tokenizer import Tokenizer
-from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
+from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import Plugin, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
@@ -55,14 +55,13 @@ def load_backbone(
     """
     check_precision(precision)
     device = choose_device(device)
-    spec = str(spec)
-    name, target = split_name(spec)
+    name, target = split_name(str(spec))
     if found := find_maker(target):
         name = name or target.rpartition(":")[2]
         check_store_name(name)
         backbone = _make(*found, name, target, mode)
     else:
-        backbone = _load(resolve_backbone(spec), mode)
+        backbone = _load(resolve_backbone(str(spec)), mode)
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
@@ -73,10 +72,10 @@ def load_backbone(
 
 
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
+    """The backbone of a checkpoint, by its family."""
     family = family_of(checkpoint.path)
     backbone = _check(family.load(checkpoint.path, mode), family.plugin)
-    text_tower = backbone.text_tower
-    if text_tower:
+    if text_tower := backbone.text_tower:
         read_tokenizer = text_tower.load_tokenizer
 
         def load_tokenizer() -> Tokenizer:
@@ -84,18 +83,34 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
             return read_tokenizer()
 
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
-    about = {
-        "name": checkpoint.known_name or checkpoint.name,
-        "family": family.name,
-        "revision": checkpoint.revision,
-        "weights_sha256": sha256_of_files(backbone.weights),
-        "config": dict(backbone.config),
-    }
-    if family.plugin:
-        about["package"] = family.plugin.package
+    about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
     return backbone.with_changes(
-        name=checkpoint.name, text_tower=text_tower, about=about, plugin=family.plugin
+        name=checkpoint.name,
+        text_tower=text_tower,
+        about=about | {"revision": checkpoint.revision},
+        plugin=family.plugin,
     )
+
+
+def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
+    """The backbone that another package's class or function makes."""
+    backbone = _check(maker(mode), plugin)
+    with plugin_errors(plugin, BrokenBackbone):
+        about = _about(backbone, name, target, plugin)
+    return backbone.with_changes(name=name, about=about, plugin=plugin)
+
+
+def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
+    """What a store records of a backbone."""
+    files, module = backbone.weights, backbone.module
+    return {
+        "name": name,
+        "family": family,
+        "revision": None,
+        "weights_sha256": sha256_of_files(files) if files else sha256_of_module(module),
+        "config": dict(backbone.config),
+        **({"package": plugin.package} if plugin else {}),
+    }
 
 
 def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
@@ -109,37 +124,17 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
     if not isinstance(backbone, Backbone):
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
     with plugin_errors(plugin, BrokenBackbone):
-        fields = [
+        json.dumps(dict(backbone.config))
+        for name, value, kind in (
             ("module", backbone.module, Module),
             ("sampling", backbone.sampling, Sampling),
             ("preprocessing", backbone.preprocessing, Preprocessing),
             *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
-        ]
-        json.dumps(dict(backbone.config))
-    for name, value, kind in fields:
-        if not isinstance(value, kind):
-            given = type(value).__name__
-            raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
+        ):
+            if not isinstance(value, kind):
+                given = type(value).__name__
+                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
     return backbone
-
-
-def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
-    backbone = _check(maker(mode), plugin)
-    with plugin_errors(plugin, BrokenBackbone):
-        digest = (
-            sha256_of_files(backbone.weights)
-            if backbone.weights
-            else sha256_of_module(backbone.module)
-        )
-    about = {
-        "name": name,
-        "family": target,
-        "revision": None,
-        "weights_sha256": digest,
-        "config": dict(backbone.config),
-        "package": plugin.package,
-    }
-    return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
 def _choose_arrays(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from obygaze_features.common.files import read_json
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
 VIDEO_CONFIG = "video_preprocessor_config.json"
@@ -130,7 +130,9 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     # Only this processor has an offset, on by default.
     vivit = kind.startswith("Vivit")
     normalised = config.get("do_normalize", True)
-    try:
+    with translate(
+        BackboneError, path, "has no usable value for {}", foreign=(KeyError, TypeError)
+    ):
         edge, crop = _geometry(config, path)
         return Preprocessing(
             shortest_edge=edge,
@@ -143,8 +145,6 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
             squash=AUTHOR_SQUASH if mode == "author" else None,
             mode=mode,
         )
-    except (KeyError, TypeError) as problem:
-        raise BackboneError(f"{path} has no usable value for {problem}") from None
 
 
 def processor_file(checkpoint: Path) -> Path:

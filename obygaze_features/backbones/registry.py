@@ -8,7 +8,6 @@ from a preprocessing mode. What the code of another package raises is a `BrokenB
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, wraps
@@ -18,6 +17,7 @@ from typing import Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
 from obygaze_features.common.plugins import (
+    OBJECT,
     Plugin,
     installed_plugins,
     load_object,
@@ -39,7 +39,6 @@ _MODULES = (
     "words",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
-_OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 Maker = Callable[[str], Backbone]
 """Makes a backbone from a preprocessing mode."""
@@ -104,7 +103,7 @@ def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
         for plugin, problem in problems.items():
             if plugin.name == spec:
                 raise BrokenBackbone(problem)
-        if _OBJECT.fullmatch(spec):
+        if OBJECT.fullmatch(spec):
             plugin = plugin_at(spec)
             maker = _load_plugin(plugin)
             if isinstance(maker, Family):

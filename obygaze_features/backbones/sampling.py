@@ -17,7 +17,7 @@ class Sampling:
     frames
         How many frames it takes.
     rate
-        Frames a second to choose from; by default all of the clip's. A clip that is too short at
+        Frames per second to choose from; by default all of the clip's. A clip that is too short at
         this rate gives fewer than `frames`, and the rest is padding.
 
     Examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.backbone import Backbone, Family, published
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.vivit import mean_over_patches, tubelet_arrays
 from obygaze_features.backbones.weights import load_folder
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """TimeSformer's arrays, of `patches` patches a frame."""
+    """TimeSformer's arrays, of `patches` patches per frame."""
     first = (
         ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
         ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
@@ -34,7 +34,7 @@ def load(path: Path, mode: str) -> Backbone:
     if config.attention_type == "space_only":
         raise BackboneError(
             f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time: space_only gives a class token a frame, not a clip"
+            "joint_space_time: space_only gives one class token per frame, none per clip"
         )
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
@@ -61,22 +61,4 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-def _published(name: str, title: str) -> KnownCheckpoint:
-    frames, grid = (16, 28) if "-hr-" in name else (8, 14)
-    size = " at 448 pixels" if "-hr-" in name else ""
-    arrays = timesformer_arrays(frames, grid * grid, 768)
-    title = f"TimeSformer B/16{size}, {title}"
-    return KnownCheckpoint(name, title, Sampling(frames), arrays, f"facebook/{name}")
-
-
-CHECKPOINTS = tuple(
-    _published(f"timesformer-{size}-finetuned-{short}", title)
-    for size in ("base", "hr")
-    for short, title in (
-        ("k400", "Kinetics-400"),
-        ("k600", "Kinetics-600"),
-        ("ssv2", "Something-Something v2"),
-    )
-)
-
-FAMILY = Family("timesformer", "timesformer", CHECKPOINTS, load)
+FAMILY = Family("timesformer", "timesformer", published("timesformer", timesformer_arrays), load)

@@ -62,16 +62,11 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
     config = VivitConfig(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
     processor = {
+        **video_processor(config.image_size),
         "image_processor_type": "VivitImageProcessor",
-        "do_resize": True,
         "size": {"shortest_edge": config.image_size * 256 // 224},
-        "resample": 2,
-        "do_center_crop": True,
-        "crop_size": {"height": config.image_size, "width": config.image_size},
-        "do_rescale": True,
         "rescale_factor": 1 / 127.5,
         "offset": True,
-        "do_normalize": True,
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.backbone import Backbone, Family, published
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
 from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
@@ -67,20 +67,4 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-def _published(name: str, title: str, width: int = 768) -> KnownCheckpoint:
-    arrays = videomae_arrays(8, 196, width, finetuned="finetuned" in name)
-    return KnownCheckpoint(name, title, Sampling(16), arrays, repository=f"MCG-NJU/{name}")
-
-
-CHECKPOINTS = (
-    _published("videomae-base-finetuned-kinetics", "VideoMAE B/16x2, Kinetics-400"),
-    _published("videomae-base-finetuned-ssv2", "VideoMAE B/16x2, Something-Something v2"),
-    _published("videomae-large-finetuned-kinetics", "VideoMAE L/16x2, Kinetics-400", 1024),
-    _published("videomae-huge-finetuned-kinetics", "VideoMAE H/16x2, Kinetics-400", 1280),
-    _published("videomae-base", "VideoMAE B/16x2, pretrained on Kinetics-400 without labels"),
-    _published(
-        "videomae-large", "VideoMAE L/16x2, pretrained on Kinetics-400 without labels", 1024
-    ),
-)
-
-FAMILY = Family("videomae", "videomae", CHECKPOINTS, load)
+FAMILY = Family("videomae", "videomae", published("videomae", videomae_arrays), load)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit
 from obygaze_features.backbones.weights import load_folder
@@ -90,21 +90,12 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-CHECKPOINTS = (
-    KnownCheckpoint(
-        "vivit",
-        "ViViT B/16x2, Kinetics-400: the paper's ViViT",
-        Sampling(32),
-        vivit_arrays(16, 196, 768),
-        repository="google/vivit-b-16x2-kinetics400",
-    ),
-    KnownCheckpoint(
-        "tiny-vivit",
-        "a small ViViT of random weights",
-        Sampling(8),
-        vivit_arrays(4, 16, 32),
-        write=write_vivit,
-    ),
+TINY = KnownCheckpoint(
+    "tiny-vivit",
+    "a small ViViT of random weights",
+    Sampling(8),
+    vivit_arrays(4, 16, 32),
+    write=write_vivit,
 )
 
-FAMILY = Family("vivit", "vivit", CHECKPOINTS, load)
+FAMILY = Family("vivit", "vivit", (*published("vivit", vivit_arrays), TINY), load)

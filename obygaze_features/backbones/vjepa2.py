@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.backbone import Backbone, Family, published
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
 from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
@@ -72,27 +72,4 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-def _published(name: str, title: str, width: int = 1024) -> KnownCheckpoint:
-    """A published checkpoint; its name tells the frames and the size of its input."""
-    frames, size = (int(part.removeprefix("fpc")) for part in name.split("-")[2:4])
-    finetuned = name.count("-") == 4
-    arrays = vjepa2_arrays(frames // 2, (size // 16) ** 2, width, finetuned=finetuned)
-    return KnownCheckpoint(name, title, Sampling(frames), arrays, f"facebook/{name}")
-
-
-CHECKPOINTS = (
-    _published("vjepa2-vitl-fpc64-256", "V-JEPA 2 L/16, pretrained without labels"),
-    _published("vjepa2-vith-fpc64-256", "V-JEPA 2 H/16, pretrained without labels", 1280),
-    _published("vjepa2-vitg-fpc64-256", "V-JEPA 2 g/16, pretrained without labels", 1408),
-    _published(
-        "vjepa2-vitg-fpc64-384", "V-JEPA 2 g/16 at 384 pixels, pretrained without labels", 1408
-    ),
-    _published("vjepa2-vitl-fpc16-256-ssv2", "V-JEPA 2 L/16, Something-Something v2"),
-    _published(
-        "vjepa2-vitg-fpc64-384-ssv2", "V-JEPA 2 g/16 at 384 pixels, Something-Something v2", 1408
-    ),
-    _published("vjepa2-vitl-fpc32-256-diving48", "V-JEPA 2 L/16, Diving-48"),
-    _published("vjepa2-vitg-fpc32-384-diving48", "V-JEPA 2 g/16 at 384 pixels, Diving-48", 1408),
-)
-
-FAMILY = Family("vjepa2", "vjepa2", CHECKPOINTS, load)
+FAMILY = Family("vjepa2", "vjepa2", published("vjepa2", vjepa2_arrays), load)

@@ -1,23 +1,38 @@
-"""Files of weights: those of a checkpoint folder in Hugging Face's layout, and loading them."""
+"""The files of a checkpoint folder in Hugging Face's layout, its weights and tokenizer, loaded."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
 from obygaze_features.common.package import cache_folder, need
-from obygaze_features.common.text import first_line
-from obygaze_features.errors import BackboneError, OutputExists
+from obygaze_features.errors import BackboneError, OutputExists, translate
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHT_FILES = (
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
 """The file of weights, or the index of several, in order of preference."""
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "spiece.model",
+)
+"""The files of a tokenizer. A checkpoint has some of them."""
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 GENERATION = 2
 """Raised when the random weights that we write change, so that no older cached copy is used."""
 
@@ -55,34 +70,29 @@ def tensor_names(folder: Path, files: Sequence[Path]) -> frozenset[str]:
 
     names: set[str] = set()
     for file in files:
-        try:
+        with loading(folder):
             if file.suffix == ".safetensors":
                 with safe_open(file, "pt") as tensors:
                     names.update(tensors.keys())
             else:
                 names.update(torch.load(file, "meta", weights_only=True).keys())
-        except Exception as problem:  # each file format has its own errors
-            raise unreadable(folder, problem) from None
     return frozenset(names)
 
 
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
     """Load a transformers model in float32; weights that do not fit it exactly are an error."""
     torch = need("torch", extra="extract")
-    try:
-        with quiet():  # what does not fit is reported below, in one line
-            model, report = model_class.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                use_safetensors=files[0].suffix == ".safetensors",
-                weights_only=True,
-                local_files_only=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                **options,
-            )
-    except Exception as problem:  # each file format has its own errors
-        raise unreadable(folder, problem) from None
+    with loading(folder), quiet():  # what does not fit is reported below, in one line
+        model, report = model_class.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            use_safetensors=files[0].suffix == ".safetensors",
+            weights_only=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
     kind = model_class.__name__
     # transformers fills missing weights with random numbers. From version 5 on it reports
     # mismatched weights with their shapes.
@@ -122,15 +132,20 @@ def load_folder(
     return network, {"preprocessing": preprocessing, "weights": files, "config": config}
 
 
-def unreadable(folder: Path, problem: Exception) -> BackboneError:
-    """The error for weights that cannot be read, in one line."""
-    if "Weights only load failed" in str(problem):  # PyTorch would advise to run the program
-        return BackboneError(
-            f"{folder} cannot be loaded: its weights hold more than tensors, perhaps a program. "
-            "Use a checkpoint in safetensors format"
-        )
-    reason = first_line(problem)
-    return BackboneError(f"{folder} cannot be loaded: {reason}; download the checkpoint again")
+@contextlib.contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Raise what transformers, torch and safetensors raise over a checkpoint as `BackboneError`."""
+    with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
+        try:
+            yield
+        except Exception as problem:
+            if "Weights only load failed" not in str(problem):
+                raise
+            raise BackboneError(  # PyTorch would advise to run the program
+                folder,
+                "cannot be loaded: its weights hold more than tensors, perhaps a program. "
+                "Use a checkpoint in safetensors format",
+            ) from None
 
 
 @contextlib.contextmanager
@@ -145,6 +160,83 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A checkpoint's tokenizer.
+
+    Parameters
+    ----------
+    tokenizer
+        Of transformers.
+    max_tokens
+        Tokens that the network reads, with the start and end tokens; the rest is cut off.
+    padding
+        ``longest`` pads to the longest text of a batch, ``max_length`` to `max_tokens`.
+    """
+
+    tokenizer: Any
+    max_tokens: int
+    padding: str
+
+    def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """The network's input for a batch of texts."""
+        return dict(
+            self.tokenizer(
+                list(texts),
+                padding=self.padding,
+                truncation=True,
+                max_length=self.max_tokens,
+                return_tensors="pt",
+            )
+        )
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, before any is cut off."""
+        with quiet():  # the caller reports texts that are too long
+            encoded = self.tokenizer(list(texts), truncation=False, padding=False)
+        return [len(ids) for ids in encoded["input_ids"]]
+
+    def attributes(self) -> dict[str, Any]:
+        """As recorded in a store's attributes."""
+        vocabulary = json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
+        return {
+            "longest": self.max_tokens,
+            "padding": self.padding,
+            "vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest(),
+        }
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a checkpoint folder has a vocabulary."""
+    return any((folder / name).is_file() for name in _VOCABULARIES)
+
+
+def read_tokenizer(
+    folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
+) -> Tokenizer:
+    """Read the tokenizer of a checkpoint folder, of a network that knows so many tokens."""
+    need("transformers", extra="extract")
+    from transformers import AutoTokenizer
+
+    if not has_tokenizer(folder):
+        raise BackboneError(
+            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy it from the page "
+            "where the checkpoint is published"
+        )
+    if (folder / "spiece.model").is_file():
+        need("sentencepiece", extra="extract")
+    with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    if len(tokenizer) > vocabulary_size:
+        raise BackboneError(
+            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, but the network knows "
+            f"{vocabulary_size:,}. Use the tokenizer of the same checkpoint"
+        )
+    return Tokenizer(tokenizer, max_tokens, padding)
 
 
 def sha256_of_files(files: Sequence[Path]) -> str:
@@ -174,26 +266,17 @@ def write_random_weights(
 
     With `overwrite` an earlier one is replaced. The same seed gives the same weights.
     """
+    from safetensors import SafetensorError
+
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
-        with _full_disks_named(folder):
+        remedy = "free some space and run the same command again"
+        with translate(
+            BackboneError, folder, f"cannot be written: {{}}; {remedy}", foreign=SafetensorError
+        ):
             write(new, seed)
         for path in new.iterdir():
             path.chmod(new.stat().st_mode & 0o666)  # safetensors: readable by the owner alone
-
-
-@contextlib.contextmanager
-def _full_disks_named(folder: Path) -> Iterator[None]:
-    """Turn what safetensors raises where it cannot write into one line."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as problem:
-        reason = first_line(problem)
-        raise BackboneError(
-            f"cannot write {folder}: {reason}; free some space and run the same command again"
-        ) from None
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_xclip
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """X-CLIP's arrays, of `tokens` tokens a frame, `width` wide and projected to `dim`."""
+    """X-CLIP's arrays, of `tokens` tokens per frame, `width` wide and projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding, after the temporal transformer"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
@@ -85,42 +85,14 @@ def load(path: Path, mode: str) -> Backbone:
     )  # fmt: skip
 
 
-def _published(
-    repository: str, title: str, frames: int, grid: int, name: str = ""
-) -> KnownCheckpoint:
-    """A published checkpoint, which cuts a frame into `grid` x `grid` patches."""
-    dim, width = (768, 1024) if "large" in repository else (512, 768)
-    arrays = xclip_arrays(frames, dim, 1 + grid * grid, width)
-    return KnownCheckpoint(
-        name or repository, title, Sampling(frames), arrays, f"microsoft/{repository}"
-    )
-
-
-_FEW_SHOTS = tuple(
-    (f"xclip-base-patch16-{short}-{shots}-shot", f"X-CLIP B/16, {shots} clips a class of {long}")
-    for short, long in (("hmdb", "HMDB-51"), ("ucf", "UCF-101"))
-    for shots in (2, 4, 8, 16)
+TINY = KnownCheckpoint(
+    "tiny-xclip",
+    "a small X-CLIP of random weights",
+    Sampling(8),
+    xclip_arrays(8, 32, 17, 32),
+    write=write_xclip,
 )
-CHECKPOINTS = (
-    _published(
-        "xclip-base-patch16-zero-shot",
-        "X-CLIP B/16, Kinetics-400, for zero-shot use: the paper's X-CLIP",
-        32, 14, name="xclip-kinetics",
-    ),
-    _published("xclip-base-patch32", "X-CLIP B/32, Kinetics-400", 8, 7),
-    _published("xclip-base-patch32-16-frames", "X-CLIP B/32, Kinetics-400", 16, 7),
-    _published("xclip-base-patch16", "X-CLIP B/16, Kinetics-400", 8, 14),
-    _published("xclip-base-patch16-16-frames", "X-CLIP B/16, Kinetics-400", 16, 14),
-    _published("xclip-large-patch14", "X-CLIP L/14, Kinetics-400", 8, 16),
-    _published("xclip-large-patch14-16-frames", "X-CLIP L/14 at 336 pixels, Kinetics-400", 16, 24),
-    _published("xclip-base-patch16-kinetics-600", "X-CLIP B/16, Kinetics-600", 8, 14),
-    _published("xclip-base-patch16-kinetics-600-16-frames", "X-CLIP B/16, Kinetics-600", 16, 14),
-    _published("xclip-large-patch14-kinetics-600", "X-CLIP L/14, Kinetics-600", 8, 16),
-    *(_published(repository, title, 32, 14) for repository, title in _FEW_SHOTS),
-    KnownCheckpoint(
-        "tiny-xclip", "a small X-CLIP of random weights", Sampling(8),
-        xclip_arrays(8, 32, 17, 32), write=write_xclip,
-    ),
-)  # fmt: skip
 
-FAMILY = Family("xclip", "xclip", CHECKPOINTS, load, embeds_texts=True)
+FAMILY = Family(
+    "xclip", "xclip", (*published("xclip", xclip_arrays), TINY), load, embeds_texts=True
+)

@@ -1,6 +1,6 @@
 """X-CLIP (Ma et al., 2022) as its own code saves it: the backbone that was trained on LSMDC.
 
-Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one a second; a small
+Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one per second; a small
 transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is read.
 """
 
@@ -19,6 +19,7 @@ from obygaze_features.backbones.backbone import (
     KnownCheckpoint,
 )
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.weights import loading
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -40,7 +41,7 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """The arrays, of `tokens` tokens a frame, projected to `dim`."""
+    """The arrays, of `tokens` tokens per frame, projected to `dim`."""
     return (
         ArraySpec("native", (dim,), "float32", "clip embedding: mean of `frames_temporal`, unit"),
         ArraySpec("max", (dim,), "float32", "maximum over `frames`, padding apart"),
@@ -137,16 +138,8 @@ def _read_state(file: Path) -> dict[str, Tensor]:
     """The tensors of a state dict; nothing else is ever unpickled."""
     torch = need("torch", extra="extract")
     wrong = f"{file} is not a checkpoint of X-CLIP by Ma et al."
-    try:
+    with loading(file):
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as problem:
-        raise BackboneError(f"{file} cannot be read: {problem.strerror or problem}") from None
-    except Exception as problem:  # zip, pickle and torch have their own errors
-        if "weights_only" in str(problem):
-            reason = "it holds more than tensors, which is not loaded because it could run code"
-        else:
-            reason = "it cannot be read; is it complete? download it again"
-        raise BackboneError(f"{wrong}: {reason}") from None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise BackboneError(f"{wrong}: it holds something other than tensors by name")
     return state

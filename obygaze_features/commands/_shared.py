@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from obygaze_features.common.cli import folder_argument
+from obygaze_features.common.cli import PATH, folder_argument
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ObygazeError
 
@@ -22,18 +21,10 @@ VIDEOS_HELP = "The folder of the clips, or of the films that they are spans of."
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def output_option(text: str, *, required: bool = True) -> Callable[[Command], Command]:
-    """The option ``--output`` of a command that writes a file or a folder."""
-    path = click.Path(path_type=Path)
-    return click.option("-o", "--output", type=path, required=required, help=text)
-
-
 def clip_options(command: Command) -> Command:
     """The options of commands that read films."""
     return item_options(
-        click.option("--videos", type=click.Path(path_type=Path), required=True, help=VIDEOS_HELP)(
-            command
-        )
+        click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)(command)
     )
 
 
@@ -70,7 +61,7 @@ def resumable(
 
 
 def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
-    """Print the first failures, a line a reason, and say where all are listed."""
+    """Print the first failures, one line per reason, and say where all are listed."""
     by_reason: dict[str, list[str]] = {}
     for item_id, reason in failures.items():
         by_reason.setdefault(reason, []).append(item_id)

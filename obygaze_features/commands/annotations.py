@@ -9,8 +9,13 @@ from typing import Any, TypeVar
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.agreement import agreement
-from obygaze_features.commands.annotations_project import exit_if_left_out, merge, project, sweep
+from obygaze_features.commands.annotations_project import (
+    agreement,
+    exit_if_left_out,
+    merge,
+    project,
+    sweep,
+)
 from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
@@ -66,23 +71,15 @@ def import_() -> None:
 annotation_commands.add_command(import_)
 
 
-def import_options(function: F) -> F:
-    """The options ``--films``, ``--output``, ``--overwrite`` and ``--json``."""
-    text = "A table of films: film, title, end (seconds or h:mm:ss)."
-    return click.option("--films", type=PATH, help=text)(save_options(function))
+films_option = click.option(
+    "--films", type=PATH, help="A table of films: film, title, end (seconds or h:mm:ss)."
+)
 
 
-@import_.command("mobygaze")
+@import_.importer("mobygaze")
 @download_options
-@import_options
-def import_mobygaze(
-    source: Path | None,
-    url: str | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_mobygaze(**options: Any) -> of.Timelines:
     """MObyGaze's segments of 20 films.
 
     SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Frames become seconds by each
@@ -94,24 +91,14 @@ def import_mobygaze(
       obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
       obygaze annotations import mobygaze --download -o timelines/mobygaze
     """
-    from obygaze_features.annotations.build import read_films
-
-    timelines = of.Timelines.from_mobygaze(source, read_films(films), url=url)
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_mobygaze(**options)
 
 
-@import_.command("elan")
+@import_.importer("elan")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
-@import_options
-def import_elan(
-    sources: tuple[Path, ...],
-    film: str | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     """ELAN's files.
 
     SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
@@ -128,13 +115,10 @@ def import_elan(
       obygaze annotations import elan films -o timelines/mine
       obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
     """
-    from obygaze_features.annotations.build import read_films
-
-    timelines = of.Timelines.from_elan(*sources, films=read_films(films), film=film)
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_elan(*sources, **options)
 
 
-@import_.command("csv")
+@import_.importer("csv")
 @source_argument
 @table_options(
     "film, annotator, start, end, start_frame, end_frame, framerate, concepts, comment, level",
@@ -143,19 +127,10 @@ def import_elan(
 @click.option(
     "--frame-rate",
     type=click.FloatRange(min=0, min_open=True),
-    help="Frames a second, where times are in frames and rows have no framerate.",
+    help="Frames per second, where times are in frames and rows have no framerate.",
 )
-@import_options
-def import_csv(
-    source: Path,
-    columns: dict[str, str],
-    delimiter: str | None,
-    frame_rate: float | None,
-    films: Path | None,
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+@films_option
+def import_csv(**options: Any) -> of.Timelines:
     """Any CSV table of segments, with a column mapping.
 
     A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
@@ -170,23 +145,18 @@ def import_csv(
       obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
         --column start_frame=from --column end_frame=to --frame-rate 25
     """
-    from obygaze_features.annotations.build import read_films
-
-    timelines = of.Timelines.from_csv(
-        source, columns, read_films(films), delimiter=delimiter, frame_rate=frame_rate
-    )
-    _save(timelines, output, overwrite=overwrite, as_json=as_json)
+    return of.Timelines.from_csv(**options)
 
 
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save, print what is there and what was odd; exit code 3 if rows were left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT, describe_issues
+    from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
-    issues = timelines.issues
+    remarks = timelines.remarks
     if not timelines.segments:
-        first_issue = sorted(issues, key=lambda issue: issue.action != LEFT_OUT)[:1]
-        first = "; ".join(["", *describe_issues(first_issue, "")])
+        first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
+        first = "; ".join(["", *describe_remarks(first_remark, "")])
         raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
@@ -196,17 +166,17 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
                 "segments": len(timelines.segments),
                 "films": list(timelines.films),
                 "annotators": timelines.annotators,
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
     else:
         click.echo(f"{timelines.describe_size()} -> {output}")
-        for line in describe_issues(issues, str(output / "remarks.csv")):
+        for line in describe_remarks(remarks, str(output / "remarks.csv")):
             click.echo(line)
-        if left_out := sum(issue.action == LEFT_OUT for issue in issues):
+        if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
             click.echo(f"{counted(left_out, 'row')} left out")
         click.echo(f"next: obygaze annotations show {for_shell(output)}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
 
 
 @annotation_commands.command()
@@ -222,34 +192,40 @@ def show(timelines: Path, as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze
       obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.issues import describe_issues
+    from obygaze_features.annotations.remarks import describe_remarks
 
     loaded = of.Timelines.load(timelines)
-    facts = loaded.describe()
     if as_json:
-        echo_json(facts)
+        echo_json(loaded.to_json())
         return
     rows = [
         [
-            details["title"] or film,
-            annotator,
-            f"{row['segments']:,}",
-            *(format_time(round(seconds)) for seconds in row["levels"].values()),
-            format_time(round(row["covered"])),
-            "" if details["end"] is None else f"{row['covered'] / details['end']:.0%}",
-            str(row["remarks"] or ""),
+            loaded.films[row.film].title or row.film,
+            row.annotator,
+            f"{row.segments:,}",
+            *(format_time(round(seconds)) for seconds in row.levels.values()),
+            format_time(round(row.covered)),
+            f"{row.covered / end:.0%}" if (end := loaded.films[row.film].end) else "",
+            str(row.remarks or ""),
         ]
-        for film, details in facts["films"].items()
-        for annotator, row in details["annotators"].items()
+        for row in loaded.coverage
     ]
-    header = ["film", "annotator", "segments", *facts["levels"], "covered", "of film", "issues"]
+    header = [
+        "film",
+        "annotator",
+        "segments",
+        *loaded.scheme.codes,
+        "covered",
+        "of film",
+        "remarks",
+    ]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
     click.echo(f"{loaded.name}: {loaded.describe_size()}")
     header, *shown = ([row[column] for column in filled] for row in (header, *rows))
     click.echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         click.echo(f"and {more:,} more; --json has all")
-    for line in describe_issues(loaded.issues, str(timelines / "remarks.csv")):
+    for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
         click.echo(line)
 
 
@@ -293,7 +269,7 @@ def export(
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if documents:
-        click.echo(f"{counted(len(documents), 'file')} for ELAN, one a film -> {output}")
+        click.echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
     if tables:
         click.echo(f"{', '.join(tables)} -> {output}")
 
@@ -318,7 +294,7 @@ def figure(
 ) -> None:
     """Draw each film's timelines, their projections onto clips, and the merge.
 
-    A figure a film, as the paper's figure 4: for each annotator the segments as they were cut,
+    One figure per film, as the paper's figure 4: for each annotator the segments as they were cut,
     and below them the levels of the clips; then the merged levels. The higher the level, the
     taller the bar. Needs the extra report.
 
@@ -327,7 +303,7 @@ def figure(
       obygaze annotations figure timelines/mine manifests/mine -o figures
       obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
     """
-    from obygaze_features.annotations.figure import film_figure, films_with_clips
+    from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import require_folder_name
     from obygaze_features.manifests.statistics import film_titles, match_film
@@ -355,7 +331,7 @@ def figure(
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
     for path, drawn in figures.items():
         save_figure(drawn, path, overwrite=overwrite)
-    click.echo(f"{counted(len(paths), 'figure')}, one a film -> {output}")
+    click.echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     projected = set(segments.annotators) & set(clips.label_names)
     if merged not in clips.label_names and len(projected) > 1:
         click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")

@@ -1,4 +1,4 @@
-"""`obygaze annotations project`, `merge` and `sweep`: from timelines to labels of clips."""
+"""`obygaze annotations project`, `merge`, `sweep` and `agreement`: timelines to labels of clips."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 import obygaze_features as of
 from obygaze_features.common.cli import (
+    PATH,
     echo_json,
     folder_argument,
     json_option,
@@ -24,8 +25,8 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.issues import Issue
     from obygaze_features.annotations.merge import MergedLabels, SavedLabels
+    from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelScheme, LabelSet
 
 grid_option = click.option(
@@ -75,7 +76,7 @@ def project(
     if folder is None:
         raise UsageError(f"the grid {grid} is not a manifest to save labels in; name one: -o")
     saved = projected.save(folder, overwrite=overwrite)
-    issues = [*projected.issues, *_removed_issues(saved)]
+    remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:
         echo_json(
             {
@@ -83,16 +84,16 @@ def project(
                 "threshold": share,
                 "clips": len(clips),
                 "label_sets": {labels.name: _levels(labels) for labels in projected.label_sets},
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
     else:
         click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
         _echo_levels(projected.label_sets, clips.scheme.codes)
-        _echo_issues(issues)
+        _echo_remarks(remarks)
         for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
             click.echo(f"next: {line}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
 
 
 @click.command()
@@ -128,7 +129,7 @@ def merge(
     chosen = labels_to_merge(loaded, names)
     merged = merge_labels(chosen, loaded, name)
     saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
-    issues = [*merged.issues, *_removed_issues(saved)]
+    remarks = [*merged.remarks, *_removed_remarks(saved)]
     if as_json:
         echo_json(
             {
@@ -138,7 +139,7 @@ def merge(
                 **_levels(merged.labels),
                 "default_labels": saved.default,
                 "of_all": merged.of_all,
-                "remarks": [issue.to_json() for issue in issues],
+                "remarks": [remark.to_json() for remark in remarks],
             }
         )
         return
@@ -147,7 +148,7 @@ def merge(
     click.echo(_describe_merge(merged, scheme))
     default = "the default" if saved.default == name else f"{saved.default} stays the default"
     click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
-    _echo_issues(issues)
+    _echo_remarks(remarks)
 
 
 @click.command()
@@ -168,7 +169,7 @@ def sweep(
     """How the labels depend on the threshold.
 
     Projects and merges at each threshold, and counts: clips of each level, and the mean number of
-    concepts a clip. Only the table is saved. Ends with exit code 3 if something was left out.
+    concepts per clip. Only the table is saved. Ends with exit code 3 if something was left out.
 
     \b
     Examples:
@@ -182,14 +183,14 @@ def sweep(
     shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
     if output is not None:
         refuse_to_overwrite(output, overwrite=overwrite)
-    rows, issues = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
+    rows, remarks = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
     if output is not None:
         write_text(output, sweep_csv(rows))
     if as_json:
         thresholds_json = [row.to_json() for row in rows]
-        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in issues]})
+        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in remarks]})
     else:
-        header = ["threshold", "clips", *rows[0].levels, "concepts a clip"]
+        header = ["threshold", "clips", *rows[0].levels, "concepts per clip"]
         cells = [
             [
                 f"{row.threshold:g}",
@@ -200,10 +201,121 @@ def sweep(
             for row in rows
         ]
         click.echo(align(header, cells))
-        _echo_issues(issues)
+        _echo_remarks(remarks)
         if output is not None:
             click.echo(f"table -> {output}")
-    exit_if_left_out(issues)
+    exit_if_left_out(remarks)
+
+
+@click.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    multiple=True,
+    help="A label set to compare; twice or more. By default those projected from annotators' "
+    "timelines; where there are none, all that are not merged.",
+)
+@click.option(
+    "--generator",
+    type=click.Choice(["shuffled", "uniform"]),
+    default="shuffled",
+    show_default=True,
+    help="How random sequences are drawn.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1_000_000),
+    default=62,
+    show_default=True,
+    help="How many random sequences.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Another seed, other random sequences.",
+)
+@click.option(
+    "--differences",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="How many stretches to show in which they differ.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=PATH,
+    help="A folder that gets all as CSV, or a figure of concepts and films: .svg, .pdf or .png. "
+    "Repeatable.",
+)
+@overwrite_option
+@json_option
+def agreement(
+    manifest: Path,
+    labels: tuple[str, ...],
+    differences: int,
+    outputs: tuple[Path, ...],
+    overwrite: bool,
+    as_json: bool,
+    **chance: Any,
+) -> None:
+    """How far annotators agree on a manifest's clips, and where they do not.
+
+    First the means, how many clips have the same level, what one annotator scores against the
+    other (a rough guide to what a model can reach, and no limit), and who marks more. Then
+    Cohen's kappa of each concept; and for each film the paper's gamma over all levels and without
+    the clips that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the
+    paper's distances); the confusion of levels, and the longest stretches in which they differ.
+
+    gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
+    paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
+    'uniform' draws two sequences with equal chances. 'closed' is the limit for many random
+    sequences; p is the share of sequences that agree at least as well.
+
+    Ends with exit code 3 if films lack a second annotator; they are named and left out.
+
+    \b
+    Examples:
+      obygaze annotations agreement manifests/mine
+      obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
+      obygaze annotations agreement manifests/mine -o agreement.pdf
+      obygaze annotations agreement manifests/mine --generator uniform --json
+    """
+    from obygaze_features.annotations.agreement_report import agreement_report
+    from obygaze_features.annotations.measures import Chance
+    from obygaze_features.annotations.remarks import describe_remarks
+    from obygaze_features.common.figures import SUFFIXES, save_figure
+    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
+
+    figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
+    folders = [path for path in outputs if path not in figures]
+    for path in outputs:
+        require_folder_name(path, *SUFFIXES)
+        refuse_to_overwrite(path, overwrite=overwrite)
+    report = agreement_report(of.Manifest.load(manifest), labels, Chance(**chance))
+    for path in folders:
+        report.save(path, overwrite=overwrite)
+    for path in figures:
+        from obygaze_features.annotations.figures import agreement_figure
+
+        save_figure(agreement_figure(report), path, overwrite=overwrite)
+    if as_json:
+        echo_json(report.to_json())
+    else:
+        click.echo(report.describe(differences=differences))
+        if report.remarks:
+            click.echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
+        if folders or figures:
+            click.echo()
+        for path in folders:
+            click.echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
+        for path in figures:
+            click.echo(f"figure -> {path}")
+    exit_if_left_out(report.remarks)
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
@@ -224,12 +336,12 @@ def _parse_share(text: str, option: str) -> float:
         raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
 
 
-def _removed_issues(saved: SavedLabels) -> list[Issue]:
-    from obygaze_features.annotations.issues import Issue
+def _removed_remarks(saved: SavedLabels) -> list[Remark]:
+    from obygaze_features.annotations.remarks import Remark
 
     action = "removed; merge again"
     return [
-        Issue(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
+        Remark(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
         for name, sources in saved.removed.items()
     ]
 
@@ -265,16 +377,16 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
     click.echo(align(["labels", "clips", *codes], rows))
 
 
-def _echo_issues(issues: Sequence[Issue]) -> None:
-    from obygaze_features.annotations.issues import describe_issues
+def _echo_remarks(remarks: Sequence[Remark]) -> None:
+    from obygaze_features.annotations.remarks import describe_remarks
 
-    for line in describe_issues(issues, "--json has all"):
+    for line in describe_remarks(remarks, "--json has all"):
         click.echo(line)
 
 
-def exit_if_left_out(issues: Sequence[Issue]) -> None:
+def exit_if_left_out(remarks: Sequence[Remark]) -> None:
     """End with exit code 3 if something was left out."""
-    from obygaze_features.annotations.issues import LEFT_OUT
+    from obygaze_features.annotations.remarks import LEFT_OUT
 
-    if any(issue.action == LEFT_OUT for issue in issues):
+    if any(remark.done == LEFT_OUT for remark in remarks):
         click.get_current_context().exit(3)

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import (
-    echo_json,
-    folder_argument,
-    json_option,
-    overwrite_option,
-)
+from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
@@ -37,24 +32,21 @@ def backbones(as_json: bool) -> None:
     from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
     from obygaze_features.backbones.registry import load_plugins
 
-    checkpoints = known_checkpoints()
     plugins, problems = load_plugins()
-    makers = {p.name: p for p, loaded in plugins.items() if not isinstance(loaded, Family)}
     if as_json:
-        cards = {
+        cards: dict[str, object] = {
             checkpoint.name: _as_json(checkpoint, family)
             for family in families()
             for checkpoint in family.checkpoints
         }
-        of_makers = {
-            name: {"title": str(plugin), "package": plugin.package}
-            for name, plugin in makers.items()
-        }
-        echo_json(cards | of_makers)
+        for plugin, loaded in plugins.items():
+            if not isinstance(loaded, Family):
+                cards[plugin.name] = {"title": str(plugin), "package": plugin.package}
+        echo_json(cards)
         return
-    width = max(map(len, checkpoints))
-    click.echo(f"{'name':<{width}}  sees  keeps frames    a clip  from")
-    for checkpoint in checkpoints.values():
+    width = max(map(len, known_checkpoints()))
+    click.echo(f"{'name':<{width}}  sees  keeps frames  per clip  from")
+    for checkpoint in known_checkpoints().values():
         shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
         click.echo(
             f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"
@@ -72,10 +64,8 @@ def backbones(as_json: bool) -> None:
         click.echo(
             f"\n{checkpoint.name}: {checkpoint.title}\n  frames seen: {checkpoint.sampling.words}"
         )
-        if family.embeds_texts:
-            click.echo("  also takes single images, and texts")
-        elif family.embeds_images:
-            click.echo("  also takes single images")
+        if family.embeds_texts or family.embeds_images:
+            click.echo(f"  also takes single images{', and texts' * family.embeds_texts}")
         for array in checkpoint.arrays:
             size = f"{array.row_bytes:,} B"
             on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""

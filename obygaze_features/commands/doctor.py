@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from importlib import metadata
+from typing import Any
 
 import click
 from packaging.requirements import Requirement
 
-from obygaze_features.backbones.devices import (
-    MAX_WORKERS,
-    default_workers,
-    try_device,
-)
-from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.backbones.devices import MAX_WORKERS, default_workers, try_device
+from obygaze_features.common.cli import emit, json_option
 from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
@@ -37,18 +34,6 @@ EXTRAS = {
 MAX_PACKAGES_SHOWN = 4
 
 
-@dataclass(frozen=True)
-class ExtraStatus:
-    """An extra, its installed packages, and those that are missing or too old."""
-
-    extra: str
-    title: str
-    installed: dict[str, str]
-    missing: list[str]
-    ready: bool
-    remedy: str
-
-
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
@@ -60,25 +45,20 @@ def doctor(as_json: bool) -> None:
     Example:
       obygaze doctor
     """
-    extras = [check_extra(extra) for extra in EXTRAS]
-    devices = dict(_devices())
+    jobs = [check_extra(extra) for extra in EXTRAS]
     facts = {
         "version": metadata.version("obygaze"),
         "python": platform.python_version(),
         "system": platform.platform(),
+        "jobs": jobs,
+        "devices": dict(_devices()),
     }
-    if as_json:
-        echo_json({**facts, "jobs": [asdict(status) for status in extras], "devices": devices})
-    else:
-        click.echo("obygaze {version}, Python {python}, {system}\n".format(**facts))
-        header = ["job", "", "what is installed, or missing"]
-        click.echo(align(header, map(_cells, extras), left=3))
-        click.echo("\n" + align(["device", ""], devices.items(), left=2))
-    if not extras[0].ready:
+    emit(facts, as_json, _describe)
+    if not jobs[0]["ready"]:
         click.get_current_context().exit(1)
 
 
-def check_extra(extra: str) -> ExtraStatus:
+def check_extra(extra: str) -> dict[str, Any]:
     """Compare an extra's requirements with the installed packages."""
     installed: dict[str, str] = {}
     missing = []
@@ -92,8 +72,14 @@ def check_extra(extra: str) -> ExtraStatus:
             installed[requirement.name] = version
         else:
             missing.append(f"{requirement.name}{requirement.specifier} (you have {version})")
-    remedy = f"pip install 'obygaze[{extra}]'" if extra else "pip install obygaze"
-    return ExtraStatus(extra, EXTRAS[extra], installed, missing, not missing, remedy)
+    return {
+        "extra": extra,
+        "title": EXTRAS[extra],
+        "installed": installed,
+        "missing": missing,
+        "ready": not missing,
+        "remedy": f"pip install 'obygaze[{extra}]'" if extra else "pip install obygaze",
+    }
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
@@ -105,12 +91,18 @@ def _requirements(extra: str) -> Iterator[Requirement]:
             yield requirement
 
 
-def _cells(status: ExtraStatus) -> list[str]:
-    if status.ready:
-        packages = [f"{name} {version}" for name, version in status.installed.items()]
-        return [status.title, "ready", join_some(packages, MAX_PACKAGES_SHOWN)]
-    missing = join_some(status.missing, MAX_PACKAGES_SHOWN)
-    return [status.title, "MISSING", f"{missing} -> {status.remedy}"]
+def _describe(facts: Mapping[str, Any]) -> str:
+    rows = []
+    for job in facts["jobs"]:
+        packages = job["missing"] or [f"{name} {v}" for name, v in job["installed"].items()]
+        remedy = f" -> {job['remedy']}" if job["missing"] else ""
+        status = "ready" if job["ready"] else "MISSING"
+        rows.append([job["title"], status, f"{join_some(packages, MAX_PACKAGES_SHOWN)}{remedy}"])
+    jobs = align(["job", "", "what is installed, or missing"], rows, left=3)
+    devices = align(["device", ""], facts["devices"].items(), left=2)
+    return (
+        "obygaze {version}, Python {python}, {system}\n\n".format(**facts) + f"{jobs}\n\n{devices}"
+    )
 
 
 def _devices() -> Iterator[tuple[str, str]]:
@@ -148,8 +140,7 @@ def _describe_gpu(number: int) -> str:
 
 
 def _memory() -> str:
-    try:
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # not on Windows
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return ""  # not on Windows
-    return f", {total / 2**30:.0f} GiB of memory"
+        return f", {total / 2**30:.0f} GiB of memory"
+    return ""

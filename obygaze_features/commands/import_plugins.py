@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ import click
 import obygaze_features as of
 from obygaze_features.common.cli import PATH
 from obygaze_features.common.plugins import (
+    OBJECT,
     Plugin,
     installed_plugins,
     load_object,
@@ -31,7 +32,6 @@ from obygaze_features.errors import AnnotationError, ManifestError, ObygazeError
 ENTRY_POINT_GROUP = "obygaze.importers"
 TYPES = {"bool": bool, "float": float, "int": int, "str": str, "Path": PATH}
 RESERVED = {"source", "output", "overwrite", "as_json", "json", "help"}
-_OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 
 Save = TypeVar("Save", bound=Callable[..., None])
 
@@ -51,7 +51,7 @@ class ImportGroup(click.Group):
         self,
         *args: Any,
         makes: str,
-        options: Callable[[str], Callable[[click.Command], click.Command]],
+        options: Callable[[str], Callable[[Any], Any]],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -63,30 +63,39 @@ class ImportGroup(click.Group):
         self.save = save
         return save
 
-    def installed(self) -> list[Plugin]:
-        """The importers of other packages that make what ours make."""
-        is_timelines = re.compile(r".*[.:]import_timelines")
-        return [
-            plugin
-            for plugin in installed_plugins(ENTRY_POINT_GROUP)
-            if bool(is_timelines.fullmatch(plugin.path)) == (self.makes == "Timelines")
-        ]
+    def importer(self, name: str) -> Callable[[Callable[..., Any]], click.Command]:
+        """Make a command of a function from options to what the group saves."""
+
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            @wraps(function)
+            def run(output: Path, overwrite: bool, **options: Any) -> None:
+                own = {"as_json": options.pop("as_json")} if "as_json" in options else {}
+                self.save(function(**options), output=output, overwrite=overwrite, **own)
+
+            command: click.Command = self.command(name)(self.options(name)(run))
+            return command
+
+        return decorate
 
     def plugins(self) -> dict[str, Plugin]:
-        """Those by name that are not hidden by one of ours, or by an earlier one."""
-        by_name = {plugin.name: plugin for plugin in reversed(self.installed())}
-        return {name: plugin for name, plugin in by_name.items() if name not in self.commands}
+        """The importers of other packages, by name, that make what ours make."""
+        return {
+            plugin.name: plugin
+            for plugin in reversed(installed_plugins(ENTRY_POINT_GROUP))
+            if (re.split("[.:]", plugin.path)[-1] == "import_timelines")
+            == (self.makes == "Timelines")
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our importers, and those of other packages; nothing is imported."""
-        return [*super().list_commands(ctx), *sorted(self.plugins())]
+        return [*self.commands, *sorted(self.plugins().keys() - self.commands)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or of ``module:function``; this imports a plug-in."""
         if command := super().get_command(ctx, cmd_name):
             return command
         plugin = self.plugins().get(cmd_name)
-        if plugin is None and (match := _OBJECT.fullmatch(cmd_name)):
+        if plugin is None and (match := OBJECT.fullmatch(cmd_name)):
             plugin = plugin_at(cmd_name, match[1].rpartition(".")[2])
         if plugin is None:
             return None
@@ -102,80 +111,73 @@ class ImportGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List our commands, then those of other packages with what they are."""
         click.Group(commands=self.commands).format_commands(ctx, formatter)
-        used = self.plugins().values()
-        ignored = " (ignored: another has this name)"
-        rows = [(p.name, f"{p}{'' if p in used else ignored}") for p in self.installed()]
-        if rows:
+        if rows := [
+            (name, f"{plugin}{' (ignored: another has this name)' * (name in self.commands)}")
+            for name, plugin in sorted(self.plugins().items())
+        ]:
             with formatter.section("Of other packages"):
-                formatter.write_dl(sorted(rows))
+                formatter.write_dl(rows)
 
     def _make_command(self, plugin: Plugin, function: Any) -> click.Command:
         if not callable(function):
             raise self.error(f"{plugin} is not a function")
         try:
-            options = list(_options(function))
+            _, *parameters = inspect.signature(function).parameters.values()
+            options = [option for p in parameters if (option := _make_option(p))]
         except (TypeError, ValueError) as problem:
             raise self.error(f"{plugin} cannot be a command: {problem}") from None
-        names = [option.name for option in options]
+        names = {option.name for option in options}
 
         def run(source: Path, **values: Any) -> None:
             if not source.exists():
                 raise self.error(f"{source} does not exist")
-            own = {name: value for name, value in values.items() if name not in names}
+            theirs = {name: value for name, value in values.items() if name in names}
             with plugin_errors(plugin, self.error):
-                result = function(source, **{name: values[name] for name in names if name})
+                result = function(source, **theirs)
             if not isinstance(result, getattr(of, self.makes)):
                 kind = type(result).__name__
                 raise self.error(f"{plugin} returned a {kind}, not a {self.makes}")
-            self.save(result, **own)
+            self.save(result, **{name: values[name] for name in values.keys() - names})
 
         text = f"{inspect.getdoc(function) or plugin.path}".partition("\n\nParameters\n")[0]
         source = click.Argument(["source"], type=PATH)
         command = click.Command(
             plugin.name, None, run, [source, *options], f"{text}\n\nThis is {plugin}."
         )
-        return self.options(plugin.name)(command)
+        decorated: click.Command = self.options(plugin.name)(command)
+        return decorated
 
 
-def _options(function: Callable[..., Any]) -> Iterator[click.Option]:
-    """An option for each parameter after the first; `TypeError` where that cannot be."""
-    _, *parameters = inspect.signature(function).parameters.values()
-    for parameter in parameters:
-        name, default = parameter.name, parameter.default
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        is_required = default is parameter.empty
-        kind = _kind(parameter)
-        if kind not in TYPES:
-            if is_required:
-                raise TypeError(
-                    f"its parameter {name} is a {kind}; an option is a {', '.join(TYPES)}"
-                )
-            continue
-        if name in RESERVED:
-            raise TypeError(f"its parameter {name} has the name of an option of ours; rename it")
-        flag = f"--{name.replace('_', '-')}"
-        if kind == "bool":
-            flag = f"{flag}/--no-{flag[2:]}"
-        yield click.Option(
-            [flag, name],
-            type=TYPES[kind],
-            required=is_required,
-            default=None if is_required else default,
-            show_default=not is_required and default is not None,
-        )
+def _make_option(parameter: inspect.Parameter) -> click.Option | None:
+    """A parameter's option; None where it needs none, `TypeError` where that cannot be."""
+    name, is_required = parameter.name, parameter.default is parameter.empty
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    kind = _kind(parameter)
+    if kind not in TYPES:
+        if not is_required:
+            return None
+        raise TypeError(f"its parameter {name} is a {kind}; an option is a {', '.join(TYPES)}")
+    if name in RESERVED:
+        raise TypeError(f"its parameter {name} has the name of an option of ours; rename it")
+    flag = name.replace("_", "-")
+    return click.Option(
+        [f"--{flag}/--no-{flag}" if kind == "bool" else f"--{flag}", name],
+        type=TYPES[kind],
+        required=is_required,
+        default=None if is_required else parameter.default,
+        show_default=not is_required and parameter.default is not None,
+    )
 
 
 def _kind(parameter: inspect.Parameter) -> str:
     """The name of a parameter's type, without None; by its default where it is not annotated."""
     kind = parameter.annotation
     if kind is parameter.empty:
-        has_value = parameter.default not in (parameter.empty, None)
-        kind = type(parameter.default) if has_value else str
+        kind = str if parameter.default in (parameter.empty, None) else type(parameter.default)
     text = kind.__name__ if isinstance(kind, type) else str(kind)
-    parts = [part.strip().rpartition(".")[2] for part in text.split("|")]
-    kinds = [part for part in parts if part != "None"]
-    return next((part for part in kinds if part != "str"), "str") if kinds else "str"
+    kinds = {part.strip().rpartition(".")[2] for part in text.split("|")} - {"None"}
+    return next(iter(sorted(kinds - {"str"})), "str")
 
 
 def _raise(problem: ObygazeError) -> None:

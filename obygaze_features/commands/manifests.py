@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -86,9 +87,7 @@ def _aligned(facts: dict[str, object]) -> str:
     type=PATH,
     help="A table (columns film, file) of files that are not named by a film's id or title.",
 )
-def subtitles(
-    manifest: Path, source: Path, output: Path, overwrite: bool, shift: float, films: Path | None
-) -> None:
+def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """Make texts of the words spoken in a manifest's clips.
 
     SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
@@ -104,7 +103,7 @@ def subtitles(
       obygaze features extract manifests/words --backbone words
       obygaze manifests subtitles manifests/juno juno.srt --shift -1.5 -o manifests/juno-words
     """
-    words = of.Manifest.load(manifest).with_subtitles(source, shift=shift, films=films)
+    words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
     click.echo(f"{words.describe_size()} -> {output}; in {silent:,} nothing is said")
@@ -122,15 +121,7 @@ def subtitles(
 @levels_option
 @click.option("--name", help="The label set's name; by default the table's.")
 @overwrite_option
-def label(
-    manifest: Path,
-    table: Path,
-    columns: dict[str, str],
-    delimiter: str | None,
-    levels: list[str] | None,
-    name: str | None,
-    overwrite: bool,
-) -> None:
+def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     """Add the labels of a TABLE to a manifest.
 
     A row of the CSV table names a clip by its id, its file or its file's name (in a column id,
@@ -145,9 +136,7 @@ def label(
     from obygaze_features.manifests.importers.csv_table import read_labels
 
     loaded = of.Manifest.load(manifest)
-    labels, unmatched = read_labels(
-        table, loaded, columns, delimiter=delimiter, levels=levels, name=name
-    )
+    labels, unmatched = read_labels(table, loaded, **options)
     loaded.add_labels(labels, overwrite=overwrite)
     click.echo(
         f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
@@ -216,6 +205,7 @@ def stats(
     """
     from obygaze_features.manifests.statistics import (
         describe_statistics,
+        draw_statistics,
         film_titles,
         statistics,
     )
@@ -224,8 +214,6 @@ def stats(
     counts = statistics(loaded, labels, split=split)
     titles = film_titles(loaded)
     if figure is not None:
-        from obygaze_features.manifests.statistics_figure import draw_statistics
-
         draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
@@ -261,7 +249,7 @@ def thesaurus(
       obygaze manifests thesaurus Look
       obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
     """
-    from obygaze_features.annotations.elan_template import elan_template
+    from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.thesaurus import (
         describe_thesaurus,
@@ -386,14 +374,7 @@ def split(
 @click.option("--test-fold", type=int, help="The fold that is tested on; by default the last.")
 @click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")
 @json_option
-def audit(
-    manifest: Path,
-    train: tuple[str, ...],
-    test: tuple[str, ...],
-    test_fold: int | None,
-    with_ids: bool,
-    as_json: bool,
-) -> None:
+def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
     """Which test clips are in a training pool, and in which run's training set.
 
     By default every split that has runs (every split, where none has) as training set against
@@ -406,7 +387,7 @@ def audit(
     """
     from obygaze_features.manifests.audit import audit, describe_leaks
 
-    leaks = audit(of.Manifest.load(manifest), train=train, test=test, test_fold=test_fold)
+    leaks = audit(of.Manifest.load(manifest), **options)
     if as_json:
         echo_json([leak.to_json() for leak in leaks])
         return

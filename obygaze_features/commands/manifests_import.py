@@ -60,9 +60,8 @@ def import_() -> None:
     """
 
 
-@import_.command("obygaze12")
+@import_.importer("obygaze12")
 @download_options
-@output_options("obygaze12")
 @click.option(
     "--rule",
     type=click.Choice(["paper", "released", "raw"]),
@@ -70,9 +69,7 @@ def import_() -> None:
     show_default=True,
     help="The default label set; all three are written.",
 )
-def obygaze12(
-    source: Path | None, url: str | None, output: Path, overwrite: bool, rule: str
-) -> None:
+def obygaze12(**options: Any) -> of.Manifest:
     """The annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
@@ -82,8 +79,7 @@ def obygaze12(
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import obygaze12 --download
     """
-    manifest = of.Manifest.from_obygaze12(source, rule=rule, url=url)
-    _save(manifest, output, overwrite=overwrite)
+    return of.Manifest.from_obygaze12(**options)
 
 
 @import_.command("obygaze12-splits")
@@ -116,10 +112,9 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     click.echo(f"next: obygaze manifests audit {for_shell(output)}")
 
 
-@import_.command("mobygaze")
+@import_.importer("mobygaze")
 @download_options
-@output_options("mobygaze")
-def mobygaze(source: Path | None, url: str | None, output: Path, overwrite: bool) -> None:
+def mobygaze(**options: Any) -> of.Manifest:
     """MObyGaze's segments of 20 films.
 
     SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Every annotator's segment becomes
@@ -129,12 +124,11 @@ def mobygaze(source: Path | None, url: str | None, output: Path, overwrite: bool
     Example:
       obygaze manifests import mobygaze mobygaze_dataframe.csv -o manifests/mobygaze
     """
-    _save(of.Manifest.from_mobygaze(source, url=url), output, overwrite=overwrite)
+    return of.Manifest.from_mobygaze(**options)
 
 
-@import_.command("accede")
+@import_.importer("accede")
 @source_argument
-@output_options("accede")
 @click.option(
     "--threshold",
     type=float,
@@ -150,7 +144,7 @@ def mobygaze(source: Path | None, url: str | None, output: Path, overwrite: bool
     show_default=True,
     help="The scale of the values in ACCEDEranking.txt.",
 )
-def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale: str) -> None:
+def accede(**options: Any) -> of.Manifest:
     """LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
 
     SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
@@ -162,13 +156,11 @@ def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale:
       obygaze manifests import accede annotations -o manifests/accede
       obygaze manifests import accede annotations --threshold 0.2 --values scores
     """
-    manifest = of.Manifest.from_mediaeval(source, threshold=threshold, scale=scale)
-    _save(manifest, output, overwrite=overwrite)
+    return of.Manifest.from_accede(**options)
 
 
-@import_.command("folder")
+@import_.importer("folder")
 @source_argument
-@output_options("folder")
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
@@ -179,7 +171,7 @@ def accede(source: Path, output: Path, overwrite: bool, threshold: float, scale:
     type=click.Choice(["clip", "image"]),
     help="Which files to list.  [default: clips, and images where there are none]",
 )
-def folder(source: Path, output: Path, overwrite: bool, ids: str | None, kind: str | None) -> None:
+def folder(**options: Any) -> of.Manifest:
     """Any folder of videos or images.
 
     SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
@@ -192,12 +184,11 @@ def folder(source: Path, output: Path, overwrite: bool, ids: str | None, kind: s
       obygaze manifests import folder my-films -o manifests/mine
       obygaze manifests import folder photos --kind image -o manifests/photos
     """
-    _save(of.Manifest.from_folder(source, ids=ids, kind=kind), output, overwrite=overwrite)
+    return of.Manifest.from_folder(**options)
 
 
-@import_.command("prompts")
+@import_.importer("prompts")
 @source_argument
-@output_options("prompts")
 @click.option(
     "--template",
     "templates",
@@ -215,14 +206,7 @@ def folder(source: Path, output: Path, overwrite: bool, ids: str | None, kind: s
     "engineer), as some published prompts are.",
 )
 @name_option
-def prompts(
-    source: Path,
-    output: Path,
-    overwrite: bool,
-    templates: tuple[str, ...],
-    article: str,
-    name: str | None,
-) -> None:
+def prompts(**options: Any) -> of.Manifest:
     """Texts: each stimulus in each template.
 
     SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
@@ -236,25 +220,15 @@ def prompts(
       obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
         --template "{}" --template "a photo of a {}"
     """
-    manifest = of.Manifest.from_prompts(source, templates, article=article, name=name)
-    _save(manifest, output, overwrite=overwrite)
+    return of.Manifest.from_prompts(**options)
 
 
-@import_.command("csv")
+@import_.importer("csv")
 @source_argument
-@output_options("csv")
 @table_options("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
 @levels_option
 @name_option
-def csv(
-    source: Path,
-    output: Path,
-    overwrite: bool,
-    columns: dict[str, str],
-    delimiter: str | None,
-    levels: list[str] | None,
-    name: str | None,
-) -> None:
+def csv(**options: Any) -> of.Manifest:
     """Any CSV table, with a column mapping.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
@@ -268,8 +242,7 @@ def csv(
       obygaze manifests import csv clips.csv -o manifests/mine \\
         --column id=clip --column media=video --column level=tension --levels calm,tense
     """
-    manifest = of.Manifest.from_csv(source, columns, delimiter=delimiter, levels=levels, name=name)
-    _save(manifest, output, overwrite=overwrite)
+    return of.Manifest.from_csv(**options)
 
 
 @import_.saves

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import output_option
 from obygaze_features.commands.stores_search import map_, search
 from obygaze_features.commands.stores_transfer import (
     export,
@@ -28,6 +27,7 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )
@@ -268,11 +268,11 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @store_argument("right")
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, probes, and the rows of common ids.
+    """Compare two stores: attributes, reference clips, and the rows of common ids.
 
-    Rows are compared by cosine: 1 means the same direction. A store has the features of one
-    synthetic clip, its probe: two labs whose probes have a cosine close to 1 compute the same
-    features. Ends with exit code 1 if there is any difference.
+    Rows are compared by cosine: 1 means the same direction. A store has the features of a
+    synthetic reference clip: two labs whose reference clips have a cosine close to 1 compute the
+    same features. Ends with exit code 1 if there is any difference.
 
     \b
     Examples:
@@ -334,23 +334,19 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
 
 def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
     from obygaze_features.store import open_store
-    from obygaze_features.store.repair import can_repair, concerns_list
+    from obygaze_features.store.repair import can_repair
 
     if not isinstance(store, Path):
         return "tell its owner, who may run: obygaze stores repair"
-    if store.is_dir():
-        is_final = False
-        with contextlib.suppress(StoreError):
-            is_final = open_store(store).is_final
-        lost = [
-            entry.file
-            for entry in damage
-            if not can_repair(entry, is_final=is_final) and not (is_final and concerns_list(entry))
-        ]
-        if lost:
-            return f"restore {join_some(lost)} from a copy of the store; no extraction makes it"
-        return f"obygaze stores repair {for_shell(store)}"
-    return "pack it again, or download it again"
+    if not store.is_dir():
+        return "pack it again, or download it again"
+    is_final = False
+    with contextlib.suppress(StoreError):
+        is_final = open_store(store).is_final
+    lost = [entry.file for entry in damage if not can_repair(entry, is_final=is_final)]
+    if lost:
+        return f"pull the store again, or restore {join_some(lost)} from a copy of it"
+    return f"obygaze stores repair {for_shell(store)}"
 
 
 def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.commands._shared import output_option
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
     echo_json,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )

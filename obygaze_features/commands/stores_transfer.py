@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from obygaze_features.commands._shared import (
     PARTLY_DONE,
     echo_failures,
-    output_option,
     resumable,
 )
 from obygaze_features.common.cli import (
@@ -20,11 +19,16 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    output_option,
     overwrite_option,
     store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, format_size, join_some
 from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.store.export import Exported
+    from obygaze_features.store.transfer import Packed, Pulled, Pushed
 
 RESUMABLE = "What was {} is kept; run the same command again to resume."
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,10 +50,11 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
       obygaze stores pack stores/xclip.zarr
       obygaze stores pack stores/xclip.zarr -o xclip.zip
     """
-    from obygaze_features.store import pack as packing
+    from obygaze_features.store import open_store
 
     output = output or Path(f"{store.resolve().name}.zip")
-    _report_packed(packing.pack(store, output, overwrite=overwrite), as_json)
+    done = open_store(store).pack(output, overwrite=overwrite)
+    _report(done, f"{_files(done)} -> {output}", as_json)
 
 
 @click.command()
@@ -68,10 +73,11 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
       obygaze stores unpack xclip.zarr.zip
       obygaze stores unpack xclip.zip -o stores/xclip.zarr
     """
-    from obygaze_features.store import pack as packing
+    from obygaze_features.store.transfer import pull
 
     output = output or Path(f"{archive.stem.removesuffix('.zarr')}.zarr")
-    _report_packed(packing.unpack(archive, output, overwrite=overwrite), as_json)
+    done = pull(archive, output, overwrite=overwrite)
+    _report(done, f"{_files(done)} -> {output}", as_json)
 
 
 @click.command()
@@ -89,8 +95,8 @@ def export(
 ) -> None:
     """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
 
-    HDF5 gets a dataset an array; Parquet a row a clip, with an array a column. Rows that are not
-    done are NaN in the one and null in the other.
+    HDF5 gets one dataset per array; Parquet one row per clip and one column per array. Rows that
+    are not done are NaN in the one and null in the other.
 
     \b
     Examples:
@@ -99,13 +105,12 @@ def export(
       obygaze stores export https://lab.example/xclip.zarr -o xclip.parquet
     """
     from obygaze_features.store import open_store
-    from obygaze_features.store.export import export as write
 
     names = [name.strip() for name in arrays.split(",")] if arrays else None
-    made = write(open_store(store), output, arrays=names, overwrite=overwrite)
+    made = open_store(store).export(output, arrays=names, overwrite=overwrite)
     line = (
-        f"{counted(made['rows'], 'row')}, {made['done']:,} done, of {', '.join(made['arrays'])}; "
-        f"{format_size(made['size'])} -> {output}"
+        f"{counted(made.rows, 'row')}, {made.done:,} done, of {', '.join(made.arrays)}; "
+        f"{format_size(made.size)} -> {output}"
     )
     _report(made, line, as_json)
 
@@ -118,9 +123,9 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Put a final STORE elsewhere: into a folder, to S3, or on the Hugging Face Hub.
 
     TARGET is a folder, which gets the store under its own name, as with cp; or NAME.zarr, to give
-    it another. On the Hub it is a data set of its own. Where something else is already, and inside
-    another store, nothing is sent. The same command resumes an interrupted push. In the end every
-    file there is compared with its checksum.
+    it another. On the Hub it is a data set of its own. Where something else is already, nothing is
+    sent. The same command resumes an interrupted push. In the end every file there is compared
+    with its checksum.
 
     \b
     Examples:
@@ -128,14 +133,11 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
       obygaze stores push stores/xclip.zarr s3://bucket/lab/theirs.zarr
       obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
     """
-    from obygaze_features.store import push as pushing
+    from obygaze_features.store import open_store
 
     with resumable(RESUMABLE.format("sent")):
-        done = pushing.push(store, target)
-    line = (
-        f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which {done['sent']} "
-        f"sent now, all verified -> {done['where']}"
-    )
+        done = open_store(store).push(target)
+    line = f"{_files(done)}, of which {done.sent} sent now, all verified -> {done.where}"
     _report(done, line, as_json)
 
 
@@ -156,15 +158,14 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
       obygaze stores pull s3://bucket/xclip.zarr -o stores/xclip.zarr
       obygaze stores pull hf://datasets/OWNER/xclip-features -o stores/xclip.zarr
     """
-    from obygaze_features.store import pull as pulling
+    from obygaze_features.store import transfer
 
     with resumable(RESUMABLE.format("fetched")):
-        done = pulling.pull(store, output, overwrite=overwrite)
-    line = (
-        f"{counted(done['files'], 'file')}, {format_size(done['size'])}, of which "
-        f"{format_size(done['fetched'])} fetched now, all verified -> {output}"
+        done = transfer.pull(store, output, overwrite=overwrite)
+    fetched = format_size(done.fetched)
+    _report(
+        done, f"{_files(done)}, of which {fetched} fetched now, all verified -> {output}", as_json
     )
-    _report(done, line, as_json)
 
 
 @click.command()
@@ -357,7 +358,7 @@ def _import(
     from obygaze_features.manifests import Manifest
     from obygaze_features.store.format import Status
     from obygaze_features.store.import_features import import_features
-    from obygaze_features.store.provenance import unknown_parts
+    from obygaze_features.store.metadata import unknown_parts
 
     store = import_features(source, Manifest.load(manifest), output, kind=kind, **options)
     failures, unknown = store.failures, unknown_parts(store.attributes)
@@ -390,16 +391,16 @@ def _by_array(texts: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
-def _report(result: dict[str, Any], line: str, as_json: bool) -> None:
+def _report(result: Exported | Packed | Pushed | Pulled, line: str, as_json: bool) -> None:
     """Print what a command did, and which files it left out."""
+    values = {"left_out": [], **result._asdict()}
     if as_json:
-        echo_json({k: str(value) if k == "path" else value for k, value in result.items()})
+        echo_json({k: str(value) if k == "path" else value for k, value in values.items()})
         return
-    if names := result.get("left_out"):
+    if names := values["left_out"]:
         click.echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
     click.echo(line)
 
 
-def _report_packed(made: dict[str, Any], as_json: bool) -> None:
-    files = f"{counted(made['files'], 'file')}, {format_size(made['size'])}"
-    _report(made, f"{files} -> {made['path']}", as_json)
+def _files(done: Packed | Pushed | Pulled) -> str:
+    return f"{counted(done.files, 'file')}, {format_size(done.size)}"

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from obygaze_features.errors import ObygazeError, UsageError
 MAX_ERROR = 1500
 """Characters of an error that are printed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 _running: list[click.Context] = []
@@ -52,24 +54,24 @@ overwrite_option = click.option(
 PATH = click.Path(path_type=Path)
 
 
-def output_options(
+def output_option(
     text: str, *, required: bool = True, default: Path | None = None
 ) -> Callable[[Command], Command]:
-    """The options ``--output`` and ``--overwrite``."""
+    """The option ``--output`` of a command that writes a file or a folder."""
+    return click.option(
+        "-o",
+        "--output",
+        type=PATH,
+        required=required and default is None,
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
 
-    def decorate(function: Command) -> Command:
-        output = click.option(
-            "-o",
-            "--output",
-            type=PATH,
-            required=required and default is None,
-            default=default,
-            show_default=default is not None,
-            help=text,
-        )
-        return output(overwrite_option(function))
 
-    return decorate
+def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
+    """The options ``--output``, as `output_option` has it, and ``--overwrite``."""
+    return lambda function: output_option(text, **settings)(overwrite_option(function))
 
 
 class _Local(click.Path):
@@ -196,61 +198,60 @@ class RootGroup(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
-        previous = _take_signals() if _in_main_thread() else {}
+        is_main = threading.current_thread() is threading.main_thread()
+        previous = _take_signals() if is_main else {}
         _running.append(ctx)
         try:
             return super().invoke(ctx)
-        except NoSuchCommand as error:
-            # Of lazy groups click knows no commands, and of others it suggests far ones.
-            group = error.ctx
-            assert group is not None
-            assert isinstance(group.command, click.Group)
-            problem = unknown_name(
-                "command", error.command_name, group.command.list_commands(group)
-            )
-            if commands := _commands_called(error.command_name, group):
-                problem = f"unknown command {error.command_name!r}; did you mean {commands}?"
-            click.echo(f"Error: {group.command_path}: {problem}", err=True)
-            ctx.exit(2)
-        except ObygazeError as error:
-            if ctx.params.get("debug"):
+        except (Exception, KeyboardInterrupt, _Terminated) as error:
+            text, code = _explain(error, ctx.invoked_subcommand)
+            if not text or (ctx.params.get("debug") and isinstance(error, Exception)):
                 raise
-            text = str(error)
-            if len(text) > MAX_ERROR:  # it quotes what somebody else wrote
-                text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
-            click.echo(f"Error: {text}", err=True)
-            ctx.exit(error.exit_code)
-        except ModuleNotFoundError as error:
-            extra = {"features": "extract", "report": "report"}.get(ctx.invoked_subcommand or "")
-            missing = missing_extra(error, extra=extra or "models")
-            if missing is None or ctx.params.get("debug"):
-                raise
-            click.echo(f"Error: {missing}", err=True)
-            ctx.exit(missing.exit_code)
-        except OSError as error:
-            # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
-            if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
-                raise
-            click.echo(f"Error: {_in_words(error)}", err=True)
-            ctx.exit(1)
-        except MemoryError:
-            if ctx.params.get("debug"):
-                raise
-            click.echo(
-                "Error: out of memory; free some, or take a machine or a limit (ulimit) with more",
-                err=True,
-            )
-            ctx.exit(1)
-        except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
-            ctx.exit(130)
-        except _Terminated:
-            click.echo("Terminated.", err=True)
-            ctx.exit(143)
+            click.echo(text, err=True)
+            ctx.exit(code)
         finally:
             _running.remove(ctx)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
+    """An error in one line, and the exit code; no text for what only a traceback explains."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted.", 130
+    if isinstance(error, _Terminated):
+        return "Terminated.", 143
+    if isinstance(error, ModuleNotFoundError) and not isinstance(error, ObygazeError):
+        extra = {"features": "extract", "report": "report"}.get(command or "", "models")
+        if missing := missing_extra(error, extra=extra):
+            error = missing
+    if isinstance(error, ObygazeError):
+        text = str(error)
+        if len(text) > MAX_ERROR:  # it quotes what somebody else wrote
+            text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
+        return f"Error: {text}", error.exit_code
+    if isinstance(error, NoSuchCommand):
+        return f"Error: {_unknown_command(error)}", 2
+    # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return f"Error: {_in_words(error)}", 1
+    if isinstance(error, MemoryError):
+        remedy = "free some, or take a machine or a limit (ulimit) with more"
+        return f"Error: out of memory; {remedy}", 1
+    return "", 0
+
+
+def _unknown_command(error: NoSuchCommand) -> str:
+    """Of lazy groups click knows no commands, and of others it suggests far ones."""
+    name, context = error.command_name, error.ctx
+    assert context is not None
+    group = context.command
+    assert isinstance(group, click.Group)
+    if commands := _commands_called(name, context):
+        problem = f"unknown command {name!r}; did you mean {commands}?"
+    else:
+        problem = unknown_name("command", name, group.list_commands(context))
+    return f"{context.command_path}: {problem}"
 
 
 def _commands_called(name: str, context: click.Context) -> str:
@@ -289,12 +290,8 @@ class _Terminated(BaseException):
     """SIGTERM, as an exception, so that files are closed and temporary ones removed."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise _Interrupted
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise _Terminated if number == signal.SIGTERM else _Interrupted
 
 
 def _take_signals() -> dict[int, Any]:
@@ -302,18 +299,20 @@ def _take_signals() -> dict[int, Any]:
 
     Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
     """
-    previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate)}
+    previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        previous[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     return previous
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
 
 
 def echo_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
+    """Print a result: as JSON with ``--json``, else as a text for people."""
+    if as_json:
+        echo_json(result)
+    else:
+        click.echo(describe(result))

@@ -38,14 +38,10 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 
 def _cpu_quota(folder: Path) -> float:
-    quota: float = math.inf
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
-        limit, period = (folder / "cpu.max").read_text().split()
-        quota = int(limit) / int(period)
-    with contextlib.suppress(OSError, ValueError):
-        limit, period = (
-            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
-        )
-        if int(limit) > 0:  # -1: no limit
-            quota = int(limit) / int(period)
-    return quota
+    """The limit of one cgroup: of version 2 in one file, of version 1 in two."""
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+            limit, period = " ".join((folder / name).read_text() for name in names).split()
+            if int(limit) > 0:  # -1: no limit
+                return int(limit) / int(period)
+    return math.inf

@@ -24,16 +24,9 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.errors import ObygazeError, OutputExists
 
 __all__ = [
-    "Annotation",
-    "Document",
-    "Tier",
-    "add_tiers",
-    "clean",
-    "milliseconds",
-    "read_eaf",
-    "refuse_edited",
-    "to_eaf",
-]
+    "Annotation", "Document", "Tier", "add_tiers", "clean", "milliseconds", "read_eaf",
+    "refuse_edited", "to_eaf",
+]  # fmt: skip
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 STEREOTYPE = "Symbolic_Association"

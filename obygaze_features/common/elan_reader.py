@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.text import format_size, shorten
-from obygaze_features.errors import ObygazeError
+from obygaze_features.errors import ObygazeError, translate
 
 #: A film of a thousand segments takes half a megabyte.
 MAX_BYTES = 16 << 20
@@ -123,11 +123,8 @@ def parse_eaf(
 
     Without a `builder` comments and processing instructions are left out.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as problem:
-        raise error(f"{path} cannot be read: {problem.strerror}") from None
+    with translate(error, path, "cannot be read: {}", foreign=OSError), path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
     if not data.strip():
@@ -142,11 +139,9 @@ def parse_eaf(
     # Before the parser sees it: a document type could define entities, or name other files.
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
-    try:
+    with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
         parser = Xml.XMLParser(target=builder)  # noqa: S314 - without a document type no entities
         root: Xml.Element = Xml.fromstring(text, parser)  # noqa: S314
-    except Xml.ParseError as problem:
-        raise error(f"{path} is not XML, or is cut short ({problem})") from None
     if root.tag != "ANNOTATION_DOCUMENT":
         raise error(f"{path} is not an ELAN file (root element {shorten(root.tag)})")
     return root

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from obygaze_features.common.text import find_closest, is_folder_of
-from obygaze_features.errors import ObygazeError, OutputExists, UsageError
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
@@ -438,10 +438,8 @@ def to_json(value: Any) -> str:
 def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
     """Read a file; one that cannot be read, or may never end, raises `error`."""
     require_readable(path, error)
-    try:
+    with translate(error, path, "cannot be read: {}", foreign=OSError):
         return path.read_bytes()
-    except OSError as problem:
-        raise error(f"{path} cannot be read: {problem.strerror}") from None
 
 
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
@@ -451,11 +449,10 @@ def read_json(path: Path, error: type[ObygazeError]) -> Any:
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
     """Parse JSON, whose texts can be written again; `where` names the file in the message."""
-    try:
+    # Not JSON, not UTF-8, or nested without end.
+    with translate(error, where, "is not valid JSON: {}", foreign=(ValueError, RecursionError)):
         value = json.loads(data)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written
-    except (ValueError, RecursionError) as problem:  # not JSON, not UTF-8, or nested without end
-        raise error(f"{where} is not valid JSON: {problem}") from None
     return value
 
 
@@ -549,11 +546,8 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """A name for this machine or container: process numbers mean nothing elsewhere."""
-    space = ""
-    with contextlib.suppress(OSError):
-        space = str(Path("/proc/self/ns/pid").readlink())
-    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
+    """A name for this machine, by its host name: process numbers mean nothing elsewhere."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _write_beside(path: Path, data: bytes) -> Path:

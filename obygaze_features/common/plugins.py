@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterator
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import entry_points, packages_distributions, version
 from operator import attrgetter
 from pathlib import Path
@@ -16,6 +19,8 @@ from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300
+OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
+"""``module:object``."""
 _OWN = ("obygaze_features", "obygaze_models")
 
 
@@ -42,8 +47,14 @@ def installed_plugins(group: str) -> tuple[Plugin, ...]:
 
 def plugin_at(path: str, name: str = "") -> Plugin:
     """The plug-in at ``module:object``, whether or not an entry point names it."""
-    packages = sorted(set(packages_distributions().get(package_of(path), ())))
+    packages = sorted(set(_distributions(tuple(sys.path)).get(package_of(path), ())))
     return Plugin(name or path, path, ", ".join(f"{name} {version(name)}" for name in packages))
+
+
+@lru_cache(maxsize=1)
+def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Package -> distributions; it takes a quarter of a second."""
+    return packages_distributions()
 
 
 def load_object(path: str, error: type[ObygazeError]) -> Any:
@@ -61,18 +72,19 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
     try:
         return attrgetter(name)(holder)
     except AttributeError:
-        kind = "class" if name[:1].isupper() else "function"
+        kind = type if name[:1].isupper() else object
         names = [
             key
             for key, value in vars(holder).items()
-            if (isinstance(value, type) if kind == "class" else callable(value)) and key[0] != "_"
+            if callable(value) and isinstance(value, kind) and key[0] != "_"
         ]
-        raise error(f"{path} cannot be imported: {unknown_name(kind, name, names)}") from None
+        word = "class" if kind is type else "function"
+        raise error(f"{path} cannot be imported: {unknown_name(word, name, names)}") from None
 
 
 def package_of(path: str) -> str:
     """The top-level package of a module or a ``module:object``."""
-    return path.partition(":")[0].partition(".")[0]
+    return re.split("[.:]", path, maxsplit=1)[0]
 
 
 @contextmanager
@@ -91,20 +103,23 @@ def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
 
 def passed_through(problem: BaseException, packages: Collection[str]) -> bool:
     """Whether an error was raised by code of these packages, or by what it called."""
-    names = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(problem.__traceback__))
-    return any(package_of(name) in packages for name in names)
+    return bool(_lines_of(problem, packages))
 
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:
     """An error's kind, message, and the last line of these packages that it passed through."""
-    text, location = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": "), ""
-    for frame, line in walk_tb(problem.__traceback__):
-        name = frame.f_globals.get("__name__", "")
-        if package_of(name) in packages:
-            path = Path(frame.f_code.co_filename)
-            depth = name.count(".") + 1 + (path.stem == "__init__")
-            location = f" ({'/'.join(path.parts[-depth:])}:{line})"
-    return f"{text}{location}"
+    text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
+    lines = _lines_of(problem, packages)
+    return f"{text} ({lines[-1]})" if lines else text
+
+
+def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
+    """The lines of these packages that an error passed through: ``package/module.py:3``."""
+    return [
+        f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
+        for frame, line in walk_tb(problem.__traceback__)
+        if package_of(frame.f_globals.get("__name__", "")) in packages
+    ]
 
 
 def one_line(problem: object) -> str:

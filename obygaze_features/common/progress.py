@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+_OPTIONS: Any = {"dynamic_ncols": True, "leave": False, "disable": None}
 
 
 class Advance(Protocol):
@@ -22,7 +23,7 @@ def progress(
     """Iterate over `values` with a bar."""
     from tqdm import tqdm
 
-    yield from tqdm(values, label, total, unit=unit, dynamic_ncols=True, leave=False, disable=None)
+    yield from tqdm(values, label, total, unit=unit, **_OPTIONS)
 
 
 @contextlib.contextmanager
@@ -30,17 +31,8 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Advance]:
     """A bar that the block moves by calling the value it gets."""
     from tqdm import tqdm
 
-    scale = unit == "B"
-    with tqdm(
-        None,
-        label,
-        total,
-        leave=False,
-        unit=unit,
-        unit_scale=scale,
-        dynamic_ncols=True,
-        disable=None,
-    ) as bar:
+    options = {**_OPTIONS, "unit": unit, "unit_scale": unit == "B"}
+    with tqdm(None, label, total, **options) as bar:
 
         def advance(steps: int, note: str = "") -> None:
             bar.set_postfix_str(note, refresh=False)

@@ -107,15 +107,44 @@ def shorten_digest(digest: str) -> str:
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """The name that `typed` is a slip of, if any is that close.
 
+    Names that differ only in their numbers are different names.
+
     Examples
     --------
     >>> find_closest("natve", ["native", "frames"]), find_closest("accuracy", ["balanced_accuracy"])
     ('native', None)
+    >>> find_closest("clip-0017", ["clip-017", "clip-018"]), find_closest("clip-17", ["clip-16"])
+    ('clip-017', None)
     """
     by_key = {name.casefold(): name for name in names}
-    cutoff = 0.66 if len(typed) < 5 else 0.75
-    near_keys = difflib.get_close_matches(typed.casefold(), by_key, n=1, cutoff=cutoff)
+    typed = typed.casefold()
+    text, numbers = _split_numbers(typed)
+    others = []
+    for key in by_key:
+        if key == typed or _split_numbers(key) == (text, numbers):
+            return by_key[key]
+        if _split_numbers(key)[0] != text:
+            others.append(key)
+    near_keys = difflib.get_close_matches(typed, others, 1, 0.66 if len(typed) < 5 else 0.75)
     return by_key[near_keys[0]] if near_keys else None
+
+
+def _split_numbers(name: str) -> tuple[str, list[int]]:
+    """The text around a name's numbers, and the numbers."""
+    return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
+
+
+def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
+    """What unknown names are slips of.
+
+    Examples
+    --------
+    >>> did_you_mean(["juno", "Leon"], ["Juno", "Brazil"])
+    '; did you mean Juno?'
+    """
+    names = list(names)
+    matches = [near for name in unknown if (near := find_closest(name, names))]
+    return f"; did you mean {join_some(matches)}?" if matches else ""
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
@@ -129,11 +158,8 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'x'; known are native, frames"
     """
     names = list(names)
-    near_name = find_closest(name, names)
-    remedy = f"did you mean {near_name}?" if near_name else f"known are {', '.join(names)}"
-    if not names:
-        remedy = "there are none"
-    return f"unknown {kind} {shorten(name)}; {remedy}"
+    known = f"; known are {', '.join(names)}" if names else "; there are none"
+    return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or known}"
 
 
 def as_list(names: Collection[str] | str) -> Collection[str]:
@@ -145,40 +171,6 @@ def as_list(names: Collection[str] | str) -> Collection[str]:
     (['native'], ['native', 'frames'])
     """
     return [names] if isinstance(names, str) else names
-
-
-def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
-    """The names that differ from unknown ones only in case.
-
-    Examples
-    --------
-    >>> did_you_mean(["juno", "Leon"], ["Juno", "Brazil"])
-    '; did you mean Juno?'
-    """
-    by_key = {name.casefold(): name for name in names}
-    matches = [by_key[name.casefold()] for name in unknown if name.casefold() in by_key]
-    return f"; did you mean {join_some(matches)}?" if matches else ""
-
-
-def find_closest_id(typed: str, ids: Iterable[str]) -> str | None:
-    """The id that `typed` is a slip of; ids that differ only in their numbers are different ids.
-
-    Examples
-    --------
-    >>> find_closest_id("clip-0017", ["clip-017", "clip-018"])
-    'clip-017'
-    >>> find_closest_id("clip-17", ["clip-16"])
-    """
-    ids, pattern = list(ids), _split_numbers(typed)
-    for name in ids:
-        if _split_numbers(name) == pattern:
-            return name
-    return find_closest(typed, [name for name in ids if _split_numbers(name)[0] != pattern[0]])
-
-
-def _split_numbers(name: str) -> tuple[str, list[int]]:
-    """The text around a name's numbers, and the numbers."""
-    return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
 
 
 def is_folder_of(path: Path, kind: str, inside: Path) -> str:

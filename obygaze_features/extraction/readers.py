@@ -34,7 +34,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
-from obygaze_features.errors import VideoError
+from obygaze_features.errors import ObygazeError, VideoError, at
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
@@ -159,7 +159,7 @@ class ItemReader:
             inputs = {name: pixels[0] for name, pixels in resized.inputs.items()}
             return replace(resized, source=source, inputs=inputs)
         except VideoError as problem:
-            return Failed(status, portable_reason(str(problem), item, media.root), source)
+            return Failed(status, portable_reason(problem, media.root), source)
 
     def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
         """For each backbone its rows of the frames, resized."""
@@ -255,8 +255,7 @@ def ask_decoder(
     try:
         path = media.find(item)
     except VideoError as problem:
-        reason = portable_reason(str(problem), item, media.root)
-        return {"file": None, "source": None, "error": reason}
+        return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
     answer = decoder.ask(
         {
             "task": task,
@@ -268,15 +267,18 @@ def ask_decoder(
             "cache": str(cache) if cache and item.end is not None else None,
         }
     )
+    file = str(path.relative_to(media.root))
     if "error" in answer:
-        answer["error"] = portable_reason(answer["error"], item, media.root)
-    return {"file": str(path.relative_to(media.root)), **answer}
+        answer["error"] = at(file, answer["error"])
+    return {"file": file, **answer}
 
 
-def portable_reason(problem: str, item: Item, root: Path) -> str:
-    """A failure's reason with paths relative to the media folder, the same on every machine."""
-    text = problem.removeprefix(f"{item.id}: ").removesuffix(f" under {root}")
-    return text.replace(f"{root}{os.sep}", "")
+def portable_reason(problem: ObygazeError, root: Path) -> str:
+    """A failure's reason, with its path in the media folder: the same on every machine."""
+    where = problem.where
+    if isinstance(where, Path) and where.is_relative_to(root):
+        return at(where.relative_to(root), problem.reason)
+    return problem.reason
 
 
 class _WorkerDied(Exception):
@@ -296,11 +298,11 @@ class Decoder:
         self._stopped = False
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of `video.worker`; its ``error`` says why a file cannot be used.
+        """The answer of `video.worker`; its ``error`` is a reason, without the file's name.
 
         A file at which decoding hangs, or the process dies twice, is such an error.
         """
-        path, reason = request["path"], ""
+        reason = ""
         for attempt in range(2):
             try:
                 return self._ask(request)
@@ -319,7 +321,7 @@ class Decoder:
                 # The first time may be chance: the system kills processes when memory is short.
                 reason = f"cannot be decoded: the decoder died over it ({problem})"
                 self.discard()
-        return {"error": f"{path} {reason}", "source": None}
+        return {"error": reason, "source": None}
 
     def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
         """The pictures of the last answer; the next request overwrites them."""
@@ -467,7 +469,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     if not path.is_file():
-        raise VideoError(f"{path} is not a file")
+        raise VideoError(path, "is not a file")
     limit = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own, which must not be lower
         Image.MAX_IMAGE_PIXELS = max(limit, Image.MAX_IMAGE_PIXELS)
@@ -485,12 +487,13 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise VideoError(
-            f"{path} is too large: it has more than {limit:,} pixels; set OBYGAZE_MAX_PIXELS to "
-            "allow more"
+            path,
+            f"is too large: it has more than {limit:,} pixels; set OBYGAZE_MAX_PIXELS to "
+            "allow more",
         ) from None
     except Exception as problem:  # each format has its own reader, with its own errors
         reason = first_line(problem).replace(str(path), path.name)
-        raise VideoError(f"{path} cannot be read as an image: {reason}") from None
+        raise VideoError(path, f"cannot be read as an image: {reason}") from None
     if is_deep:
-        raise VideoError(f"{path} has more than 8 bits a channel; save it with 8")
-    raise VideoError(f"{path} is {width} x {height} pixels, too narrow for a picture")
+        raise VideoError(path, "has more than 8 bits a channel; save it with 8")
+    raise VideoError(path, f"is {width} x {height} pixels, too narrow for a picture")

@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-from obygaze_features.language.models import (
-    LANGUAGE_MODELS,
-    SENTENCE_ENCODERS,
-    LanguageModel,
-    SentenceEncoder,
-    load_language_model,
-    load_sentence_encoder,
-)
+from obygaze_features.language.models import load_language_model, load_sentence_encoder
 
-__all__ = [
-    "LANGUAGE_MODELS",
-    "SENTENCE_ENCODERS",
-    "LanguageModel",
-    "SentenceEncoder",
-    "load_language_model",
-    "load_sentence_encoder",
-]
+__all__ = ["load_language_model", "load_sentence_encoder"]

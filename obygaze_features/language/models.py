@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import KnownCheckpoint
+from obygaze_features.backbones.backbone import KnownCheckpoint, published
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     fetch,
@@ -28,17 +28,15 @@ from obygaze_features.backbones.devices import (
     explain_out_of_memory,
     move_to_device,
 )
-from obygaze_features.backbones.tokenizer import (
+from obygaze_features.backbones.weights import (
     TOKENIZER_FILES,
     Tokenizer,
     has_tokenizer,
-    read_tokenizer,
-)
-from obygaze_features.backbones.weights import (
     load_model,
+    loading,
     quiet,
+    read_tokenizer,
     sha256_of_files,
-    unreadable,
     weight_files,
 )
 from obygaze_features.common.files import read_json
@@ -60,26 +58,8 @@ _ENCODER_FILES = (
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
-LANGUAGE_MODELS: Mapping[str, KnownCheckpoint] = {
-    name: KnownCheckpoint(name, title, repository=f"{owner}/{name}")
-    for name, title, owner in (
-        ("gpt2", "GPT-2", "openai-community"),
-        ("gpt2-medium", "GPT-2 medium", "openai-community"),
-        ("gpt2-large", "GPT-2 large", "openai-community"),
-        ("gpt2-xl", "GPT-2 XL", "openai-community"),
-        ("distilgpt2", "DistilGPT-2", "distilbert"),
-    )
-}
-SENTENCE_ENCODERS: Mapping[str, KnownCheckpoint] = {
-    name: KnownCheckpoint(name, name, repository=f"{_ENCODER_OWNER}/{name}")
-    for name in (
-        "roberta-large-nli-stsb-mean-tokens",
-        "stsb-distilbert-base",
-        "all-mpnet-base-v2",
-        "all-distilroberta-v1",
-        "all-MiniLM-L6-v2",
-    )
-}
+LANGUAGE_MODELS = {known.name: known for known in published("language-models")}
+SENTENCE_ENCODERS = {known.name: known for known in published("sentence-encoders")}
 
 
 @dataclass(frozen=True)
@@ -197,17 +177,14 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     folder = _transformer_folder(checkpoint.path)
     files = weight_files(folder)
     _check_weights(folder, files)
-    try:
-        with quiet():
-            model = sentence_transformers.SentenceTransformer(
-                str(checkpoint.path),
-                device=device,
-                local_files_only=True,
-                trust_remote_code=False,
-                model_kwargs={"dtype": "float32"},
-            )
-    except Exception as problem:  # each kind of model has its own errors
-        raise unreadable(checkpoint.path, problem) from None
+    with loading(checkpoint.path), quiet():
+        model = sentence_transformers.SentenceTransformer(
+            str(checkpoint.path),
+            device=device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"dtype": "float32"},
+        )
     return SentenceEncoder(checkpoint.name, model, device, _about(checkpoint, files))
 
 
@@ -275,12 +252,9 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
     """Check that a transformer's weights are complete: sentence-transformers would invent some."""
     from transformers import MODEL_MAPPING, AutoConfig
 
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with loading(folder), quiet():
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
         model_class = MODEL_MAPPING[type(config)]
-    except Exception as problem:  # each kind of configuration has its own errors
-        raise unreadable(folder, problem) from None
     # BERT's own pooling is not used, and some checkpoints lack it.
     has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters
     load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))

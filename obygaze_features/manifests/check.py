@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.format import (
-    HEADER,
-    REQUIRED_COLUMNS,
-    read_about,
-    read_header,
-    scheme_in,
-)
+from obygaze_features.manifests.format import HEADER, read_about, read_header
 from obygaze_features.manifests.items import Items, seconds_problems
-from obygaze_features.manifests.labels import LabelScheme, label_problems
-from obygaze_features.manifests.splits import run_problems, split_problems
-
-RowProblems = Iterator[tuple[int, str]]
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, scheme_in, unknown_ids
+from obygaze_features.manifests.splits import RunSet, Split
 
 
 def check(folder: Path) -> list[str]:
     """Every problem of a manifest, each with its file and line; none for a sound one."""
-    try:
-        header = read_header(folder)
-    except ManifestError as error:
-        return [str(error)]
     problems: list[str] = []
-    try:
+    header: dict[str, Any] = {}
+    with _noting(problems):
+        header = read_header(folder)
+    if problems:
+        return problems
+    scheme: LabelScheme | None = None
+    with _noting(problems):
         scheme = scheme_in(header, folder / HEADER)
-    except ManifestError as error:
-        problems.append(str(error))
-        scheme = None
     ids: Container[str] | None = None
-    try:
+    with _noting(problems):
         table = read_table(folder / "items.csv", required=["id"])
         items = Items.from_table(table, check=False)
         ids = items.row_of
@@ -44,18 +35,25 @@ def check(folder: Path) -> list[str]:
         problems += _located(table, item_problems)
         if not item_problems:
             problems += _header_problems(folder, header, items)
-    except ManifestError as error:
-        problems.append(str(error))
-    checks: dict[str, Callable[[Table], RowProblems]] = {
-        "labels": partial(_labels_problems, default=scheme),
-        "runs": run_problems,
-        "splits": split_problems,
-    }
-    for kind, find_problems in checks.items():
-        for path in sorted((folder / kind).glob("*.csv")):
-            problems += _table_problems(path, kind, find_problems, ids)
+    for part in (LabelSet, RunSet, Split):
+        for path in sorted((folder / part.KIND).glob("*.csv")):
+            with _noting(problems):
+                about = read_about(path)
+                table = read_table(path, required=part.REQUIRED)
+                problems += _located(table, part.problems(table, about, scheme))
+                if ids is not None:
+                    problems += _located(table, unknown_ids(table, ids))
     problems += _stale_merges(folder / "labels")
     return problems
+
+
+@contextlib.contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """An error is one of the problems."""
+    try:
+        yield
+    except ManifestError as error:
+        problems.append(str(error))
 
 
 def _stale_merges(folder: Path) -> Iterator[str]:
@@ -86,33 +84,6 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
         yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
-
-
-def _table_problems(
-    path: Path, kind: str, find_problems: Callable[[Table], RowProblems], ids: Container[str] | None
-) -> Iterator[str]:
-    try:
-        read_about(path)
-        table = read_table(path, required=REQUIRED_COLUMNS[kind])
-        problems = list(find_problems(table))
-    except ManifestError as error:
-        yield str(error)
-        return
-    if ids is not None:
-        problems += [
-            (row, f"id {identifier!r} is not in items.csv")
-            for row, identifier in enumerate(table["id"])
-            if identifier not in ids
-        ]
-    yield from _located(table, problems)
-
-
-def _labels_problems(table: Table, default: LabelScheme | None) -> RowProblems:
-    """By the labels' own scheme, if they have one; none where the header's is wrong."""
-    about = read_about(table.path)
-    if default is not None or "label_scheme" in about:
-        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
-        yield from label_problems(table, scheme)
 
 
 def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:

@@ -77,35 +77,36 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
         only_right=[identifier for identifier in right.ids if identifier not in left],
         same_order=common == [identifier for identifier in right.ids if identifier in common_set],
         changed=changed,
-        labels={
-            name: _changes(_label_texts(left, name), _label_texts(right, name))
-            for name in dict.fromkeys([*left.label_names, *right.label_names])
-        },
-        splits={
-            name: _changes(_fold_texts(left, name), _fold_texts(right, name))
-            for name in dict.fromkeys([*left.split_names, *right.split_names])
-        },
+        labels=_changes(_label_texts(left), _label_texts(right)),
+        splits=_changes(_fold_texts(left), _fold_texts(right)),
     )
 
 
-def _label_texts(manifest: Manifest, name: str) -> dict[str, str]:
-    """Id -> level and concepts, as text; nothing where there is no such label set."""
-    if name not in manifest.label_names:
-        return {}
-    labels = manifest.labels(name)
-    return {i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids}
-
-
-def _fold_texts(manifest: Manifest, name: str) -> dict[str, str]:
-    """Id -> fold, as text; nothing where there is no such split."""
-    if name not in manifest.split_names:
-        return {}
-    return {i: f"fold {fold}" for i, fold in manifest.split(name).fold_of.items()}
-
-
-def _changes(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _label_texts(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """Label set -> id -> level and concepts, as text."""
     return {
-        identifier: (left.get(identifier, "none"), right.get(identifier, "none"))
-        for identifier in dict.fromkeys([*left, *right])
-        if left.get(identifier) != right.get(identifier)
+        labels.name: {
+            i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids
+        }
+        for labels in map(manifest.labels, manifest.label_names)
     }
+
+
+def _fold_texts(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """Split -> id -> fold, as text."""
+    return {
+        split.name: {i: f"fold {fold}" for i, fold in split.fold_of.items()}
+        for split in map(manifest.split, manifest.split_names)
+    }
+
+
+def _changes(
+    left: Mapping[str, Mapping[str, str]], right: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, tuple[str, str]]]:
+    """By name and id, what differs; "none" where one side lacks it."""
+    changes: dict[str, dict[str, tuple[str, str]]] = {}
+    for name in dict.fromkeys([*left, *right]):
+        a, b = left.get(name, {}), right.get(name, {})
+        both = {i: (a.get(i, "none"), b.get(i, "none")) for i in dict.fromkeys([*a, *b])}
+        changes[name] = {i: texts for i, texts in both.items() if texts[0] != texts[1]}
+    return changes

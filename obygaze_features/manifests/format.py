@@ -6,23 +6,15 @@ file of the same name; specified in manifests/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import read_format, read_json
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
 HEADER = "manifest.json"
-#: Folder -> the columns that its tables must have.
-REQUIRED_COLUMNS = {
-    "labels": ("id", "level"),
-    "splits": ("id", "fold"),
-    "runs": ("run", "role", "id"),
-}
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -49,17 +41,3 @@ def read_about(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise ManifestError(f"{json_path}: must hold an object (got {about!r})")
     return about
-
-
-def scheme_in(
-    about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
-) -> LabelScheme:
-    """The scheme that a header or a label set's JSON file holds; else `default`, or ObyGaze's.
-
-    Messages name the file's `path`.
-    """
-    value = about.get("label_scheme")
-    try:
-        return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
-    except ManifestError as error:
-        raise ManifestError(f"{path}: {error}") from None

@@ -12,12 +12,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import find_closest_id, join_some, shorten
+from obygaze_features.common.text import did_you_mean, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
@@ -93,16 +94,12 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Columns from single items."""
         items = list(items)
-        return cls(
-            ids=[item.id for item in items],
-            kinds=[item.kind for item in items],
-            films=[item.film for item in items],
-            media=[item.media for item in items],
-            texts=[item.text for item in items],
-            starts=np.array([math.nan if i.start is None else i.start for i in items], dtype=float),
-            ends=np.array([math.nan if i.end is None else i.end for i in items], dtype=float),
-            extra=extra or {},
+        ids, kinds, films, media, texts, starts, ends = (
+            [getattr(item, name) for item in items] for name in COLUMNS
         )
+        # NumPy takes None for NaN.
+        times = np.array(starts, dtype=float), np.array(ends, dtype=float)
+        return cls(ids, kinds, films, media, texts, *times, extra or {})
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
@@ -131,18 +128,9 @@ class Items:
 
     def to_csv(self) -> str:
         """The table as it is saved in ``items.csv``."""
-        return format_table(
-            {
-                "id": self.ids,
-                "kind": self.kinds,
-                "film": self.films,
-                "media": self.media,
-                "text": self.texts,
-                "start": _format_times(self.starts, format_seconds),
-                "end": _format_times(self.ends, format_seconds),
-                **self.extra,
-            }
-        )
+        times = (_format_times(times, format_seconds) for times in (self.starts, self.ends))
+        cells = (self.ids, self.kinds, self.films, self.media, self.texts, *times)
+        return format_table(dict(zip(COLUMNS, cells, strict=True)) | dict(self.extra))
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -154,21 +142,19 @@ class Items:
         try:
             return self.row_of[identifier]
         except KeyError:
-            near = find_closest_id(str(identifier), self.ids)
-            remedy = f"; did you mean {near}?" if near else ""
+            remedy = did_you_mean([str(identifier)], self.ids)
             raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}") from None
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
 
-        def pick(values: list[str]) -> list[str]:
-            return [values[row] for row in rows]
+        def pick(columns: Mapping[str, Any]) -> dict[str, Any]:
+            lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
+            return {name: [cells[row] for row in rows] for name, cells in lists.items()}
 
-        columns = (self.ids, self.kinds, self.films, self.media, self.texts)
-        ids, kinds, films, media, texts = map(pick, columns)
         index = np.asarray(rows, dtype=int)
-        extra = {name: pick(values) for name, values in self.extra.items()}
-        return Items(ids, kinds, films, media, texts, self.starts[index], self.ends[index], extra)
+        times = {"starts": self.starts[index], "ends": self.ends[index]}
+        return replace(self, **pick(vars(self)), **times, extra=pick(self.extra))
 
     @cached_property
     def digest(self) -> str:
@@ -339,35 +325,3 @@ def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> li
     if np.isnan(values).all():
         return [""] * len(values)
     return ["" if math.isnan(value) else format_time(value) for value in values.tolist()]
-
-
-@dataclass(frozen=True, eq=False)
-class Match:
-    """The rows that pair up, in the left side's order, and the ids missing on either side."""
-
-    left: np.ndarray
-    right: np.ndarray
-    missing_left: list[str]
-    missing_right: list[str]
-
-
-def match_ids(left: Sequence[str], right: Sequence[str]) -> Match:
-    """Pair rows of equal ids: labels with features, one lab's rows with another's.
-
-    Examples
-    --------
-    >>> match = match_ids(["a", "b", "c"], ["c", "a", "x"])
-    >>> match.left.tolist(), match.right.tolist()
-    ([0, 2], [1, 0])
-    >>> match.missing_left, match.missing_right
-    (['b'], ['x'])
-    """
-    row_of = {identifier: row for row, identifier in enumerate(right)}
-    rows = [row for row, identifier in enumerate(left) if identifier in row_of]
-    in_left = set(left)
-    return Match(
-        left=np.array(rows, dtype=np.intp),
-        right=np.array([row_of[left[row]] for row in rows], dtype=np.intp),
-        missing_left=[identifier for identifier in left if identifier not in row_of],
-        missing_right=[identifier for identifier in right if identifier not in in_left],
-    )

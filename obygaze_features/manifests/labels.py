@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
@@ -36,16 +39,21 @@ class Level:
     aliases: tuple[str, ...] = ()
     about: str = _describing("")
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text that names it."""
+        return (self.code, self.name, *self.aliases)
+
 
 #: How a concept is perceived: in the frames, in the words, in the sound, or by the story alone.
-SENSES = ("seen", "said", "heard", "told")
+Sense = Literal["seen", "said", "heard", "told", ""]
 
 
 @dataclass(frozen=True)
 class Concept:
     """A concept that annotators tick; `visual` ones can be seen in the frames.
 
-    `sense` says how it is perceived: one of `SENSES`, or nothing where that is not known.
+    `sense` says how it is perceived: empty where that is not known.
     What ObyGaze's thesaurus says of it takes no part in comparisons: `about`, `instances` and
     `examples` by the `source`, and the `further` instances of MObyGaze.
     """
@@ -53,12 +61,17 @@ class Concept:
     name: str
     visual: bool = True
     aliases: tuple[str, ...] = ()
-    sense: str = _describing("")
+    sense: Sense = field(default="", compare=False, repr=False)
     about: str = _describing("")
     source: str = _describing("")
     instances: tuple[str, ...] = _describing(())
     examples: tuple[str, ...] = _describing(())
     further: tuple[str, ...] = _describing(())
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text that names it."""
+        return (self.name, *self.aliases)
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ class LabelScheme:
         return tuple(concept.name for concept in self.concepts if concept.visual)
 
     def sense_of(self, name: str) -> str:
-        """How a concept is perceived (`SENSES`); empty where nobody said so.
+        """How a concept is perceived; empty where nobody said so.
 
         Examples
         --------
@@ -110,18 +123,16 @@ class LabelScheme:
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
-        try:
-            return self._level_of[name_key(text)]
-        except KeyError:
+        if (code := self._level_of.get(name_key(text))) is None:
             names = [level.name for level in self.levels]
-            raise ManifestError(unknown_name("label", text, names)) from None
+            raise ManifestError(unknown_name("label", text, names))
+        return code
 
     def concept(self, text: str) -> str:
         """The name of a concept by its name or any alias."""
-        try:
-            return self._concept_of[name_key(text)]
-        except KeyError:
-            raise ManifestError(unknown_name("concept", text, self.concept_names)) from None
+        if (name := self._concept_of.get(name_key(text))) is None:
+            raise ManifestError(unknown_name("concept", text, self.concept_names))
+        return name
 
     def has_level(self, text: str) -> bool:
         """Whether a level has this code, name or alias."""
@@ -138,70 +149,34 @@ class LabelScheme:
 
     @cached_property
     def _level_of(self) -> dict[str, str]:
-        return {
-            name_key(text): level.code
-            for level in self.levels
-            for text in (level.code, level.name, *level.aliases)
-        }
+        return {name_key(text): level.code for level in self.levels for text in level.texts}
 
     @cached_property
     def _concept_of(self) -> dict[str, str]:
-        return {
-            name_key(text): concept.name
-            for concept in self.concepts
-            for text in (concept.name, *concept.aliases)
-        }
+        return {name_key(text): c.name for c in self.concepts for text in c.texts}
 
     def __post_init__(self) -> None:
         if not self.levels:
             raise ManifestError(f"the label scheme {self.name!r} has no levels")
-        for noun, groups in (
-            ("level", [(level.code, level.name, *level.aliases) for level in self.levels]),
-            ("concept", [(concept.name, *concept.aliases) for concept in self.concepts]),
-        ):
-            owner: dict[str, tuple[str, ...]] = {}
-            for group in groups:
-                for text in group:
+        kinds: dict[str, Sequence[Level | Concept]] = {
+            "level": self.levels,
+            "concept": self.concepts,
+        }
+        for noun, entries in kinds.items():
+            owner: dict[str, Level | Concept] = {}
+            for entry in entries:
+                for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
                         raise ManifestError(f"{text!r} cannot name a {noun}")
-                    if owner.setdefault(name_key(text), group) is not group:
+                    if owner.setdefault(name_key(text), entry) is not entry:
                         raise ManifestError(f"two {noun}s are called {text!r} (case is ignored)")
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
         """Read the form in which manifests and shipped files hold a scheme."""
         try:
-            return cls(
-                name=_text(value["name"]),
-                levels=tuple(
-                    Level(
-                        _text(level["code"]),
-                        _text(level["name"]),
-                        _texts(level, "aliases"),
-                        _text(level.get("about", "")),
-                    )
-                    for level in value["levels"]
-                ),
-                concepts=tuple(
-                    Concept(
-                        _text(concept["name"]),
-                        _flag(concept.get("visual", True)),
-                        _texts(concept, "aliases"),
-                        sense=_sense(concept.get("sense", "")),
-                        about=_text(concept.get("about", "")),
-                        source=_text(concept.get("source", "")),
-                        instances=_texts(concept, "instances"),
-                        examples=_texts(concept, "examples"),
-                        further=_texts(concept, "further"),
-                    )
-                    for concept in value.get("concepts", ())
-                ),
-                sub_constructs={
-                    _text(entry["name"]): _text(entry["line"])
-                    for entry in value.get("sub_constructs", {}).get("entries", ())
-                },
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
 
     def to_json(self) -> dict[str, Any]:
@@ -231,9 +206,12 @@ def obygaze_scheme() -> LabelScheme:
     >>> look.name, look.about, look.instances
     ('Look', "characters' gaze", ('voyeurism', 'a gaze that is not returned'))
     """
-    return LabelScheme.from_json(reference_json("scheme-obygaze.json"))
+    shipped = reference_json("scheme-obygaze.json")
+    parts = {entry["name"]: entry["line"] for entry in shipped["sub_constructs"]["entries"]}
+    return LabelScheme.from_json(shipped | {"sub_constructs": parts})
 
 
+@lru_cache(1 << 12)
 def name_key(text: str) -> str:
     """A key for names of levels and concepts, the same however somebody types them.
 
@@ -247,40 +225,73 @@ def name_key(text: str) -> str:
     return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
+def scheme_in(
+    about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
+) -> LabelScheme:
+    """The scheme that a header or a label set's JSON file holds; else `default`, or ObyGaze's.
+
+    Messages name the file's `path`.
+    """
+    value = about.get("label_scheme")
+    try:
+        return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
+    except ManifestError as error:
+        raise ManifestError(f"{path}: {error}") from None
 
 
-def _sense(value: object) -> str:
-    if value not in ("", *SENSES):
-        raise TypeError(f"{value!r} is not a sense: {', '.join(SENSES)}")
-    return str(value)
+def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
+    """Raise the first of a table's problems, if there is one."""
+    for row, message in problems:
+        raise table.problem(row, message)
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
-    return value
-
-
-def _texts(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    if not isinstance(texts := value.get(key, []), list):
-        raise TypeError(f"{key} {texts!r} is not a list")
-    return tuple(map(_text, texts))
+def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
+    """Rows with an id that the items do not have."""
+    for row, identifier in enumerate(table["id"]):
+        if identifier not in ids:
+            yield row, f"id {identifier!r} is not in items.csv"
 
 
 @dataclass(frozen=True)
-class LabelSet:
+class IdTable:
+    """A table over a manifest's ids: one row for each of them, in columns."""
+
+    name: str
+    ids: list[str]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def where(self, keep: Callable[[str], bool]) -> Self:
+        """The rows of the ids that `keep` accepts."""
+        return self.take([row for row, identifier in enumerate(self.ids) if keep(identifier)])
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """These rows of every column; a column may be empty."""
+        columns: dict[str, Any] = {
+            name: pick_rows(cells, rows)
+            for name, cells in vars(self).items()
+            if isinstance(cells, list)
+        }
+        return replace(self, **columns)
+
+
+def pick_rows(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    """The cells of these rows; none of a column that is empty."""
+    return [cells[row] for row in rows] if cells else []
+
+
+@dataclass(frozen=True)
+class LabelSet(IdTable):
     """Levels and concepts of items.
 
     `ratio` is the share of the item that its annotation covers, as text, where the source had
     one. `about` says where the labels come from and by which rule.
     """
 
-    name: str
-    ids: list[str]
+    KIND: ClassVar = "labels"
+    REQUIRED: ClassVar = ("id", "level")
+
     levels: list[str]
     concepts: list[tuple[str, ...]]
     ratio: list[str] = field(default_factory=list)
@@ -291,9 +302,6 @@ class LabelSet:
         counts = Counter(self.levels)
         levels = ", ".join(f"{level} {counts[level]:,}" for level in sorted(counts))
         return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def is_annotators_own(self) -> bool:
@@ -310,30 +318,43 @@ class LabelSet:
         """Id -> concepts."""
         return dict(zip(self.ids, self.concepts, strict=True))
 
-    def where(self, keep: Callable[[str], bool]) -> LabelSet:
-        """The labels of the ids that `keep` accepts."""
-        rows = [row for row, identifier in enumerate(self.ids) if keep(identifier)]
+    def take(self, rows: Sequence[int]) -> LabelSet:
+        """These rows of every column, further ones included."""
+        extra = {name: pick_rows(cells, rows) for name, cells in self.extra.items()}
+        return replace(super().take(rows), extra=extra)
 
-        def pick(values: Sequence[Any]) -> list[Any]:
-            return [values[row] for row in rows] if values else []
+    @staticmethod
+    def problems(
+        table: Table, about: Mapping[str, Any], default: LabelScheme | None
+    ) -> Iterator[tuple[int, str]]:
+        """Every row that does not fit the scheme, and why; `default` is the manifest's scheme.
 
-        return LabelSet(
-            self.name,
-            pick(self.ids),
-            pick(self.levels),
-            pick(self.concepts),
-            pick(self.ratio),
-            {name: pick(values) for name, values in self.extra.items()},
-            self.about,
-        )
+        Nothing where neither the labels nor the manifest have a scheme that can be read.
+        """
+        if default is None and "label_scheme" not in about:
+            return
+        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
+        seen: set[str] = set()
+        for row, (identifier, level, concepts) in enumerate(
+            zip(table["id"], table["level"], table.get("concepts"), strict=True)
+        ):
+            if identifier in seen:
+                yield row, f"duplicate id {identifier!r}"
+            seen.add(identifier)
+            names = [(scheme.concept, name) for name in split_concepts(concepts)]
+            for look_up, text in [(scheme.level, level), *names]:
+                try:
+                    look_up(text)
+                except ManifestError as error:
+                    yield row, str(error)
 
     @classmethod
     def from_table(
-        cls, name: str, table: Table, scheme: LabelScheme, about: Mapping[str, Any]
+        cls, name: str, table: Table, about: Mapping[str, Any], default: LabelScheme
     ) -> LabelSet:
         """Labels from a CSV table; raises on the first row that does not fit the scheme."""
-        for row, message in label_problems(table, scheme):
-            raise table.problem(row, message)
+        raise_first(table, cls.problems(table, about, default))
+        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
         return cls(
             name,
             ids=table["id"],
@@ -386,20 +407,3 @@ def format_concepts(names: Sequence[str]) -> str:
     if any(map(_COMMA_OR_SEMICOLON.search, names)):
         return SEPARATOR.join(names) + (SEPARATOR if len(names) == 1 else "")
     return ", ".join(names)
-
-
-def label_problems(table: Table, scheme: LabelScheme) -> Iterator[tuple[int, str]]:
-    """Every row of a label table that is not right, and why."""
-    seen: set[str] = set()
-    for row, (identifier, level, concepts) in enumerate(
-        zip(table["id"], table["level"], table.get("concepts"), strict=True)
-    ):
-        if identifier in seen:
-            yield row, f"duplicate id {identifier!r}"
-        seen.add(identifier)
-        lookups = [(scheme.level, level), *((scheme.concept, n) for n in split_concepts(concepts))]
-        for look_up, text in lookups:
-            try:
-                look_up(text)
-            except ManifestError as error:
-                yield row, str(error)

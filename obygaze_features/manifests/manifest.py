@@ -6,10 +6,9 @@ On disk a folder of tables and a small header, specified in manifests/README.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,27 +20,37 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import as_list, counted, did_you_mean
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.format import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
-    REQUIRED_COLUMNS,
     read_about,
     read_header,
-    scheme_in,
 )
 from obygaze_features.manifests.items import Item, Items, id_problem
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.labels import (
+    LabelScheme,
+    LabelSet,
+    obygaze_scheme,
+    raise_first,
+    scheme_in,
+    unknown_ids,
+)
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
+    from obygaze_features.manifests.importers import accede, csv_table, mobygaze, obygaze12, prompts
+    from obygaze_features.manifests.importers import folder as media_folder
     from obygaze_features.manifests.media import Located
-
-
-P = TypeVar("P")
+    from obygaze_features.manifests.subtitles import with_subtitles
+TEXTS = ("source", "licence", "citation")
+#: What a manifest has beside its items; the folder of each kind is its `KIND`.
+Part = LabelSet | Split | RunSet
+P = TypeVar("P", bound=Part)
+PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, RunSet)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,15 @@ class Manifest:
     folder: Path | None = None
     notes: Sequence[str] = ()
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+
+    if TYPE_CHECKING:  # they import this file: `manifests/__init__.py` adds them
+        from_accede = staticmethod(accede.import_manifest)
+        from_csv = staticmethod(csv_table.import_manifest)
+        from_folder = staticmethod(media_folder.import_manifest)
+        from_mobygaze = staticmethod(mobygaze.import_manifest)
+        from_obygaze12 = staticmethod(obygaze12.import_manifest)
+        from_prompts = staticmethod(prompts.import_manifest)
+        with_subtitles = with_subtitles
 
     def __repr__(self) -> str:
         parts = [
@@ -151,9 +169,7 @@ class Manifest:
                 else f"the manifest {self.name!r} has no labels; add them: "
                 "obygaze manifests label MANIFEST TABLE.csv"
             )
-        return self._part(
-            "labels", name, lambda t, a: LabelSet.from_table(name, t, self._scheme_of(name, a), a)
-        )
+        return self._part(LabelSet, name)
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
         """The scheme of a label set: its own, else the manifest's."""
@@ -174,11 +190,11 @@ class Manifest:
 
     def split(self, name: str) -> Split:
         """A split by its name."""
-        return self._part("splits", name, lambda t, a: Split.from_table(name, t, a))
+        return self._part(Split, name)
 
     def runs(self, name: str) -> RunSet:
         """A set of runs by its name."""
-        return self._part("runs", name, lambda t, a: RunSet.from_table(name, t, a))
+        return self._part(RunSet, name)
 
     def with_parts(
         self,
@@ -188,52 +204,30 @@ class Manifest:
         runs: Collection[RunSet] = (),
     ) -> Manifest:
         """A manifest that also has these."""
-        parts = dict(self._parts)
         for label_set in labels:
             self._check_codes(label_set)
-        for kind, values in (("labels", labels), ("splits", splits), ("runs", runs)):
-            parts.update({(kind, value.name): value for value in values})
+        added: list[Part] = [*labels, *splits, *runs]
+        parts = self._parts | {(part.KIND, part.name): part for part in added}
         first = next((value.name for value in labels), None)
         return replace(self, _parts=parts, default_labels=self.default_labels or first)
 
     def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
         """Add a label set; also to the folder that the manifest was loaded from, if any."""
-        self._add("labels", labels, overwrite=overwrite)
+        self._check_codes(labels)
+        self._add(labels, overwrite=overwrite)
 
     def add_split(self, split: Split, *, overwrite: bool = False) -> None:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
-        self._add("splits", split, overwrite=overwrite)
+        self._add(split, overwrite=overwrite)
 
-    def _add(self, kind: str, part: LabelSet | Split, *, overwrite: bool) -> None:
-        if isinstance(part, LabelSet):
-            self._check_codes(part)
+    def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
-        elif part.name in self._names(kind) and not overwrite:
-            raise UsageError(f"the manifest {self.name!r} has {kind} called {part.name!r} already")
-        self._parts[kind, part.name] = part
-
-    def with_subtitles(
-        self, source: str | Path, *, shift: float = 0.0, films: str | Path | None = None
-    ) -> Manifest:
-        """The words spoken in each clip, as texts under the same ids.
-
-        A line belongs to the clip that has most of it. What could not be used is in `notes`.
-
-        Parameters
-        ----------
-        source
-            An SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
-            title (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
-        shift
-            Seconds by which all lines are moved; below zero earlier.
-        films
-            A table (columns film, file) of files that are named otherwise.
-        """
-        from obygaze_features.manifests.subtitles import with_subtitles
-
-        table = Path(films) if films is not None else None
-        return with_subtitles(self, Path(source), shift=shift, films=table)
+        elif part.name in self._names(part.KIND) and not overwrite:
+            raise UsageError(
+                f"the manifest {self.name!r} has {part.KIND} called {part.name!r} already"
+            )
+        self._parts[part.KIND, part.name] = part
 
     def select(
         self,
@@ -295,58 +289,6 @@ class Manifest:
         return check(self.folder)
 
     @classmethod
-    def from_csv(
-        cls,
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        *,
-        delimiter: str | None = None,
-        levels: Sequence[str] | None = None,
-        name: str | None = None,
-    ) -> Manifest:
-        """Import any table of clips and labels; see `importers.csv_table`."""
-        options = {"delimiter": delimiter, "levels": levels, "name": name}
-        return _import("csv_table", Path(source), columns, **options)
-
-    @classmethod
-    def from_folder(
-        cls, source: Path | str, *, ids: str | None = None, kind: str | None = None
-    ) -> Manifest:
-        """Make a manifest of the videos or images in a folder; see `importers.folder`."""
-        return _import("folder", Path(source), ids=ids, kind=kind)
-
-    @classmethod
-    def from_obygaze12(
-        cls, source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
-    ) -> Manifest:
-        """Import ObyGaze12's annotations, by default downloaded; see `importers.obygaze12`."""
-        return _import("obygaze12", source and Path(source), rule=rule, url=url)
-
-    @classmethod
-    def from_mobygaze(cls, source: Path | str | None = None, *, url: str | None = None) -> Manifest:
-        """Import MObyGaze's segments, by default downloaded; see `importers.mobygaze`."""
-        return _import("mobygaze", source and Path(source), url=url)
-
-    @classmethod
-    def from_mediaeval(
-        cls, folder: Path | str, *, threshold: float = 0.15, scale: str = "1-5"
-    ) -> Manifest:
-        """Import LIRIS-ACCEDE and MediaEval 2015; see `importers.mediaeval`."""
-        return _import("mediaeval", Path(folder), threshold=threshold, scale=scale)
-
-    @classmethod
-    def from_prompts(
-        cls,
-        source: Path | str,
-        templates: Sequence[str] = (),
-        *,
-        article: str = "letter",
-        name: str | None = None,
-    ) -> Manifest:
-        """Make a manifest of texts, every stimulus in every template; see `importers.prompts`."""
-        return _import("prompts", Path(source), templates, article=article, name=name)
-
-    @classmethod
     def load(cls, folder: Path | str) -> Manifest:
         """Read a manifest's header and items; label sets, splits and runs when asked for."""
         folder = Path(folder)
@@ -359,9 +301,7 @@ class Manifest:
             items=items,
             scheme=scheme_in(header, folder / HEADER),
             version=header.get("version", "1"),
-            source=header.get("source", ""),
-            licence=header.get("licence", ""),
-            citation=header.get("citation", ""),
+            **{key: header.get(key, "") for key in TEXTS},
             default_labels=header.get("default_labels") or only,
             folder=folder,
         )
@@ -376,12 +316,11 @@ class Manifest:
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "items.csv", self.items.to_csv())
-            for kind in REQUIRED_COLUMNS:
-                get_part = getattr(self, "split" if kind == "splits" else kind)
+            for kind, part in PARTS.items():
                 for name in self._names(kind):
-                    _write_part(new, kind, get_part(name))
+                    _write_part(new, self._part(part, name))
             if folder.exists() and read_header(folder).get("digest") == self.digest:
-                for kind in REQUIRED_COLUMNS:
+                for kind in PARTS:
                     for old in (folder / kind).glob("*.*"):
                         if old.is_file() and not (new / kind / old.name).exists():
                             write_bytes(new / kind / old.name, old.read_bytes())
@@ -393,9 +332,7 @@ class Manifest:
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "version": self.version,
-            "source": self.source,
-            "licence": self.licence,
-            "citation": self.citation,
+            **{key: getattr(self, key) for key in TEXTS},
             "items": len(self),
             "digest": self.digest,
             "default_labels": self.default_labels,
@@ -425,9 +362,9 @@ class Manifest:
         files = [] if self.folder is None else [p.stem for p in (self.folder / kind).glob("*.csv")]
         return list(dict.fromkeys([*sorted(files), *in_memory]))
 
-    def _part(self, kind: str, name: str, read: Callable[[Table, Mapping[str, Any]], P]) -> P:
-        part: P | None = self._parts.get((kind, name))
-        if part is None:
+    def _part(self, cls: type[P], name: str) -> P:
+        kind = cls.KIND
+        if (kind, name) not in self._parts:
             if name not in self._names(kind) or self.folder is None:
                 names = ", ".join(self._names(kind)) or "none"
                 command = {"splits": "split", "labels": "label"}.get(kind)
@@ -437,38 +374,26 @@ class Manifest:
                     f"{names}{remedy}"
                 )
             path = self.folder / kind / f"{name}.csv"
-            table = read_table(path, required=REQUIRED_COLUMNS[kind])
-            for row, identifier in enumerate(table["id"]):
-                if identifier not in self.items.row_of:
-                    raise table.problem(row, f"id {identifier!r} is not in items.csv")
-            part = read(table, read_about(path))
+            table = read_table(path, required=cls.REQUIRED)
+            raise_first(table, unknown_ids(table, self.items.row_of))
+            part = cls.from_table(name, table, read_about(path), self.scheme)
             self._parts[kind, name] = part
-        return part
+        found: P = self._parts[kind, name]
+        return found
 
 
-def _import(module: str, *arguments: Any, **options: Any) -> Manifest:
-    """Call an importer; loaded by name, as importers import this module."""
-    importer = import_module(f"obygaze_features.manifests.importers.{module}")
-    manifest: Manifest = importer.import_manifest(*arguments, **options)
-    return manifest
-
-
-def save_parts(
-    folder: Path, parts: Sequence[LabelSet | Split | RunSet], *, overwrite: bool = False
-) -> list[Path]:
+def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
     """Add label sets, splits or runs to a manifest on disk, unless one of them exists."""
-    kinds = {LabelSet: "labels", Split: "splits", RunSet: "runs"}
-    with_kinds = [(kinds[type(part)], part) for part in parts]
-    for kind, part in with_kinds:
-        refuse_to_overwrite(folder / kind / f"{part.name}.csv", overwrite=overwrite)
-    return [_write_part(folder, kind, part) for kind, part in with_kinds]
+    for part in parts:
+        refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
+    for part in parts:
+        _write_part(folder, part)
 
 
-def _write_part(folder: Path, kind: str, part: LabelSet | Split | RunSet) -> Path:
+def _write_part(folder: Path, part: Part) -> None:
     if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be the name of a file in {kind}/")
-    path = folder / kind / f"{part.name}.csv"
+        raise UsageError(f"{part.name!r} cannot be the name of a file in {part.KIND}/")
+    path = folder / part.KIND / f"{part.name}.csv"
     about = to_json(dict(part.about))
     files = {path: part.to_csv(), path.with_suffix(".json"): about}
     write_files(files, overwrite=True, first_is_described=True)
-    return path

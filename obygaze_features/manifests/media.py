@@ -104,13 +104,13 @@ class MediaFolder:
             return files[0]
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
-            raise VideoError(f"{item.id}: {names} both match; keep one of them")
+            raise VideoError(f"{item.id}:", f"{names} both match; keep one of them")
         below = item.media.rpartition("/")[0]
         for folder in self._folders(item):
             if reason := self._unreadable.get(folder / below):
-                raise VideoError(f"{item.id}: {folder / below} cannot be read: {reason}")
+                raise VideoError(folder / below, f"cannot be read: {reason}")
         noun = "image" if item.kind == "image" else "video"
-        raise VideoError(f"{item.id}: no {noun} {self.pattern(item)} under {self.root}")
+        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
         """What an item's file may be called, for messages."""

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.labels import IdTable, raise_first
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest
@@ -27,11 +28,15 @@ ROLES = ("train", "validation")
 
 
 @dataclass(frozen=True)
-class Split:
-    """A fold for each id; `classes` keeps the class that a split's source gave them."""
+class Split(IdTable):
+    """A fold for each id; `classes` keeps the class that a split's source gave them.
 
-    name: str
-    ids: list[str]
+    Folds keep their numbers when rows are chosen.
+    """
+
+    KIND: ClassVar = "splits"
+    REQUIRED: ClassVar = ("id", "fold")
+
     folds: list[int]
     classes: list[str] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -44,9 +49,6 @@ class Split:
     def __repr__(self) -> str:
         folds = counted(len(set(self.folds)), "fold")
         return f"Split({self.name!r}, {counted(len(self), 'item')} in {folds})"
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @cached_property
     def fold_of(self) -> dict[str, int]:
@@ -75,22 +77,21 @@ class Split:
         counts = Counter(self.folds)
         return [counts[number] for number in range(self.last_fold + 1)]
 
-    def where(self, keep: Callable[[str], bool]) -> Split:
-        """The split of the ids that `keep` accepts; folds keep their numbers."""
-        rows = [row for row, identifier in enumerate(self.ids) if keep(identifier)]
-        return Split(
-            self.name,
-            [self.ids[row] for row in rows],
-            [self.folds[row] for row in rows],
-            [self.classes[row] for row in rows] if self.classes else [],
-            self.about,
-        )
+    @staticmethod
+    def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
+        """Every row that is not right, and why."""
+        seen: set[str] = set()
+        for row, (identifier, fold) in enumerate(zip(table["id"], table["fold"], strict=True)):
+            if identifier in seen:
+                yield row, f"duplicate id {identifier!r}"
+            seen.add(identifier)
+            if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
+                yield row, f"fold {shorten(fold)} is not a whole number from 0 to 999999"
 
     @classmethod
-    def from_table(cls, name: str, table: Table, about: Mapping[str, Any]) -> Split:
+    def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:
         """A split from a CSV table with ``id`` and ``fold``; raises on the first bad row."""
-        for row, message in split_problems(table):
-            raise table.problem(row, message)
+        raise_first(table, cls.problems(table))
         return cls(
             name,
             ids=table["id"],
@@ -108,17 +109,6 @@ class Split:
         if self.classes:
             columns["class"] = self.classes
         return format_table(columns)
-
-
-def split_problems(table: Table) -> Iterator[tuple[int, str]]:
-    """Every row of a split table that is not right, and why."""
-    seen: set[str] = set()
-    for row, (identifier, fold) in enumerate(zip(table["id"], table["fold"], strict=True)):
-        if identifier in seen:
-            yield row, f"duplicate id {identifier!r}"
-        seen.add(identifier)
-        if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
-            yield row, f"fold {shorten(fold)} is not a whole number from 0 to 999999"
 
 
 def stratified(
@@ -186,6 +176,9 @@ class Run:
 class RunSet:
     """The runs of one training split."""
 
+    KIND: ClassVar = "runs"
+    REQUIRED: ClassVar = ("run", "role", "id")
+
     name: str
     runs: list[Run]
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -193,11 +186,23 @@ class RunSet:
     def __repr__(self) -> str:
         return f"RunSet({self.name!r}, {counted(len(self.runs), 'run')})"
 
+    @staticmethod
+    def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
+        """Every row that is not right, and why."""
+        seen: set[tuple[str, str]] = set()
+        for row, (run, role, identifier) in enumerate(
+            zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)
+        ):
+            if role not in ROLES:
+                yield row, f"unknown role {role!r} (known: {', '.join(ROLES)})"
+            if (run, identifier) in seen:
+                yield row, f"id {identifier!r} is twice in run {run!r}"
+            seen.add((run, identifier))
+
     @classmethod
-    def from_table(cls, name: str, table: Table, about: Mapping[str, Any]) -> RunSet:
+    def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> RunSet:
         """Runs from a CSV table with ``run``, ``role`` and ``id``."""
-        for row, message in run_problems(table):
-            raise table.problem(row, message)
+        raise_first(table, cls.problems(table))
         runs: dict[str, Run] = {}
         for run, role, identifier in zip(table["run"], table["role"], table["id"], strict=True):
             ids: list[str] = getattr(runs.setdefault(run, Run(run, [], [])), role)
@@ -222,19 +227,6 @@ class RunSet:
         ]
         names, roles, ids = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
         return format_table({"run": names, "role": roles, "id": ids})
-
-
-def run_problems(table: Table) -> Iterator[tuple[int, str]]:
-    """Every row of a table of runs that is not right, and why."""
-    seen: set[tuple[str, str]] = set()
-    for row, (run, role, identifier) in enumerate(
-        zip(table["run"], table["role"], table["id"], strict=True)
-    ):
-        if role not in ROLES:
-            yield row, f"unknown role {role!r} (known: {', '.join(ROLES)})"
-        if (run, identifier) in seen:
-            yield row, f"id {identifier!r} is twice in run {run!r}"
-        seen.add((run, identifier))
 
 
 def released_runs(split: Split, with_media: Set[str]) -> RunSet:
@@ -318,13 +310,11 @@ def overlapping(items: Items, tested: Sequence[str], training: Iterable[str]) ->
 
 def first_overlap(items: Items, ids: Iterable[str]) -> tuple[str, str] | None:
     """Two of the ids whose spans overlap in time, if any do."""
-    last = ("", 0.0, "")
     ordered = sorted((film, start, end, i) for i, film, start, end in _spans(items, ids))
-    for film, start, end, identifier in ordered:
-        if film == last[0] and start < last[1]:
-            return last[2], identifier
-        if film != last[0] or end > last[1]:
-            last = (film, end, identifier)
+    # Where any two overlap, so do two that follow each other.
+    for (film, _, end, first), (other, start, _, second) in pairwise(ordered):
+        if film == other and start < end:
+            return first, second
     return None
 
 

@@ -47,10 +47,29 @@ class Line(NamedTuple):
 
 
 def with_subtitles(
-    manifest: Manifest, source: Path, *, shift: float = 0.0, films: Path | None = None
+    manifest: Manifest,
+    source: Path | str,
+    *,
+    shift: float = 0.0,
+    films: Path | str | None = None,
 ) -> Manifest:
-    """The words spoken in each clip, as texts under the same ids; see `Manifest.with_subtitles`."""
-    items = manifest.items
+    """The words spoken in each clip, as texts under the same ids.
+
+    A line belongs to the clip that has most of it. What could not be used is in `notes`.
+
+    Parameters
+    ----------
+    manifest
+        The clips, which are spans of films.
+    source
+        An SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
+        title (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
+    shift
+        Seconds by which all lines are moved; below zero earlier.
+    films
+        A table (columns film, file) of files that are named otherwise.
+    """
+    items, source = manifest.items, Path(source)
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which tell what is "
@@ -106,7 +125,7 @@ def read_subtitles(path: Path) -> list[Line]:
 
 
 def _read(
-    source: Path, titles: Mapping[str, str], films: Path | None, problems: list[str]
+    source: Path, titles: Mapping[str, str], films: Path | str | None, problems: list[str]
 ) -> Iterator[tuple[str, list[Line]]]:
     """Films with their lines; what cannot be used is a problem, one line each."""
     if source.suffix == ".sql" or (source / DUMP).is_file():
@@ -114,7 +133,7 @@ def _read(
         return
     named: dict[str, str] = {}
     if films:
-        table = read_table(films, delimiter=None, required=["film", "file"])
+        table = read_table(Path(films), delimiter=None, required=["film", "file"])
         named = dict(zip(table["file"], table["film"], strict=True))
     is_folder = source.is_dir()
     files = sorted(p for p in source.rglob("*") if p.suffix.lower() in SUFFIXES)

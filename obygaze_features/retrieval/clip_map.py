@@ -26,9 +26,9 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, join_some
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import UsageError, translate
 from obygaze_features.manifests import Manifest
-from obygaze_features.retrieval.page import html_page
+from obygaze_features.retrieval.search import html_page
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
 
@@ -109,10 +109,12 @@ def map_clips(
     """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
 
     `color` is ``film``, or with a manifest ``level`` or the name of a concept; `method` is ``pca``,
-    or ``umap`` where umap-learn is installed; `array` has one vector a clip.
+    or ``umap`` where umap-learn is installed; `array` has one vector per clip.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: a map needs one vector a clip; {array} has one a frame")
+        raise UsageError(
+            f"{store.where}: a map needs one vector per clip; {array} has one per frame"
+        )
     vectors = store.read(array, missing="drop").astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0)
@@ -189,13 +191,9 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
         return points, f"two principal components, {first:.0%} and {second:.0%} of the variance"
     if method != "umap":
         raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
-    try:
+    remedy = "install it with: pip install umap-learn, or use --method pca"
+    with translate(UsageError, "umap", f"is not installed; {remedy}", foreign=ImportError):
         import umap
-    except ImportError:
-        raise UsageError(
-            "this needs umap, which is not installed; install it with: pip install umap-learn, or "
-            "use --method pca"
-        ) from None
     near = min(15, len(vectors) - 1)
     points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0).fit_transform(vectors)
     return points.astype(np.float64), "UMAP by cosine; distances between far clips mean little"

@@ -1,28 +1,35 @@
-"""`search`: the clips nearest to a text, to another clip, or to a vector."""
+"""`search`: the clips nearest to a text, to another clip, or to a vector; and pages of them.
+
+Pages need nothing else: no network, no other file.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import (
     as_list,
     counted,
-    find_closest_id,
-    first_line,
+    did_you_mean,
     for_shell,
+    format_time,
     shorten,
     shorten_digest,
 )
-from obygaze_features.errors import BackboneError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
@@ -30,6 +37,20 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import Backbone
 
 SUFFIXES = (".csv", ".html", ".json")
+NOTE = "NOT-TO-BE-SHARED.txt"
+"""In a folder of pictures of films: why they must not be shared."""
+_JPEG = b"\xff\xd8\xff"
+_STYLE = """
+body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; background: var(--paper);
+  color: var(--ink); font: 15px/1.45 system-ui, "Helvetica Neue", Helvetica, Arial, sans-serif; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
+p, .soft { color: var(--soft); }
+ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(12rem, 1fr)); gap: 1rem;
+  padding: 0; list-style: none; }
+li { border: 1px solid var(--line); border-radius: 6px; padding: .6rem; overflow-wrap: anywhere; }
+img { display: block; width: 100%; margin-bottom: .4rem; border-radius: 3px; }
+"""
+_NO_VECTOR = (ValueError, RecursionError, EOFError)
 
 
 def search(
@@ -86,9 +107,9 @@ def search(
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
+        kind, remedy = ("clip", "without") if frames else ("frame", "with")
         raise UsageError(
-            f"{opened[0].where}: {array} has a vector a {'clip' if frames else 'frame'}; search it "
-            f"with{'out' if frames else ''} frames"
+            f"{opened[0].where}: {array} has one vector per {kind}; search it {remedy} frames"
         )
     if text is not None:
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
@@ -141,8 +162,6 @@ def save_matches(
     elif output.suffix == ".json":
         content = to_json([asdict(match) for match in matches])
     else:
-        from obygaze_features.retrieval.page import matches_page
-
         folder = None if thumbnails is None else Path(thumbnails)
         content = matches_page(title, matches, folder, like=like)
     with new_file(output, overwrite=overwrite) as new:
@@ -195,35 +214,29 @@ def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
             return values if values.ndim == 1 else np.nanmean(values, axis=0)
     where = " and ".join(store.where for store in stores)
-    near = find_closest_id(item_id, stores[0].ids)
-    remedy = f"did you mean {near}?" if near else f"ids are such as {stores[0].ids[0]}"
-    raise StoreError(f"{where}: no item {shorten(item_id)}; {remedy}")
+    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids are such as {stores[0].ids[0]}"
+    raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
 
 
 def _read_vector(path: Path) -> NDArray[np.float64]:
-    try:
+    if path.suffix not in (".npy", ".json", ".csv"):
+        raise UsageError(path, ": a vector is a file in .npy, .json or .csv")
+    with (
+        translate(UsageError, path, "cannot be read: {}", foreign=OSError),
+        translate(UsageError, path, "does not hold a vector: {}", foreign=_NO_VECTOR),
+    ):
         if path.suffix == ".npy":
             values: Any = np.load(path, allow_pickle=False)
         elif path.suffix == ".json":
             values = json.loads(path.read_bytes())
-        elif path.suffix == ".csv":
-            values = [float(cell) for cell in path.read_text("utf-8-sig").replace(",", " ").split()]
         else:
-            raise UsageError(f"{path}: a vector is a file in .npy, .json or .csv")
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    except (ValueError, RecursionError, EOFError) as problem:
-        if isinstance(problem, UsageError):
-            raise
-        raise UsageError(f"{path} does not hold a vector: {first_line(problem)}") from None
+            values = [float(cell) for cell in path.read_text("utf-8-sig").replace(",", " ").split()]
     return _as_numbers(values, str(path))
 
 
 def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
-    try:
+    with translate(UsageError, where, "is not a list of numbers", foreign=(TypeError, ValueError)):
         vector: NDArray[np.float64] = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise UsageError(f"{where} is not a list of numbers") from None
     return vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
 
 
@@ -279,3 +292,64 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
             f"{spec} has (sha256 {shorten_digest(ours)}); {give}"
         )
     return network
+
+
+def html_page(title: str, body: str, *, style: str = "", script: str = "") -> str:
+    """A page around a body of HTML; its policy allows no request, and only this script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts = f"'sha256-{digest}'" if script else "'none'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"style-src 'unsafe-inline'; script-src {scripts}; img-src data:; base-uri 'none'; "
+        "form-action 'none'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)} – obygaze</title>\n"
+        f"<style>\n{css_colours()}{_STYLE}{style}</style>\n"
+        f"</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"
+        + (f"<script>{script}</script>\n" if script else "")
+        + "</body>\n</html>\n"
+    )
+
+
+def matches_page(
+    title: str, matches: Sequence[Match], thumbnails: Path | None = None, *, like: str | None = None
+) -> str:
+    """Matches in order, after the clip they are like, each with its picture if there is one."""
+    if thumbnails is not None and not thumbnails.is_dir():
+        raise UsageError(
+            f"{thumbnails} is not a folder; make one with: obygaze features thumbnails"
+        )
+    cards = [_card(rank, match, thumbnails) for rank, match in enumerate(matches, start=1)]
+    pictures = sum("<img" in card for card in cards)
+    if like is not None:
+        words = '<br><span class="soft">what was searched for</span>'
+        cards.insert(0, f"<li>{_picture(like, thumbnails)}<b>{escape(like)}</b>{words}</li>\n")
+    if thumbnails is not None and matches and not pictures:
+        raise UsageError(f"{thumbnails} has no picture of any match, such as {matches[0].id}.jpg")
+    text = (
+        f"{counted(len(matches), 'match', 'matches')}, the nearest first; 1 is the same direction."
+    )
+    if pictures and thumbnails is not None and (thumbnails / NOTE).is_file():
+        text += " " + (thumbnails / NOTE).read_text(encoding="utf-8").strip()
+    return html_page(title, f"<p>{escape(text)}</p>\n<ol>\n{''.join(cards)}</ol>")
+
+
+def _picture(clip: str, thumbnails: Path | None) -> str:
+    if thumbnails is None or not (path := thumbnails / f"{clip}.jpg").is_file():
+        return ""
+    content = path.read_bytes()
+    if not content.startswith(_JPEG):
+        raise UsageError(f"{path} is not a JPEG picture; make it again")
+    encoded = base64.b64encode(content).decode("ascii")
+    return f'<img alt="" src="data:image/jpeg;base64,{encoded}">'
+
+
+def _card(rank: int, match: Match, thumbnails: Path | None) -> str:
+    moment = "" if match.time is None else f" at {format_time(match.time)}"
+    film = f"{escape(match.film)} · " if match.film else ""
+    return (
+        f"<li>{_picture(match.id, thumbnails)}<b>{rank}. {escape(match.id)}</b>{moment}<br>"
+        f'<span class="soft">{film}cosine {match.cosine:.4f}</span></li>\n'
+    )

@@ -1,7 +1,8 @@
-"""Saliency maps of a manifest's images and the mean of each group, in a folder."""
+"""Saliency maps of a manifest's images and the mean of each group, in a folder, with pictures."""
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.common.files import new_folder, to_json, write_bytes, write_text
 from obygaze_features.common.progress import meter
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.plan import check_items
@@ -28,13 +30,29 @@ from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam
-from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
 
 RECORD = "saliency.json"
 """How the maps were made; also the marker of a folder of maps."""
 IMAGES_PER_BATCH = 16
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _ALL_IMAGES = "all"
+_HEAT_COLOURS = (
+    (10, 8, 46), (66, 16, 105), (132, 32, 107), (196, 56, 78), (240, 112, 32), (250, 182, 44),
+    (252, 250, 190),
+)  # fmt: skip
+"""From lowest to highest, each lighter than the one before: also in print, and for the
+colour-blind."""
+_OVERLAY_COLOURS = ((176, 18, 32), (214, 40, 28), (240, 96, 24), (252, 170, 32), (255, 226, 74))
+"""Colours over an image: no blue at either end, so that heat looks warm over any image."""
+_MAX_OPACITY, _BRIGHTNESS = 0.92, 0.75
+"""Of heat, and of an image under heat."""
+_MIN_SIDE = 224
+"""Pixels of the shorter side of a picture, at least."""
+_PAPER, _INK = (251, 250, 247), (31, 35, 40)
+_TITLE_HEIGHT, _BAR_HEIGHT, _FOOTER_HEIGHT = 22, 10, 34
+
+Bytes = NDArray[np.uint8]
+Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -130,14 +148,17 @@ def write_saliency(
             raise VideoError(f"no image with a map has a value in the column {by}")
         ungrouped = [items[image.row].id for image in maps if not groups[image.row]]
         np.save(new / "maps.npy", np.stack([image.map for image in maps]), allow_pickle=False)
-        cells: dict[str, Sequence[str]] = {
-            "id": [items[image.row].id for image in maps],
-            "group": [groups[image.row] for image in maps],
-            "text": [texts[image.row] for image in maps],
-            "similarity": [repr(image.cosine) for image in maps],
-            "peak": [repr(float(image.map.max())) for image in maps],
-        }
-        write_text(new / "images.csv", format_spreadsheet(cells))
+        rows = [
+            {
+                "id": items[image.row].id,
+                "group": groups[image.row],
+                "text": texts[image.row],
+                "similarity": image.cosine,
+                "peak": float(image.map.max()),
+            }
+            for image in maps
+        ]
+        write_text(new / "images.csv", format_rows(rows, number=repr))
         backbone = model.backbone
         about = {
             "backbone": {key: value for key, value in backbone.about.items() if key != "config"},
@@ -190,7 +211,7 @@ def _read(media: MediaFolder, item: Item, model: GradCamModel) -> Tensor | str:
     try:
         image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
-        return portable_reason(str(problem), item, media.root)
+        return portable_reason(problem, media.root)
     return resize_and_crop(image[None], model.backbone.preprocessing)[0]
 
 
@@ -236,7 +257,7 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
     """Write each group's mean map, all on one scale; return its file names and the scale."""
     means = {name: group.maps / group.count for name, group in sums.items()}
     highest = max(float(mean.max()) for mean in means.values()) or 1.0
-    cells: list[tuple[str, ...]] = []
+    rows: list[dict[str, object]] = []
     groups: dict[str, Any] = {}
     used: set[str] = set()
     for name, mean in means.items():
@@ -255,12 +276,66 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
         ):
             file = encode_png(picture, title, highest, is_overlay=is_overlay)
             write_bytes(folder / "groups" / f"{stem}{suffix}.png", file)
-        cells += [
-            (name, str(count), str(row), str(column), repr(float(value)))
+        rows += [
+            {"group": name, "images": count, "row": row, "column": column, "value": float(value)}
             for (row, column), value in np.ndenumerate(mean)
         ]
         groups[name] = {"images": count, "pictures": stem}
-    header = ("group", "images", "row", "column", "value")
-    columns: dict[str, Sequence[str]] = dict(zip(header, zip(*cells, strict=True), strict=True))
-    write_text(folder / "groups.csv", format_spreadsheet(columns))
+    write_text(folder / "groups.csv", format_rows(rows, number=repr))
     return {"groups": groups, "brightest_at": highest}
+
+
+def upscale(values: Values, height: int, width: int) -> Values:
+    """A map in the size of an image, interpolated between the centres of its patches."""
+    image = Image.fromarray(np.asarray(values, np.float32))
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+
+
+def heat_map(values: Values) -> Bytes:
+    """Colours ``[h,w,3]`` of values from 0 to 1."""
+    return np.round(_interpolate(values, _HEAT_COLOURS)).astype(np.uint8)
+
+
+def overlay(image: Bytes, values: Values) -> Bytes:
+    """An image ``[h,w,3]`` under the colours of values from 0 to 1.
+
+    The image is drawn in grey, because skin and clothes have the colours of heat, and darker,
+    because the highest heat is light.
+    """
+    grey = _BRIGHTNESS * (image @ (0.299, 0.587, 0.114))[..., None]
+    opacity = _MAX_OPACITY * (1 - (1 - np.clip(values, 0, 1)[..., None]) ** 2)
+    colours = _interpolate(values, _OVERLAY_COLOURS)
+    result: Bytes = np.round(grey * (1 - opacity) + colours * opacity).astype(np.uint8)
+    return result
+
+
+def encode_png(picture: Bytes, title: str, highest: float, *, is_overlay: bool) -> bytes:
+    """A PNG file with a title (cut if it is too long), a picture and a colour bar to `highest`.
+
+    Small pictures of `heat_map`, or of `overlay`, are enlarged by a whole factor.
+    """
+    factor = -(-_MIN_SIDE // min(picture.shape[:2]))
+    drawn = Image.fromarray(picture.repeat(factor, axis=0).repeat(factor, axis=1))
+    sheet = ImageOps.expand(drawn, (0, _TITLE_HEIGHT, 0, _FOOTER_HEIGHT), _PAPER)
+    values = np.linspace(0, 1, drawn.width, dtype=np.float32)[None].repeat(_BAR_HEIGHT, axis=0)
+    paper = np.full((*values.shape, 3), _PAPER, np.uint8)
+    bar_top = _TITLE_HEIGHT + drawn.height + 5
+    sheet.paste(
+        Image.fromarray(overlay(paper, values) if is_overlay else heat_map(values)), (0, bar_top)
+    )
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    while len(title) > 1 and font.getlength(title) > drawn.width - 6:
+        title = title.removesuffix("...")[:-1] + "..."
+    draw.text((3, 3), title, _INK, font)
+    draw.text((3, bar_top + _BAR_HEIGHT), "0", _INK, font)
+    draw.text((drawn.width - 3, bar_top + _BAR_HEIGHT), f"{highest:.2g}", _INK, font, anchor="ra")
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    return file.getvalue()
+
+
+def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
+    position = np.clip(values, 0, 1) * (len(colours) - 1)
+    stops = np.array(colours, dtype=float)
+    channels = [np.interp(position, np.arange(len(stops)), stops[:, c]) for c in range(3)]
+    return np.stack(channels, axis=-1)

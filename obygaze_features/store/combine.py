@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import as_list
-from obygaze_features.errors import ManifestError, StoreError, UnknownItem, UsageError
+from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     StoreWriter,
@@ -71,12 +69,9 @@ def subset(
     """
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
-    ids = None if ids is None else as_list(ids)
     output = _check_output(output, [store])
     manifest = Manifest(store.attributes["manifest"], store.items)
     row_of = manifest.items.row_of
-    if unknown := [item_id for item_id in ids or () if item_id not in row_of]:
-        raise UnknownItem(f"{store.where} has no item {unknown[0]!r}")
     items = manifest.select(ids=ids, films=films).items
     if not len(items):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
@@ -249,11 +244,6 @@ def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
     output = Path(output)
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
-    folders = [
-        store.location.path.resolve() for store in stores if isinstance(store.location, Folder)
-    ]
-    if output.resolve() in folders:
-        raise UsageError(f"{output} is one of the input stores; choose another output")
-    if any(folder in output.resolve().parents for folder in folders):
-        raise UsageError(f"{output} is inside a store; choose another output")
+    for store in stores:
+        store.refuse_as_output(output)
     return output

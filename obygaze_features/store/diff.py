@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray
-from obygaze_features.store.metadata import remedy
+from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.reader import Store
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
@@ -161,7 +160,7 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
     for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="batch"):
         batch = ids[start : start + BATCH_ROWS]
         a, b = left.read(name, batch), right.read(name, batch)
-        if left.stored[name].spec.padded and right.stored[name].spec.padded:
+        if left.stored(name).spec.padded and right.stored(name).spec.padded:
             # Padding on both sides is equal; on one side it is a difference.
             both = np.isnan(a) & np.isnan(b)
             a, b = (np.nan_to_num(np.where(both, 0, rows)) for rows in (a, b))

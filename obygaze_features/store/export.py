@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,19 +32,29 @@ _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation"
 _COLUMNS = ("id", "film", "status", "source", "reason")
 
 
+class Exported(NamedTuple):
+    """A file that a store was exported to."""
+
+    path: Path
+    rows: int
+    done: int
+    arrays: list[str]
+    size: int
+
+
 def export(
     store: Store,
     output: Path | str,
     *,
     arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Exported:
     """Write a store as HDF5 or Parquet, in bounded memory.
 
-    HDF5 has a dataset an array, each chunk with HDF5's own checksum (Fletcher-32); a row that is
-    not done is NaN, or -1 in whole numbers. Parquet has a row a clip and an array a column of
-    lists of fixed size, laid flat, with the shape in the column's metadata; a row that is not done
-    is null.
+    HDF5 has one dataset per array, each chunk with HDF5's own checksum (Fletcher-32); a row that is
+    not done is NaN, or -1 in whole numbers. Parquet has one row per clip and one column per array,
+    of lists of fixed size, laid flat, with the shape in the column's metadata; a row that is not
+    done is null.
 
     Parameters
     ----------
@@ -56,20 +66,13 @@ def export(
         Which; by default all, and in Parquet those with one vector per clip (`POOLED`).
     overwrite
         Replace the file at `output`.
-
-    Returns
-    -------
-    dict
-        ``path``, ``rows``, how many are ``done``, the names of the ``arrays``, and ``size``.
     """
     output = Path(output)
     writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
     write = writers.get(output.suffix.lower())
     if write is None:
         raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
-    address = store.location.address
-    if isinstance(address, Path) and address.resolve() in output.resolve().parents:
-        raise UsageError(f"{output} is inside the store; choose another output")
+    store.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
         if write is _write_parquet:
@@ -89,13 +92,9 @@ def export(
             raise UsageError(f"the array {clash[0]} has the name of a column; leave it out")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         write(temporary, store, specs)
-    return {
-        "path": output,
-        "rows": len(store),
-        "done": int((store.status == Status.DONE).sum()),
-        "arrays": [array.name for array in specs],
-        "size": output.stat().st_size,
-    }
+    done = int((store.status == Status.DONE).sum())
+    written = [array.name for array in specs]
+    return Exported(output, len(store), done, written, output.stat().st_size)
 
 
 def _done_rows(

@@ -2,18 +2,23 @@
 
 The final store is written beside the open one and replaces it at the end, so that an interrupted
 run leaves the open store as it was.
+
+The card is README.md for people and croissant.json for machines: Croissant 1.0
+(https://mlcommons.org/croissant), which dataset search engines and the package mlcroissant read.
+Both contain only what the store itself says, so that equal stores get equal cards.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     clear_unfinished,
@@ -21,6 +26,8 @@ from obygaze_features.common.files import (
     new_folder,
     require_plain_file,
     sha256_of,
+    to_json,
+    write_text,
 )
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table
@@ -28,18 +35,28 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
-from obygaze_features.store.dataset_card import write_card
-from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.shards import (
-    DamagedChunk,
-    ShardReader,
-    map_file,
-    write_shard,
-)
+from obygaze_features.store.shards import write_shard
 from obygaze_features.store.writer import append_to_log, write_checksums
 
 READ_ONLY = 0o444
+_CONTEXT = Path(__file__).with_name("croissant_context.json")
+"""The namespace of Croissant 1.0, exactly as in its specification."""
+_CARD = Path(__file__).with_name("dataset_card.md")
+_MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
+_MEANINGS = {
+    "id": "Id of the item.",
+    "status": "0 to do, 1 done, 2 media missing, 3 media unreadable, 4 a value not finite.",
+    "source": "Fingerprint of what the row was computed from.",
+    "reason": "Why the row failed.",
+    "kind": "clip, image or text.",
+    "film": "Id of the film.",
+    "media": "Name of the media file.",
+    "text": "The text, where the item is one.",
+    "start": "Start in seconds, where the item is a span of a longer film.",
+    "end": "End in seconds, where the item is a span of a longer film.",
+}
 
 
 def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
@@ -187,9 +204,10 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
             continue
         chunk_count = -(-len(done) // layout.chunk_rows)
         values = np.full((chunk_count, *layout.chunk_shape), spec.fill, spec.dtype)
-        flat = values.reshape(-1, *spec.shape)
-        for rows, block_values in _read_checked_blocks(store, spec, range(first, stop)):
-            flat[rows - first] = block_values
+        flat, rows = values.reshape(-1, *spec.shape), first + np.flatnonzero(done)
+        for part in np.array_split(rows, -(-len(rows) // store.block_rows)):
+            flat[part - first] = store.read_rows(spec.name, part)
+        store.forget()
         name = fmt.shard_name(spec, shard)
         if compress:
             array[first:stop] = flat[: len(done)]
@@ -203,35 +221,111 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
     return checksums
 
 
-def _read_checked_blocks(
-    store: Store, spec: ArraySpec, wanted: range
-) -> Iterator[tuple[NDArray[np.intp], NDArray[Any]]]:
-    """The rows in `wanted` that are done, block by block, their shards checked."""
-    size = store.block_rows
-    for block in range(wanted.start // size, -(-wanted.stop // size)):
-        record = store.record_of(block)
-        if record is None or record.shards[spec.name] is None:
-            continue
-        rows = block * size + np.flatnonzero(np.array(record.status) == Status.DONE)
-        rows = rows[(rows >= wanted.start) & (rows < wanted.stop)]
-        if rows.size:
-            yield rows, _read_checked_rows(store, spec, record, rows - block * size)
+def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
+    """Write README.md and croissant.json into a final store that has its data already.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    checksums
+        The SHA-256 of files, by name, where it is known.
+    """
+    store = open_store(folder)
+    facts = store.info()
+    write_text(folder / fmt.CARD, _readme(store, facts))
+    write_text(folder / fmt.CROISSANT, to_json(_croissant(folder, facts, checksums)))
 
 
-def _read_checked_rows(
-    store: Store, spec: ArraySpec, record: BlockRecord, rows: NDArray[np.intp]
-) -> NDArray[Any]:
-    path = store.path / fmt.shard_name(spec, record.block)
-    try:
-        if sha256_of(path) == record.shards[spec.name]:
-            return ShardReader(map_file(path), fmt.shard_layout(spec, store.block_rows)).read(rows)
-        reason = "it was changed"
-    except FileNotFoundError:
-        reason = "it is missing"
-    except DamagedChunk as problem:
-        reason = problem.reason
-    first = store.ids[record.block * store.block_rows + int(rows[0])]
-    raise StoreError(
-        f"{path}: {reason}, so rows such as {first} cannot be finalised; nothing was changed; run: "
-        f"obygaze stores repair {store.path}"
+def _readme(store: Store, facts: Mapping[str, Any]) -> str:
+    counts = ", ".join(
+        f"{int((store.status == code).sum()):,} {code.name.lower().replace('_', ' ')}"
+        for code in Status
+        if code != Status.DONE and (store.status == code).any()
     )
+    arrays = "\n".join(
+        f"| `{array}` | {' × '.join(map(str, values['shape']))} | {values['dtype']} "
+        f"| {values['bytes']:,} | {values['meaning']} |"
+        for array, values in facts["arrays"].items()
+    )
+    padding = ""
+    if any(spec.padded for spec in store.specs):
+        padding = "; so are the last frames of a clip that has fewer than the backbone takes"
+    stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
+    return _CARD.read_text(encoding="utf-8").format(
+        **{**facts, **stated, "arrays": arrays},
+        counts=counts and f"; {counts}",
+        padding=padding,
+        first=store.arrays[0],
+        revision=facts["backbone"].get("revision") or "not stated",
+        steps=json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),
+    )
+
+
+def _croissant(
+    folder: Path, facts: Mapping[str, Any], checksums: Mapping[str, str]
+) -> dict[str, Any]:
+    rows, backbone = facts["rows"], facts["backbone"]
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+    listed = [name for name in files if name not in (fmt.LOG, fmt.CARD, fmt.CROISSANT)]
+    described = {
+        "@context": json.loads(_CONTEXT.read_text(encoding="utf-8")),
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": facts["name"],
+        "description": (
+            f"Features of {rows['all']} items of {facts['manifest']} ({rows['done']} done), "
+            f"computed with the backbone {backbone['name']} (weights SHA-256 "
+            f"{backbone['weights_sha256']}) in {facts['precision']}. A Zarr v3 group: "
+            + "; ".join(
+                f"{name} {array['shape']} {array['dtype']}, {array['meaning']}"
+                for name, array in facts["arrays"].items()
+            )
+            + "."
+        ),
+        "version": f"{facts['format_version']}.0.0",
+        "distribution": [_describe_file(folder, name, checksums) for name in listed],
+        "recordSet": [
+            _describe_table(folder, "rows", fmt.ROWS),
+            _describe_table(folder, "items", fmt.ITEMS),
+        ],
+    }
+    optional = {"license": facts["licence"], "citeAs": facts["citation"]}
+    return {**described, **{key: value for key, value in optional.items() if value}}
+
+
+def _describe_file(folder: Path, name: str, checksums: Mapping[str, str]) -> dict[str, Any]:
+    path = folder / name
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{path.stat().st_size} B",
+        "encodingFormat": _MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
+        "sha256": checksums.get(name) or sha256_of(path),
+    }
+
+
+def _describe_table(folder: Path, name: str, file: str) -> dict[str, Any]:
+    with (folder / file).open(encoding="utf-8", newline="") as opened:
+        columns = next(csv.reader(opened))
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "key": {"@id": f"{name}/id"},
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{name}/{column}",
+                "name": column,
+                "description": _MEANINGS.get(column, "As in the source of the manifest."),
+                "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
+                "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+            }
+            for column in columns
+        ],
+    }

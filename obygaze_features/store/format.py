@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -168,10 +169,12 @@ class BlockRecord:
     """
 
     block: int
-    status: tuple[int, ...]
+    status: tuple[Annotated[int, msgspec.Meta(ge=0, le=int(max(Status)))], ...]
     sources: tuple[str | None, ...]
     failures: dict[str, str] = field(default_factory=dict)
-    shards: dict[str, str | None] = field(default_factory=dict)
+    shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None] = field(
+        default_factory=dict
+    )
 
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
@@ -179,16 +182,10 @@ class BlockRecord:
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> BlockRecord:
-        """From the parsed file; KeyError, TypeError or ValueError if it is not a record."""
-        record = cls(
-            block=int(values["block"]),
-            status=tuple(values["status"]),
-            sources=tuple(values["sources"]),
-            failures=dict(values["failures"]),
-            shards=dict(values["shards"]),
-        )
-        if values["sha256"] != record._seal():
+    def from_json(cls, values: Any) -> BlockRecord:
+        """From the parsed file; ValueError if it is not a record."""
+        record = msgspec.convert(values, cls)
+        if values.get("sha256") != record._seal():
             raise ValueError("its checksum is wrong")
         return record
 
@@ -210,16 +207,6 @@ def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
         )
         for name, values in attributes["arrays"].items()
     ]
-
-
-def block_count(n: int, block_rows: int) -> int:
-    """Number of blocks of a store of `n` rows."""
-    return -(-n // block_rows)
-
-
-def rows_of_block(block: int, n: int, block_rows: int) -> range:
-    """The rows of a block; the last block may be short."""
-    return range(block * block_rows, min((block + 1) * block_rows, n))
 
 
 def record_name(block: int) -> str:
@@ -306,60 +293,48 @@ def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for one of `COORDINATES`: one chunk with its checksum."""
-    from zarr.codecs import Crc32cCodec, VLenUTF8Codec
+    """Arguments of ``Group.create_array`` for one of `COORDINATES`."""
+    from zarr.codecs import VLenUTF8Codec
 
-    return {
-        "name": name,
-        "shape": (n,),
-        "dtype": "string",
-        "fill_value": "",
-        "chunks": (n,),
-        "serializer": VLenUTF8Codec(),
-        "filters": None,
-        "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(name, ()),
-        "attributes": {"meaning": f"{name} of each item, as in {ITEMS}"},
-        # Zarr would leave out a chunk of empty texts.
-        "config": {"write_empty_chunks": True},
-    }
+    layout = _one_chunk(name, (n,), VLenUTF8Codec(), f"{name} of each item, as in {ITEMS}")
+    # Zarr would leave out a chunk of empty texts.
+    return layout | {"dtype": "string", "fill_value": "", "config": {"write_empty_chunks": True}}
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `IDS`: one chunk with its checksum."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
+    """Arguments of ``Group.create_array`` for `IDS`."""
+    from zarr.codecs import BytesCodec
 
-    return {
-        "name": IDS,
-        "shape": (n, width),
-        "dtype": "uint8",
-        "fill_value": 0,
-        "chunks": (n, width),
-        "serializer": BytesCodec(endian=None),
-        "filters": None,
-        "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(IDS, (width,)),
-        "attributes": {"meaning": "ids in UTF-8, padded with zero bytes"},
-    }
+    return _one_chunk(
+        IDS, (n, width), BytesCodec(endian=None), "ids in UTF-8, padded with zero bytes"
+    )
 
 
 def status_layout(n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `STATUS`: one chunk with its checksum."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
+    """Arguments of ``Group.create_array`` for `STATUS`."""
+    from zarr.codecs import BytesCodec
+
+    meaning = "0 to do, 1 done, 2 and up: why it failed"
+    layout = _one_chunk(STATUS, (n,), BytesCodec(endian=None), meaning)
+    # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
+    return layout | {"config": {"write_empty_chunks": True}}
+
+
+def _one_chunk(name: str, shape: tuple[int, ...], serializer: Any, meaning: str) -> dict[str, Any]:
+    """An array of bytes in one chunk with its checksum."""
+    from zarr.codecs import Crc32cCodec
 
     return {
-        "name": STATUS,
-        "shape": (n,),
+        "name": name,
+        "shape": shape,
         "dtype": "uint8",
         "fill_value": 0,
-        "chunks": (n,),
-        "serializer": BytesCodec(endian=None),
+        "chunks": shape,
+        "serializer": serializer,
         "filters": None,
         "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(STATUS, ()),
-        "attributes": {"meaning": "0 to do, 1 done, 2 and up: why it failed"},
-        # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
-        "config": {"write_empty_chunks": True},
+        "dimension_names": dimensions(name, shape[1:]),
+        "attributes": {"meaning": meaning},
     }
 
 
@@ -389,17 +364,3 @@ def decode_ids(table: NDArray[np.uint8]) -> list[str]:
     if len(ids) != len(table) or not table[:, 0].all():
         raise ValueError("a row has no id, or more than one")
     return ids
-
-
-def without_consolidated(data: bytes, sha256: str | None) -> bytes | None:
-    """A group's ``zarr.json`` as it was before somebody consolidated its metadata.
-
-    None if that does not give the file with this checksum: more was changed.
-    """
-    try:
-        group = json.loads(data)
-        del group["consolidated_metadata"]
-        before = json.dumps(group, indent=2).encode()  # as Zarr writes it
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return before if hashlib.sha256(before).hexdigest() == sha256 else None

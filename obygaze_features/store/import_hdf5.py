@@ -19,8 +19,13 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
 from obygaze_features.store.format import Status
-from obygaze_features.store.import_rows import RowSource, check_row, errors_named, to_storable
-from obygaze_features.store.provenance import exported_recipe
+from obygaze_features.store.import_rows import (
+    RowSource,
+    check_row,
+    errors_named,
+    exported_recipe,
+    to_storable,
+)
 
 MAX_TEXT_BYTES = 2**28
 """Bytes that the texts of an HDF5 dataset may take."""

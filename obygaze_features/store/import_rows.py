@@ -1,17 +1,23 @@
-"""Features in one file for all items, with their ids: NumPy, safetensors and Parquet."""
+"""Features in one file for all items, with their ids: NumPy, safetensors and Parquet.
+
+Also how imported features were made, as far as somebody says.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +28,36 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
-from obygaze_features.store.provenance import exported_recipe
+from obygaze_features.store.metadata import UNKNOWN, check_attributes
+
+_PREPROCESSING = msgspec.defstruct(
+    "Preprocessing",
+    [
+        (key, Any, None)
+        for key in ("sampling", "mode", "shortest_edge", "filter", "crop", "scale", "mean", "std",
+                    "offset", "squash", "middle")
+    ],
+    forbid_unknown_fields=True,
+)  # fmt: skip
+
+
+class _Backbone(msgspec.Struct, forbid_unknown_fields=True):
+    name: str = ""
+    family: str = ""
+    revision: Any = None
+    weights_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] = ""
+    config: dict[str, Any] = {}
+
+
+_RECIPE = msgspec.defstruct(
+    "Recipe",
+    [
+        ("backbone", _Backbone, None),
+        ("preprocessing", _PREPROCESSING, None),
+        ("precision", str, ""),
+    ],
+    forbid_unknown_fields=True,
+)
 
 
 @dataclass(frozen=True)
@@ -250,6 +285,53 @@ def _stack_tensors(
             )
             without[row] = Failed(Status.UNREADABLE, reason)
     return rows, without
+
+
+def stated_recipe(
+    backbone: Mapping[str, Any], preprocessing: Mapping[str, Any], precision: str | None
+) -> Recipe:
+    """What somebody says of the features; the rest is recorded as unknown."""
+    # The weights with the backbone's name, so that rows of two backbones are told apart though
+    # nobody knows the weights of either.
+    name = backbone.get("name", UNKNOWN)
+    blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
+    return Recipe(
+        "", {**blank, **backbone}, {"mode": UNKNOWN, **preprocessing}, precision or UNKNOWN, ()
+    )
+
+
+def read_recipe(path: Path) -> Recipe:
+    """What a TOML or JSON file says; its keys are those of a store's attributes."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() != ".json":
+            text = json.dumps(tomllib.loads(text))
+        table = msgspec.json.decode(text)
+        msgspec.convert(table, _RECIPE)
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
+    except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
+        reason = f"it is not a recipe in TOML, or in JSON if so named ({problem})"
+        raise StoreError(f"{path}: {reason}") from None
+    return stated_recipe(
+        table.get("backbone", {}), table.get("preprocessing", {}), table.get("precision")
+    )
+
+
+def exported_recipe(name: str, text: str) -> Recipe:
+    """How a store was made, from the attributes that `export` wrote as `name` in a file."""
+    try:
+        attributes = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as problem:
+        raise StoreError(f"its {name} cannot be read ({problem!s:.100})") from None
+    check_attributes(name, attributes)
+    return Recipe(
+        attributes["name"],
+        attributes["backbone"],
+        attributes["preprocessing"],
+        attributes["precision"],
+        tuple(fmt.specs_of(attributes)),
+    )
 
 
 def read_parquet(path: Path, column: str) -> RowSource:

@@ -13,115 +13,99 @@ import os
 import re
 import stat
 import struct
-import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from obygaze_features.common.files import parse_json
-from obygaze_features.common.text import redact_url
-from obygaze_features.errors import (
-    ManifestError,
-    ObygazeError,
-    StoreError,
-    StoreUnreadable,
-    UsageError,
-)
-from obygaze_features.store.remote import Remote, Span, is_url
+from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable
 from obygaze_features.store.shards import MappedFile, map_file
 
+REPLACED = "{} was replaced since it was opened (finalised, repaired, overwritten); open it again"
 BLOCK_BYTES = 2**20
 """Bytes that are read at a time from a file that is read from end to end."""
-_HEADER_BYTES, _END_BYTES = 30, 22
-"""Bytes of the header before a file's name, and of the end of a zip file without a comment."""
+_HEADER_BYTES = 30
+"""Bytes of the header before a file's name in a zip file."""
 _ENCRYPTED = 0x1
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""The beginning of a URL that lacks a slash."""
+
+Span = tuple[int, int]
 
 
-class Location(Protocol):
+class Location:
     """Where the files of one store are.
 
     A file that is not there is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local
     disks, and a `StoreError` of one line elsewhere.
     """
 
-    @property
-    def address(self) -> str | Path:
-        """What `open_store` opens it by, here and in other processes."""
-
-    @property
-    def where(self) -> str:
-        """The address for messages, without secrets."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether looking at a file costs next to nothing."""
+    address: str | Path
+    """What `open_store` opens it by, here and in other processes."""
+    where: str
+    """The address for messages, without secrets."""
+    is_local = True
+    """Whether looking at a file costs next to nothing."""
 
     def join(self, name: str) -> str:
         """A file's own address, for messages."""
+        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file."""
+        raise NotImplementedError
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
         """Part of a file, or as much as there is; a negative `start` counts from the end."""
+        raise NotImplementedError
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file, each a (start, length), in few requests."""
+        return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` to its end, piece by piece."""
+        raise NotImplementedError
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
+        raise NotImplementedError
 
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
 
-    def refuse_if_changed(self) -> bool:
-        """Raise if another store, or none, is there by now; False if nobody can tell."""
+    def refuse_if_changed(self) -> None:
+        """Raise `StoreUnreadable` if another store, or none, is there by now."""
 
 
-class Folder:
-    """A folder on this machine.
+class Folder(Location):
+    """A folder on this machine, which messages may call by another name (`where`).
 
     From `pin` on it is the store that was there then: files of another one are not read.
     """
 
-    is_local = True
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
-        self.where = str(path)
+        self.where = where or str(path)
         self._pinned: tuple[int, ...] | None = None
 
     def pin(self) -> None:
         """Take the store that is at the path now for the one to read."""
         self._pinned = self._identify()
 
-    def refuse_if_changed(self) -> bool:
+    def refuse_if_changed(self) -> None:
         """Raise if another store, or none, is at the path by now."""
-        if self._pinned != self._identify():
-            raise StoreUnreadable(
-                f"{self.where} was replaced since it was opened (finalised, repaired or "
-                "overwritten); open it again"
-            )
-        return True
+        if self._pinned and self._pinned != self._identify():
+            raise StoreUnreadable(REPLACED.format(self.where))
 
     def _identify(self) -> tuple[int, ...] | None:
         """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
-        try:
-            with _reading(self.path / "zarr.json") as path:
-                status = path.stat()
-        except FileNotFoundError:
-            return None
-        times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
-        return status.st_dev, status.st_ino, status.st_size, *times
+        with contextlib.suppress(FileNotFoundError), _reading(self.path / "zarr.json") as path:
+            status = path.stat()
+            times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
+            return status.st_dev, status.st_ino, status.st_size, *times
+        return None
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
@@ -134,15 +118,10 @@ class Folder:
             with _reading(self.path / name) as path:
                 yield path
         except FileNotFoundError:
-            if self._pinned:
-                self.refuse_if_changed()
-            raise
-        if self._pinned and name != "zarr.json":
             self.refuse_if_changed()
-
-    def join(self, name: str) -> str:
-        """The file's path."""
-        return str(self.path / name)
+            raise
+        if name != "zarr.json":
+            self.refuse_if_changed()
 
     def read(self, name: str) -> bytes:
         """A whole file."""
@@ -183,23 +162,17 @@ class Folder:
             return map_file(path)
 
 
-class ZipArchive:
+class ZipArchive(Location):
     """A zip file on this machine that holds one store, mapped: its files are not compressed."""
 
-    is_local = True
-
-    def __init__(self, path: Path) -> None:
-        self.address = path
-        self.where = str(path)
-
-    def join(self, name: str) -> str:
-        """The file, as if the zip file were a folder."""
-        return f"{self.where}/{name}"
+    def __init__(self, path: Path, where: str | None = None) -> None:
+        self.path = self.address = path
+        self.where = where or str(path)
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the checksum that the zip file has of it."""
         data = self.map(name).bytes.tobytes()
-        if zlib.crc32(data) != self.crc(name):
+        if zlib.crc32(data) != self._info(name).CRC:
             raise StoreError(f"{self.join(name)}: its checksum in the zip file is wrong")
         return data
 
@@ -208,10 +181,6 @@ class ZipArchive:
         data = self.map(name).bytes
         start = max(0, start + len(data) if start < 0 else start)
         return data[start : start + length].tobytes()
-
-    def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file."""
-        return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` on."""
@@ -233,37 +202,26 @@ class ZipArchive:
         content = archive[start : start + info.file_size]
         return MappedFile(self.join(name), content, self._mapped.memory)
 
-    def refuse_if_changed(self) -> bool:
-        """Nothing: what is mapped stays what it was."""
-        return True
-
     @property
     def names(self) -> list[str]:
         """The names of the files in it."""
         return list(self._infos)
 
-    def crc(self, name: str) -> int:
-        """The CRC-32 that the zip file has of a file."""
-        return self._info(name).CRC
-
     @cached_property
     def _mapped(self) -> MappedFile:
-        with _reading(self.address) as path:
+        with _reading(self.path) as path:
             return map_file(path)
 
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
         """What the zip file holds, by name."""
         try:
-            with _reading(self.address) as path, ZipFile(path) as archive:
+            with _reading(self.path) as path, ZipFile(path) as archive:
                 infos = archive.infolist()
         except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
             raise StoreError(
                 f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
             ) from None
-        last = self._mapped.bytes[-_END_BYTES:].tobytes()
-        if not (last.startswith(b"PK\5\6") and last.endswith(b"\0\0")):
-            raise StoreError(f"{self.where} has a comment or bytes after its end; get it again")
         _check_zip_members(self.where, infos, len(self._mapped.bytes))
         return {info.orig_filename: info for info in infos}
 
@@ -294,65 +252,26 @@ def is_store_name(name: str) -> bool:
     return _STORE_NAME.fullmatch(name) is not None
 
 
-def _check_zip_members(where: object, infos: Sequence[ZipInfo], size: int) -> None:
+def _check_zip_members(where: str, infos: Sequence[ZipInfo], size: int) -> None:
     """Raise on the first member that no packed store has, by the table of contents alone.
 
     `size` are the bytes of the zip file, `where` names it.
     """
-    names: set[str] = set()
-    folders: set[str] = set()
-
-    def refused(name: str, reason: str) -> StoreError:
-        return StoreError(f"{where}: {name!r:.80} {reason}")
-
     for info in infos:
-        name = info.orig_filename
-        if name.endswith("/"):
-            reason = "is a folder, so obygaze did not make this zip file; pack the store with: "
-            raise refused(name, f"{reason}obygaze stores pack STORE -o NAME.zip")
-        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise refused(name, "is a link or a device, not a plain file")
-        if not is_store_name(name):
-            raise refused(name, "is not a file name that a store has")
-        if info.flag_bits & _ENCRYPTED:
-            raise refused(name, "is encrypted")
-        if info.compress_type != ZIP_STORED or info.compress_size != info.file_size:
-            raise refused(name, "is compressed, which a packed store is not")
-        folded = name.casefold()  # some file systems ignore case
-        if folded in names:
-            raise refused(name, "is there twice")
-        names.add(folded)
-        folders |= {str(parent) for parent in PurePosixPath(folded).parents}
-        if info.header_offset + info.file_size > size:
-            raise StoreError(f"{where}: {name!r:.80} claims more bytes than the zip file has")
-    if clashes := sorted(names & folders):
-        raise refused(clashes[0], "is a file and a folder")
+        is_stored = info.compress_type == ZIP_STORED and info.compress_size == info.file_size
+        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+        is_encrypted = info.flag_bits & _ENCRYPTED
+        if not (is_store_name(info.orig_filename) and is_stored and is_plain) or is_encrypted:
+            raise StoreError(
+                f"{where}: {info.orig_filename!r:.80} is not an uncompressed plain file of a "
+                "store; pack the store with: obygaze stores pack STORE -o NAME.zip"
+            )
+    names = [info.orig_filename.casefold() for info in infos]  # some file systems ignore case
+    taken = [str(parent) for name in set(names) for parent in PurePosixPath(name).parents]
+    if twice := [name for name, count in Counter([*names, *set(taken)]).items() if count > 1]:
+        raise StoreError(f"{where}: {twice[0]!r:.80} is there twice")
     if sum(info.file_size for info in infos) > size:
         raise StoreError(f"{where}: its files claim more bytes than the zip file has")
-
-
-def location_of(address: str | Path) -> Location:
-    """The location of an address; whether anything is there is not checked."""
-    if is_url(address):
-        if redact_url(address).endswith(".zip"):
-            where = redact_url(address)
-            raise StoreError(
-                f"{where} is a zip file on another machine, which is not read there; "
-                f"download it: obygaze stores pull {where} -o NAME.zarr"
-            )
-        return Remote(address)
-    path = Path(address)
-    if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
-        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
-        return ZipArchive(path)
-    return Folder(path)
-
-
-def read_json_at(location: Location, name: str) -> Any:
-    """The content of a JSON file; FileNotFoundError where there is none."""
-    return parse_json(location.read(name), location.join(name), StoreError)
 
 
 def sha256_at(location: Location, name: str) -> str:
@@ -361,31 +280,3 @@ def sha256_at(location: Location, name: str) -> str:
     for block in location.stream(name):
         digest.update(block)
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def as_file(location: Location, name: str) -> Iterator[Path]:
-    """A file of a store on this machine's disk, while the block runs.
-
-    A `ManifestError` that names it names the address instead.
-    """
-    if isinstance(location, Folder):
-        with location.file(name) as file:
-            try:
-                yield file
-            except ManifestError as problem:
-                reason = problem.__context__
-                if isinstance(reason, OSError) and not isinstance(reason, FileNotFoundError):
-                    raise reason from None
-                raise
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, Path(name).name)
-        try:
-            file.write_bytes(location.read(name))
-            yield file
-        except FileNotFoundError as problem:
-            where = location.join(name)
-            raise ManifestError(f"{where} cannot be read: {problem.strerror}") from None
-        except ManifestError as problem:
-            raise ManifestError(str(problem).replace(str(file), location.join(name))) from None

@@ -72,7 +72,7 @@ def find_nearest(
     query
         A vector as long as those of the array.
     array
-        Of one vector a row, or of one a frame: a row then counts by its nearest frame.
+        Of one vector per row, or per frame: a row then counts by its nearest frame.
     films
         Only rows of these films.
     exclude
@@ -87,22 +87,21 @@ def find_nearest(
         all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
         if unknown := [film for film in films if film not in all_films]:
             raise UsageError(f"{stores[0].where}: {unknown_name('film', unknown[0], all_films)}")
-    parts = [_select_rows(store, films, exclude) for store in stores]
+    rows = [_select_rows(store, films, exclude) for store in stores]
     scored = [
-        _score(store, array, rows, direction) for store, rows in zip(stores, parts, strict=True)
+        _score(store, array, part, direction) for store, part in zip(stores, rows, strict=True)
     ]
     cosines = np.concatenate([cosine for cosine, _ in scored])
-    matches = []
-    for position in _largest(cosines, top).tolist():
-        number = 0
-        while position >= len(parts[number]):
-            position -= len(parts[number])
-            number += 1
-        cosine, frame = scored[number]
-        row = int(parts[number][position])
-        best = None if frame is None else int(frame[position])
-        matches.append(_match(stores[number], row, float(cosine[position]), best))
-    return matches
+    frames = np.concatenate([frame for _, frame in scored])
+    owners = np.repeat(np.arange(len(stores)), [len(part) for part in rows])
+    every_row = np.concatenate(rows)
+    return [
+        _match(
+            stores[owners[place]], int(every_row[place]), float(cosines[place]), int(frames[place])
+        )
+        for place in np.argsort(-cosines, kind="stable")[:top].tolist()
+        if cosines[place] > -np.inf
+    ]
 
 
 def find_neighbours(
@@ -113,28 +112,26 @@ def find_neighbours(
     Ids that the store lacks, or whose vectors have no direction, have no neighbours.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: {array} has a vector a frame, not one a clip")
+        raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
     wanted = frozenset(ids)
     rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
     starts = range(0, len(rows), NEIGHBOUR_ROWS)
 
-    def directions(start: int) -> NDArray[np.float32]:
-        values = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS])
-        vectors: NDArray[np.float32] = values.astype(np.float32)
-        with np.errstate(all="ignore"):
-            vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-        return vectors
+    def read(start: int) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS])
+        return values.astype(np.float32, copy=False)
 
     neighbours: dict[str, list[Match]] = {}
     for start in starts:
-        queries = directions(start)
+        queries = read(start)
+        with np.errstate(all="ignore"):
+            queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         best = np.full((len(queries), 0), -np.inf, np.float32)
         near = np.zeros((len(queries), 0), np.intp)
         for other in starts:
-            cosines = queries @ directions(other).T
+            cosines = _cosines(read(other), queries.T).T
             if start == other:
                 np.fill_diagonal(cosines, -np.inf)
-            cosines[~np.isfinite(cosines)] = -np.inf
             positions = np.broadcast_to(rows[other : other + NEIGHBOUR_ROWS], cosines.shape)
             best, near = np.hstack([best, cosines]), np.hstack([near, positions])
             order = np.argsort(-best, axis=1, kind="stable")[:, :top]
@@ -142,7 +139,7 @@ def find_neighbours(
         store.forget()
         for number in range(len(queries)):
             neighbours[store.ids[int(rows[start + number])]] = [
-                _match(store, row, cosine, None)
+                _match(store, row, cosine)
                 for row, cosine in zip(near[number].tolist(), best[number].tolist(), strict=True)
                 if cosine > -np.inf
             ]
@@ -150,13 +147,13 @@ def find_neighbours(
 
 
 def has_frames(store: Store, array: str) -> bool:
-    """Whether an array has a vector a frame; `UsageError` if it has no vectors to compare."""
+    """Whether an array has one vector per frame; `UsageError` if it has no vectors to compare."""
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
     if len(spec.shape) == 2 and spec.shape[0] == frame_count(store.specs):
         return True
-    raise UsageError(f"{store.where}: {array} has neither one vector a row nor one a frame")
+    raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 
 
 def check_query(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
@@ -196,10 +193,21 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
     return rows
 
 
+def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each vector with one (or columns) of length one; -inf without a direction."""
+    vectors = vectors.astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        cosines: NDArray[np.float32] = vectors @ direction
+        lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
+        cosines /= lengths if direction.ndim == 1 else lengths[:, None]
+    cosines[~np.isfinite(cosines)] = -np.inf
+    return cosines
+
+
 def _score(
     store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.int32] | None]:
-    """The cosine of each row, -inf without a direction; by frames, which frame is nearest."""
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """The cosine of each row, -inf without a direction; by frames, which is nearest, else -1."""
     spec, by_frame = _spec(store, array), has_frames(store, array)
     if spec.shape[-1] != len(direction):
         raise UsageError(
@@ -208,23 +216,15 @@ def _score(
         )
     is_local, row_bytes = store.location.is_local, 4 * math.prod(spec.shape)
     step = max(1, (BLOCK_BYTES if is_local else REMOTE_BLOCK_BYTES) // row_bytes)
-    cosines = np.empty(len(rows), np.float32)
-    frames = np.empty(len(rows), np.int32) if by_frame else None
+    cosines, frames = np.empty(len(rows), np.float32), np.full(len(rows), -1)
 
     def score(start: int) -> int:
-        values = store.read_rows(array, rows[start : start + step])
-        stop = start + len(values)
-        vectors = values.reshape(-1, len(direction)).astype(np.float32, copy=False)
-        with np.errstate(all="ignore"):
-            cosine = vectors @ direction
-            cosine /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        cosine[~np.isfinite(cosine)] = -np.inf  # a frame that is padding, or zeros
-        if frames is not None:
-            table = cosine.reshape(len(values), -1)
-            frames[start:stop] = table.argmax(1)
-            cosine = table.max(1)
-        cosines[start:stop] = cosine
-        return stop - start
+        part = slice(start, start + step)
+        cosine = _cosines(store.read_rows(array, rows[part]), direction)
+        if by_frame:
+            frames[part], cosine = cosine.argmax(1), cosine.max(1)
+        cosines[part] = cosine
+        return len(cosine)
 
     read = 0
     # Reading, not arithmetic, takes the time, and each thread reads; of a server, only one.
@@ -243,22 +243,8 @@ def _score(
     return cosines, frames
 
 
-def _largest(cosines: NDArray[np.float32], top: int) -> NDArray[np.intp]:
-    """Positions of the largest values, in order; of equal ones the first ones."""
-    valid = np.flatnonzero(cosines > -np.inf)
-    top = min(top, len(valid))
-    if not top:
-        return valid
-    values = cosines[valid]
-    least = np.partition(values, len(values) - top)[len(values) - top]
-    near = np.flatnonzero(values >= least)
-    order = np.argsort(-values[near], kind="stable")[:top]
-    positions: NDArray[np.intp] = valid[near[order]]
-    return positions
-
-
-def _match(store: Store, row: int, cosine: float, frame: int | None) -> Match:
-    time = None
+def _match(store: Store, row: int, cosine: float, best: int = -1) -> Match:
+    frame, time = (None if best < 0 else best), None
     if frame is not None and "frame_time" in store.arrays:
         time = float(store.read_rows("frame_time", np.array([row]))[0, frame])
     # Rounding can lead a little over 1.

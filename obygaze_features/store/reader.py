@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray, StoredArrays, read_bytes_array
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, location_of
+from obygaze_features.store.location import Folder, Location
 from obygaze_features.store.metadata import (
+    DamagedFile,
+    StoredArray,
+    read_array,
     read_attributes,
+    read_bytes_array,
     read_items,
     read_record,
     read_rows_table,
     remedy,
 )
-from obygaze_features.store.remote import Remote
+from obygaze_features.store.remote import Remote, location_of
 from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
     from obygaze_features.manifests import Items
     from obygaze_features.store.diff import Difference
+    from obygaze_features.store.export import Exported
+    from obygaze_features.store.transfer import Packed, Pushed
     from obygaze_features.store.verify import Damage
     from obygaze_features.store.views import StoreDataset
 
@@ -71,17 +76,15 @@ class Store:
 
     def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
         """The row of an id in every array."""
-        if not isinstance(item_id, str):
+        if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
             raise UsageError(
                 f"{self.where}: rows are read by id (got {item_id!r:.60}); for example "
                 f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
             )
-        if item_id in self.stored and item_id not in self:
-            raise UsageError(f"{item_id!r} is an array, not an id; use store.read({item_id!r})")
         row = self._find_done_row(item_id)
         if row is None:
             row = int(self.rows_of([item_id])[0])  # raises, with the reason
-        return {name: self._read_row(array, row) for name, array in self.stored.items()}
+        return {name: self._read_row(self.stored(name), row) for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -109,30 +112,46 @@ class Store:
         """The store's folder; `StoreError` if the store is not in one, and so is read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} can only be read; to change it, download it with: "
+                f"{self.where} can only be read; to change or send it, download it with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
+
+    def refuse_as_output(self, output: Path) -> None:
+        """Raise `UsageError` if an output is the store itself, or inside it."""
+        folder, goal = self.location.address, output.resolve()
+        if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
+            raise UsageError(
+                f"{output} is the store itself, or is inside the store; choose another output"
+            )
 
     @property
     def is_final(self) -> bool:
         """Whether the store is finalised: read-only, with large shards and a checksum list."""
         return bool(self.attributes["state"] == "final")
 
-    @cached_property
-    def stored(self) -> StoredArrays:
-        """How each array is stored, by name."""
-        return StoredArrays(self.location, self.attributes)
-
     @property
     def arrays(self) -> list[str]:
         """The names of the arrays."""
-        return list(self.stored)
+        return list(self.attributes["arrays"])
 
-    @property
+    @cached_property
     def specs(self) -> list[ArraySpec]:
         """Name, shape, type and meaning of each array."""
-        return list(self.stored.specs.values())
+        return fmt.specs_of(self.attributes)
+
+    def stored(self, array: str) -> StoredArray:
+        """How an array is stored, read on first use."""
+        if not isinstance(array, str):
+            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
+        if array not in self._stored:
+            spec = next((spec for spec in self.specs if spec.name == array), None)
+            if spec is None:
+                raise StoreError(
+                    f"{self.where} has no array {array}; it has {', '.join(self.arrays)}"
+                )
+            self._stored[array] = read_array(self.location, spec, self.attributes)
+        return self._stored[array]
 
     @property
     def block_rows(self) -> int:
@@ -142,7 +161,7 @@ class Store:
     @property
     def blocks(self) -> int:
         """Number of blocks, written or not."""
-        return fmt.block_count(len(self), self.block_rows)
+        return -(-len(self) // self.block_rows)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -160,15 +179,15 @@ class Store:
         if self.is_final:
             status = read_bytes_array(self.location, fmt.STATUS, (len(self),))
             if status.max() > max(Status):
-                where = self.location.join(fmt.STATUS)
-                raise StoreError(f"{where}: unknown status {status.max()}; {remedy(self.location)}")
+                reason = f"it has the unknown status {status.max()}"
+                raise DamagedFile(self.location, f"{fmt.STATUS}/c/0", reason)
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
             first = record.block * self.block_rows
             status[first : first + len(record.status)] = record.status
         if not status.all():
-            self._refuse_if_replaced()
+            self.location.refuse_if_changed()
         return status
 
     @cached_property
@@ -217,8 +236,8 @@ class Store:
         return read_record(self.location, block, ids, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
-        """The rows of a block."""
-        return fmt.rows_of_block(block, len(self), self.block_rows)
+        """The rows of a block; the last block may be short."""
+        return range(len(self))[block * self.block_rows : (block + 1) * self.block_rows]
 
     def refresh(self) -> Store:
         """Read again what other processes may have changed: the state, rows and their status."""
@@ -226,7 +245,8 @@ class Store:
             self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
-        keep = ["location", "checksums", "attributes", "_records"]
+        self._stored: dict[str, StoredArray] = {}
+        keep = ["location", "checksums", "attributes", "_records", "_stored"]
         if before and before["items_digest"] == self.attributes["items_digest"]:
             keep += ["ids", "_id_bytes", "_row_of"]
         for name in set(vars(self)).difference(keep):
@@ -290,7 +310,7 @@ class Store:
         """
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
-        stored = self._stored(array)
+        stored = self.stored(array)
         if ids is not None:
             _require_ids(ids)
         if ids is not None and len(ids) == 1:
@@ -304,8 +324,6 @@ class Store:
             done = self._are_done(rows)
         if done.all():
             return self._gather(stored, rows)
-        if "status" not in self.__dict__:
-            self._refuse_if_replaced()
         if missing == "raise":
             self._require_done(self.ids if ids is None else ids, rows, done)
         if missing == "drop":
@@ -316,7 +334,7 @@ class Store:
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
         """Rows of an array by row number; all of them must be done."""
-        stored = self._stored(array)
+        stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
         done = self._are_done(rows)
@@ -335,7 +353,7 @@ class Store:
             Some ids, and their rows in each array: a block of an open store, or about 32 MiB of
             a final one.
         """
-        stored = [self._stored(name) for name in (self.arrays if arrays is None else arrays)]
+        stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
         if self.is_final:
             step = max(1, PART_BYTES // max(1, sum(array.spec.row_bytes for array in stored)))
@@ -438,23 +456,29 @@ class Store:
         *,
         arrays: Sequence[str] | str | None = None,
         overwrite: bool = False,
-    ) -> Path:
+    ) -> Exported:
         """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
         from obygaze_features.store.export import export
 
-        return Path(export(self, output, arrays=arrays, overwrite=overwrite)["path"])
+        return export(self, output, arrays=arrays, overwrite=overwrite)
 
-    def push(self, target: Path | str) -> str:
-        """Copy a final store to a folder, S3 or the Hub; gives its new address.
+    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
+        """Write a final store into one zip file; see `obygaze_features.store.transfer.pack`."""
+        from obygaze_features.store.transfer import pack
 
-        See `obygaze_features.store.push.push`.
+        return pack(self, output, overwrite=overwrite)
+
+    def push(self, target: Path | str) -> Pushed:
+        """Copy a final store to a folder, S3 or the Hub.
+
+        See `obygaze_features.store.transfer.push`.
         """
-        from obygaze_features.store.push import push
+        from obygaze_features.store.transfer import push
 
-        return str(push(self.path, target)["where"])
+        return push(self, target)
 
     def diff(self, other: Store | Path | str) -> Difference:
-        """Compare with another store: attributes, probes and common rows."""
+        """Compare with another store: attributes, reference clips and common rows."""
         from obygaze_features.store.diff import diff
 
         return diff(self, other if isinstance(other, Store) else open_store(other))
@@ -469,15 +493,13 @@ class Store:
         try:
             return fmt.decode_ids(table)
         except ValueError as problem:
-            where = self.location.join(fmt.IDS)
-            raise StoreError(f"{where}: {problem}; {remedy(self.location)}") from None
+            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", str(problem)) from None
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
         rows = {item_id: row for row, item_id in enumerate(self.ids)}
         if len(rows) < len(self):
-            where = self.location.join(fmt.IDS)
-            raise StoreError(f"{where}: an id is there twice; {remedy(self.location)}")
+            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", "an id is there twice")
         return rows
 
     @cached_property
@@ -487,13 +509,6 @@ class Store:
     @cached_property
     def _row_reader(self) -> RowReader:
         return RowReader(self.location, self.record_of, checksums=self.checksums)
-
-    def _stored(self, array: str) -> StoredArray:
-        if not isinstance(array, str):
-            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
-        if array not in self.stored:
-            raise StoreError(f"{self.where} has no array {array}; it has {', '.join(self.arrays)}")
-        return self.stored[array]
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """The row of each id; -1 if the store does not have it."""
@@ -526,6 +541,8 @@ class Store:
             if record is not None:
                 in_block = np.flatnonzero(blocks == block)
                 done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
+        if not done.all():
+            self.location.refuse_if_changed()
         return done
 
     def _require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
@@ -541,13 +558,6 @@ class Store:
             reason = "is not done yet"
         more = f" (and {missing.size - 1} more that cannot be read)" if missing.size > 1 else ""
         raise StoreError(f"{self.where}: {first} {reason}{more}")
-
-    def _refuse_if_replaced(self) -> None:
-        """Raise if the store was replaced since it was opened."""
-        if self.location.refuse_if_changed():
-            return
-        if read_attributes(self.location)["state"] != self.attributes["state"]:
-            raise StoreError(f"{self.where} was finalised or repaired meanwhile; open it again")
 
     def _read_row(self, stored: StoredArray, row: int) -> NDArray[Any]:
         try:
@@ -568,7 +578,7 @@ class Store:
             raise self._damage_error(problem, rows) from None
 
     def _damage_error(self, problem: DamagedChunk, rows: Rows) -> StoreError:
-        self._refuse_if_replaced()
+        self.location.refuse_if_changed()
         hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
         ids = [self.ids[row] for row in hit.tolist()]
         more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -600,7 +610,8 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
     """Open the store at a location."""
     store = Store(location, checksums=checksums)
     if location.is_local:
-        list(store.stored.values())  # report damaged metadata of an array on opening
+        for name in store.arrays:  # report damaged metadata of an array on opening
+            store.stored(name)
     return store
 
 

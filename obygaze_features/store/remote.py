@@ -20,11 +20,19 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from obygaze_features.common.files import parse_json
+import msgspec
+
 from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
-from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
+from obygaze_features.errors import (
+    MissingExtra,
+    ObygazeError,
+    StoreError,
+    StoreUnreadable,
+    UsageError,
+)
 from obygaze_features.store import format as fmt
+from obygaze_features.store.location import REPLACED, Folder, Location, Span, ZipArchive
 
 SCHEMES = ("https", "http", "s3", "gs", "hf", "file")
 """What a URL may begin with. fsspec knows more: some of them run what a server sends."""
@@ -45,13 +53,13 @@ _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
 """s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
-_URL = re.compile(r"\w+://[^\s\"'<>]+")
 
-Span = tuple[int, int]
 Range = tuple[int | None, int | None]
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""The beginning of a URL that lacks a slash."""
 
 
-class Remote:
+class Remote(Location):
     """A folder behind a URL; nothing of it is kept on this machine.
 
     A password and a query (``?token=...``) are sent with each request, and never shown.
@@ -60,17 +68,13 @@ class Remote:
     is_local = False
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self.address = self.url = address
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
         self._listed: bytes | None = None
         self._answered = False
         self._opened: tuple[int, Any, str, str] | None = None
         self._open()
-
-    def join(self, name: str) -> str:
-        """The URL of a file, for messages."""
-        return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the store's list of checksums once that is loaded."""
@@ -79,9 +83,6 @@ class Remote:
         data = self._fetch(name, [(None, None)])[0]
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            before = fmt.without_consolidated(data, sha256) if name == "zarr.json" else None
-            if before is not None:
-                return before
             self.refuse_if_changed()
             raise StoreError(
                 f"{self.join(name)} is not as it was written; tell whoever offers the store, "
@@ -122,50 +123,32 @@ class Remote:
             return False
         return True
 
-    def map(self, name: str) -> None:
-        """Nothing: only local files can be mapped."""
-
-    def describe_missing(self) -> str | None:
-        """What is missing where no store was found: the bucket, or everything."""
-        system, root, _ = self._open()
-        if _is_http(system):
-            return f"there is no store at {self.where}: it has no zarr.json"
-        bucket = root.partition("/")[0]
-        with one_line_errors(self.where):
-            if system.exists(root):
-                return None
-            if bucket and not system.exists(bucket):
-                return f"there is no bucket {bucket}, for {self.where}"
-        return f"there is nothing at {self.where}"
-
     def load_checksums(self) -> None:
         """Compare files with the store's list from now on; without a list, as they are."""
         try:
             listed = self.read(fmt.CHECKSUMS)
         except FileNotFoundError:
             return
-        checksums = parse_json(listed, self.join(fmt.CHECKSUMS), StoreError)
-        if not isinstance(checksums, dict):
-            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not a list of checksums")
+        try:
+            checksums = msgspec.json.decode(listed, type=dict[str, str])
+        except ValueError as problem:
+            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not valid ({problem})") from None
         self._listed, self._checksums = listed, checksums
 
-    def refuse_if_changed(self) -> bool:
-        """Raise if another store, or none, is at the URL by now; False if nobody can tell."""
-        if self._listed is None:
-            return False
-        try:
-            listed = self._fetch(fmt.CHECKSUMS, [(None, None)])[0]
-        except FileNotFoundError:
-            raise StoreError(f"{self.where} no longer exists at this address") from None
-        if listed != self._listed:
-            raise StoreError(f"{self.where} was changed since it was opened; open it again")
-        return True
+    def refuse_if_changed(self) -> None:
+        """Raise if another store, or none, is at the URL by now."""
+        if self._listed is None:  # nobody can tell
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._fetch(fmt.CHECKSUMS, [(None, None)])[0] == self._listed:
+                return
+        raise StoreUnreadable(REPLACED.format(self.where))
 
     def _open(self) -> tuple[Any, str, str]:
         """The file system, the root in it, and the query that each URL ends in."""
         # Its connections belong to one process, and do not survive a fork.
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *open_file_system(self.address))
+            self._opened = (os.getpid(), *open_file_system(self.url))
         return self._opened[1:]
 
     def _fetch(
@@ -224,6 +207,25 @@ class Remote:
         return isinstance(problem, passing)
 
 
+def location_of(address: str | Path) -> Location:
+    """The location of an address; whether anything is there is not checked."""
+    if is_url(address):
+        if redact_url(address).endswith(".zip"):
+            where = redact_url(address)
+            raise StoreError(
+                f"{where} is a zip file on another machine, which is not read there; "
+                f"download it: obygaze stores pull {where} -o NAME.zarr"
+            )
+        return Remote(address)
+    path = Path(address)
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
+    if path.suffix == ".zip" and path.is_file():
+        return ZipArchive(path)
+    return Folder(path)
+
+
 def is_url(address: str | Path) -> TypeGuard[str]:
     """Whether an address is a URL, not a path."""
     return isinstance(address, str) and "://" in address
@@ -250,13 +252,6 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
         return _open_http(headers), url, ""
     if scheme in ("http", "https"):
         url, _, query = address.partition("?")
-        try:
-            parts = urlsplit(url)
-            named = parts.hostname and not re.search(r"\s", parts.hostname) and parts.port != 0
-        except ValueError:
-            named = False
-        if not named:
-            raise UsageError(f"{where} names no host, or no port of one")
         return _open_http({}), url.rstrip("/"), query and f"?{query}"
     bucket = urlsplit(address).netloc
     if scheme in ("s3", "gs") and not bucket:
@@ -290,24 +285,19 @@ def _open_http(headers: Mapping[str, str]) -> Any:
     aiohttp = need("aiohttp", extra="remote")
     http = need("fsspec.implementations.http", extra="remote")
 
-    async def read(response: Any) -> bytes:
-        if response._body is None:
-            first = (response.history or [response])[0].url.path
-            body = bytearray()
-            try:
-                async for part in response.content.iter_any():
+    class BoundedResponse(aiohttp.ClientResponse):  # type: ignore[name-defined, misc]
+        async def read(self) -> bytes:
+            if self._body is None:  # type: ignore[has-type]
+                asked, body = (self.history or [self])[0].url.path, bytearray()
+                async for part in self.content.iter_any():
                     body += part
-                    _refuse_large(redact_url(str(response.url)), len(body), first)
-            except BaseException:
-                response.close()
-                raise
-            response._body = bytes(body)
-        data: bytes = await aiohttp.ClientResponse.read(response)
-        return data
+                    _refuse_large(redact_url(str(self.url)), len(body), asked)
+                self._body = bytes(body)
+            return bytes(await super().read())
 
     return http.HTTPFileSystem(
         client_kwargs={
-            "response_class": type("BoundedResponse", (aiohttp.ClientResponse,), {"read": read}),
+            "response_class": BoundedResponse,
             "trust_env": bool(getproxies()),  # takes a thread for each request
             "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
             "headers": {
@@ -345,48 +335,22 @@ def one_line_errors(where: str) -> Iterator[None]:
     except ObygazeError:
         raise
     except Exception as problem:  # each file system has its own, often no OSError
-        raise StoreError(f"{where}: {_describe(problem, where)}") from None
+        raise StoreError(f"{where}: {_describe(problem)}") from None
 
 
-def _describe(problem: Exception, where: str) -> str:
+def _describe(problem: Exception) -> str:
     """What went wrong and what to do, without users, passwords and queries of URLs."""
-    kind = type(problem).__name__
-    message = " ".join(str(problem).split()) or kind
-    message = redact(re.sub(r"\[Errno -?\d+\] ", "", message))
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    message = redact(re.sub(r"\[Errno -?\d+\] ", "", text))
     status = getattr(problem, "status", None)
     if status is None:  # the Hub's client
         status = getattr(getattr(problem, "response", None), "status_code", None)
     if isinstance(status, int):  # the server's own words may be those that it was sent
         message = f"the server answers {status} {responses.get(status, '')}".strip()
-    if status in (401, 403) and where.startswith("hf://"):
-        message += "; log in with: hf auth login"
-    elif isinstance(status, int):
-        if status in (401, 403):
-            message += "; give a user and a password (https://USER:PASSWORD@HOST/...)"
-        elif status in _TRY_AGAIN:
-            message += f", {len(PAUSES_S) + 1} times; run the same command again later"
-    elif kind == "ClientPayloadError":
-        message = "the connection was cut; check the network, and run the same command again"
-    elif "CertificateError" in kind:
-        message = f"the certificate is not trusted ({message})"
-    elif kind in ("EndpointConnectionError", "ConnectTimeoutError"):
-        asked = urlsplit(next(iter(_URL.findall(message)), where))
-        message = (
-            f"nobody answers at {asked.scheme}://{asked.netloc}; check the network and the "
-            "endpoint (for S3 AWS_ENDPOINT_URL), and run the same command again"
-        )
-    elif kind.startswith("ClientConnector"):
-        message += "; check the host and port in the address"
-    elif isinstance(problem, PermissionError) or "redential" in f"{kind}{message}":
-        message = (
-            f"no access ({message}); set credentials that may read it, for S3 AWS_ACCESS_KEY_ID "
-            "and AWS_SECRET_ACCESS_KEY or a profile in ~/.aws"
-        )
-    elif is_url(where):
-        message += "; check the network, and run the same command again"
-    else:
-        message += "; mend that, and run the same command again"
-    return message
+    if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
+        remedy = "give credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "
+        return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY, or for the Hub: hf auth login"
+    return f"{message}; check the address and the network, and run the same command again"
 
 
 def _seconds_to_wait(problem: BaseException, pause: float) -> float:

@@ -23,9 +23,7 @@ from obygaze_features.common.files import (
     new_file,
     new_folder,
     require_plain_file,
-    sha256_of,
     sync_folder,
-    to_json,
     unfinished,
     write_text,
 )
@@ -35,19 +33,17 @@ from obygaze_features.store.claims import LEASE_S, Claims, file_system_time
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
-from obygaze_features.store.file_list import committed_files, described_files, expected_files
-from obygaze_features.store.finalise import READ_ONLY, refuse_while_written
+from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import sha256_at
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.verify import Damage, verify
+from obygaze_features.store.verify import Damage, committed_files, verify
 from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
 """Ends the name of what a repair replaced or dropped, which stays beside the store."""
 ASIDE_NOTE = "kept-by-repair.txt"
-"""Written first into such a folder; one without it is somebody else's, and is not filled."""
+"""Says in such a folder where it is from."""
 
 _WRITERS_FILE = re.compile(rf"{fmt.STAGING}/|(.*/)?\.")
 """What only a killed writer leaves; a shard is moved into its array after its record is there."""
@@ -63,8 +59,7 @@ class Repair:
     damage: tuple[Damage, ...]
     """What was damaged, without harmless entries."""
     restored: tuple[str, ...]
-    """The store's name, if it was lost while it was being replaced and was put back; and
-    ``checksums.json``, if it was wrong and the files were not."""
+    """The store's name, if it was lost while it was being replaced and was put back."""
     to_do: tuple[str, ...]
     """Ids of rows that were dropped and that extraction has to compute again."""
     cleared: tuple[str, ...]
@@ -86,8 +81,7 @@ def repair(
 
     No process may be writing the store. A damaged final store is reopened: an open store with all
     intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks. What is
-    replaced or dropped stays beside the store. A list of checksums that is wrong is written again
-    where ``croissant.json`` confirms the files. `StoreUnreadable` where the system cannot read a
+    replaced or dropped stays beside the store. `StoreUnreadable` where the system cannot read a
     file now; then nothing is changed.
 
     Parameters
@@ -109,24 +103,19 @@ def repair(
             refuse_while_written(store)
         entries = verify(path)
         damage = tuple(entry for entry in entries if not entry.harmless)
-        if store.is_final and any(map(concerns_list, damage)) and _mend_list(store):
-            restored += (fmt.CHECKSUMS,)
-            entries = verify(path)
-        remaining = [entry for entry in entries if not entry.harmless]
-        _refuse_irreparable(store, remaining)
-        blocks, to_do = _find_rows_to_drop(store, remaining)
+        _refuse_irreparable(store, damage)
+        blocks, to_do = _find_rows_to_drop(store, damage)
         if to_do:
-            confirm(remaining, to_do)
-        reopened = store.is_final and bool(remaining or reopen)
+            confirm(damage, to_do)
+        reopened = store.is_final and bool(damage or reopen)
         if reopened:
-            aside = _reopen(store, remaining, blocks)
+            aside = _reopen(store, damage, blocks)
         else:
             aside = _retire_blocks(store, blocks)
             finish_moves(store.refresh())
         harmless = [entry.file for entry in entries if entry.harmless and not reopened]
-        cleared, left, strays = _clear(path, harmless)
-        aside = aside or strays
-        if not store.is_final and (remaining or restored or cleared):
+        cleared, left, aside = _clear(path, harmless, aside)
+        if not store.is_final and (damage or restored or cleared):
             append_to_log(path, "repaired", to_do=len(to_do), restored=restored)
     return Repair(path, damage, restored, to_do, cleared, left, reopened, aside)
 
@@ -151,49 +140,17 @@ def can_repair(entry: Damage, *, is_final: bool) -> bool:
     return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
 
 
-def concerns_list(entry: Damage) -> bool:
-    """Whether ``checksums.json`` is wrong, or may be, and not a file that it lists."""
-    return fmt.CHECKSUMS in f"{entry.file} {entry.why}"
-
-
-def _mend_list(store: Store) -> bool:
-    """Write the ``checksums.json`` of a final store again; False if nothing else confirms it.
-
-    Each line is the file's own SHA-256 where ``croissant.json`` has the same, else what it was.
-    """
-    location, listed = store.location, dict[str, str]()
-    described = described_files(location)
-    with contextlib.suppress(StoreError):
-        listed = read_checksums(location)
-    mended = {}
-    for name in sorted(expected_files(store, described)):
-        line, sha256 = listed.get(name), None
-        with contextlib.suppress(FileNotFoundError):
-            sha256 = sha256_at(location, name)
-        is_unlisted_card = line is None and name in (fmt.CARD, fmt.CROISSANT)
-        if sha256 and (sha256 == described.get(name) or is_unlisted_card):
-            line = sha256
-        if line is None:
-            return False
-        mended[name] = line
-    if mended == listed:
-        return False
-    write_text(store.path / fmt.CHECKSUMS, to_json(mended))
-    (store.path / fmt.CHECKSUMS).chmod(READ_ONLY)
-    return True
-
-
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise if a file is damaged that can neither be computed nor written again."""
     require_plain_file(store.path / fmt.LOG, StoreError)
     for entry in damage:
-        if concerns_list(entry) or not can_repair(entry, is_final=store.is_final):
+        if not can_repair(entry, is_final=store.is_final):
             sha256 = None
             with contextlib.suppress(StoreError):
                 sha256 = read_checksums(store.location).get(entry.file)
             raise StoreError(
-                f"{store.path / entry.file} cannot be repaired ({entry.why}); restore it from a "
-                f"copy of the store{f' (SHA-256 {sha256})' if sha256 else ''}"
+                f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
+                f"again, or restore the file from a copy{f' (SHA-256 {sha256})' if sha256 else ''}"
             )
 
 
@@ -213,51 +170,34 @@ def _files_of(path: Path) -> list[str]:
     return [file.relative_to(path).as_posix() for file in files]
 
 
-def _set_aside(path: Path, names: Collection[str]) -> Path | None:
-    """Give files a second name in a folder beside the store, where they stay; None without files.
+def _set_aside(path: Path, names: Collection[str], aside: Path | None = None) -> Path | None:
+    """Give files a second name in a folder beside the store, by default a new one; which it is.
 
-    The store is not changed, and the names are on disk when this returns. So an interrupted repair
-    loses nothing, and a repeated one goes on in the same folder.
+    The store is not changed, and the names are on disk when this returns: an interrupted repair
+    loses nothing.
     """
     names = [name for name in names if (path / name).exists()]
     if not names:
-        return None
-    numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-    asides = (path.with_name(name) for name in numbered)
-    aside = next(aside for aside in asides if _has_room(aside, path, names))
-    aside.mkdir(exist_ok=True)
-    with new_file(aside / ASIDE_NOTE, overwrite=True) as temporary:
-        temporary.write_text(f"What obygaze stores repair dropped or replaced in {path.name}.\n")
+        return aside
+    if aside is None:
+        numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+        folders = map(path.with_name, numbered)
+        aside = next(folder for folder in folders if not os.path.lexists(folder))
+        aside.mkdir()
+        note = f"What obygaze stores repair dropped or replaced in {path.name}.\n"
+        write_text(aside / ASIDE_NOTE, note)
     for name in names:
         target = aside / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            try:
-                os.link(path / name, target)
-            except OSError:  # some file systems know no hard links
-                with new_file(target) as temporary:
-                    shutil.copyfile(path / name, temporary)
+        try:
+            os.link(path / name, target)
+        except OSError:  # some file systems know no hard links
+            with new_file(target) as temporary:
+                shutil.copyfile(path / name, temporary)
     for folder in {path.parent, *(parent for name in names for parent in (aside / name).parents)}:
         if folder.is_relative_to(path.parent):
             sync_folder(folder)
     return aside
-
-
-def _has_room(aside: Path, path: Path, names: Collection[str]) -> bool:
-    """Whether a repair made this folder, and no other file of these names is in it.
-
-    A folder with a whole store takes only another whole store.
-    """
-    if not os.path.lexists(aside):
-        return True
-    inside = (aside, aside / ASIDE_NOTE, *aside.rglob("*"))
-    if any(path.is_symlink() for path in inside) or not (aside / ASIDE_NOTE).is_file():
-        return False
-    return ("zarr.json" in names or not (aside / "zarr.json").exists()) and all(
-        sha256_of(path / name) == sha256_of(aside / name)
-        for name in names
-        if (aside / name).exists()
-    )
 
 
 def _retire_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
@@ -297,12 +237,12 @@ def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Pa
 
 
 def _clear(
-    path: Path, harmless: Sequence[str]
+    path: Path, harmless: Sequence[str], aside: Path | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], Path | None]:
     """Remove what killed writers left; recent files may belong to a running writer.
 
     Other files, such as a shard that lost its record, stay beside the store, in the folder that
-    is returned.
+    is returned: `aside` if there is one already.
     """
     cleared, left, unused = list[str](), list[str](), list[str]()
     for claim in Claims(path / fmt.CLAIMS).stale_files():
@@ -314,12 +254,11 @@ def _clear(
     now = file_system_time(path)
     folders = [os.path.relpath(folder, path) for folder in _unfinished_folders(path)]
     for name in (*harmless, *folders):
-        if name != "zarr.json":  # consolidated by somebody, and still the store's
-            with contextlib.suppress(FileNotFoundError):
-                is_old = now - _last_change(path / name) >= LEASE_S and name not in committed
-                (unused if is_old else left).append(name)
+        with contextlib.suppress(FileNotFoundError):
+            is_old = now - _last_change(path / name) >= LEASE_S and name not in committed
+            (unused if is_old else left).append(name)
     strays = [name for name in unused if not _WRITERS_FILE.match(name)]
-    aside = _set_aside(path, strays)
+    aside = _set_aside(path, strays, aside)
     for name in unused:
         leftover = path / name
         with contextlib.suppress(FileNotFoundError):

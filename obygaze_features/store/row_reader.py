@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray
 from obygaze_features.store.format import BlockRecord
-from obygaze_features.store.location import Location
-from obygaze_features.store.remote import Span
+from obygaze_features.store.location import Location, Span
+from obygaze_features.store.metadata import StoredArray
 from obygaze_features.store.shards import (
     CHECKSUM_BYTES,
     DamagedChunk,

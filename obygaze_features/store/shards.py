@@ -102,13 +102,13 @@ class DamagedChunk(StoreError):
     """A chunk that fails its checksum or cannot be read; `rows` are its rows in the shard."""
 
     def __init__(self, where: str, rows: range, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
-        self.where, self.rows, self.reason = where, rows, reason
+        super().__init__(where, f": {reason}")
+        self.rows, self.reason = rows, reason
 
     def counted_from(self, first: int) -> DamagedChunk:
         """The same, its rows counted from the store's first; `first` is the shard's."""
         rows = range(first + self.rows.start, first + self.rows.stop)
-        return DamagedChunk(self.where, rows, self.reason)
+        return DamagedChunk(str(self.where), rows, self.reason)
 
 
 def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:

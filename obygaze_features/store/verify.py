@@ -1,15 +1,16 @@
 """Verifying a store: every file is compared with its checksum, and damaged rows are named by id.
 
+Which files a store consists of, by its arrays and rows, is said here, too.
+
 A shard is compared with its block's record, or in a final store with ``checksums.json``; and each
 of its chunks with its own checksum, which shows which of its rows are damaged.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +20,21 @@ from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import StoredArray
-from obygaze_features.store.file_list import (
-    committed_files,
-    described_files,
-    expected_files,
-)
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import (
     Folder,
     Location,
     is_store_name,
-    location_of,
-    read_json_at,
     sha256_at,
 )
-from obygaze_features.store.metadata import read_checksums
+from obygaze_features.store.metadata import (
+    DamagedFile,
+    NewerStore,
+    StoredArray,
+    read_checksums,
+)
 from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
@@ -63,18 +62,18 @@ def verify(address: Path | str) -> list[Damage]:
     The address is as for `open_store`; `StoreError` if there never was a store.
     """
     location = location_of(address)
-    checksums, damage, is_listed = {}, [], True
+    checksums, damage = {}, list[Damage]()
     try:
         checksums = read_checksums(location)
-    except StoreError as problem:
-        damage, is_listed = [Damage(fmt.CHECKSUMS, None, (), _brief(location, problem))], False
+    except DamagedFile as problem:
+        damage = [Damage(problem.file, None, (), problem.reason)]
     try:
         store = open_at(location)
     except StoreError as problem:
-        if compare_file(location, fmt.ITEMS, None) or _is_newer(location):
+        if compare_file(location, fmt.ITEMS, None) or isinstance(problem, NewerStore):
             raise
         changed = list(_find_changed(location, checksums))
-        return changed or [Damage("zarr.json", None, (), _brief(location, problem))]
+        return changed or [_as_damage(problem)]
     shards = {
         name for name in checksums if name.partition("/c/")[0] in store.arrays and "/c/" in name
     }
@@ -83,23 +82,19 @@ def verify(address: Path | str) -> list[Damage]:
     if isinstance(location, Folder):
         try:
             require_plain_file(location.path / fmt.LOG, StoreError)
-        except StoreError as problem:
-            reason = _brief(location, problem).removeprefix(fmt.LOG)
-            damage.append(Damage(fmt.LOG, None, (), f"it{reason}"))
-    damage += _find_wrong_copies(location, [name for name in others if name.endswith("/zarr.json")])
+        except StoreError:
+            damage.append(Damage(fmt.LOG, None, (), "it is a link, a device or a folder"))
     try:
         if store.is_final:
             damage += _check_final_shards(store, checksums)
-            damage = list(_blame_list(location, damage, checksums))
-            if is_listed:
+            if checksums:
                 reported = {entry.file for entry in damage}
                 listing = _check_listing(store, checksums)
                 damage += [entry for entry in listing if entry.file not in reported]
         else:
             damage += _check_blocks(store)
     except StoreError as problem:  # ids or status cannot be read
-        reason = _brief(location, problem)
-        return damage or [Damage(re.split("[: ]", reason)[0], None, (), reason)]
+        return damage or [_as_damage(problem)]
     reported = {entry.file for entry in damage}
     leftovers = _find_leftovers(store, checksums)
     return damage + [entry for entry in leftovers if entry.file not in reported]
@@ -116,18 +111,10 @@ def compare_file(location: Location, name: str, sha256: str | None) -> str | Non
     return CHANGED if sha256 and actual != sha256 else None
 
 
-def _brief(location: Location, problem: StoreError) -> str:
-    """An error without the store's own address."""
-    return str(problem).replace(f"{location.where}/", "")
-
-
-def _is_newer(location: Location) -> bool:
-    try:
-        group = json.loads(location.read("zarr.json"))
-        version = group["attributes"][fmt.ATTRIBUTES]["format_version"]
-    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
-        return False
-    return isinstance(version, int) and version > fmt.FORMAT_VERSION
+def _as_damage(problem: StoreError) -> Damage:
+    if isinstance(problem, DamagedFile):
+        return Damage(problem.file, None, (), problem.reason)
+    return Damage("zarr.json", None, (), str(problem))
 
 
 def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[Damage]:
@@ -135,37 +122,7 @@ def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[
     files = progress(checksums.items(), "Metadata", unit="file", total=len(checksums))
     for name, sha256 in files:
         if reason := compare_file(location, name, sha256):
-            if (name, reason) == ("zarr.json", CHANGED) and fmt.without_consolidated(
-                location.read(name), sha256
-            ):
-                reason = "its metadata was consolidated after it was written"
-                yield Damage(name, None, (), reason, harmless=True)
-            else:
-                yield Damage(name, name.partition("/")[0] if "/" in name else None, (), reason)
-
-
-def _find_wrong_copies(location: Location, headers: Sequence[str]) -> Iterator[Damage]:
-    """Where the consolidated metadata, which Zarr reads first, differs from an array's own."""
-    group = read_json_at(location, "zarr.json")
-    if "consolidated_metadata" not in group:
-        return
-    try:
-        copies = dict(group["consolidated_metadata"]["metadata"])
-    except (KeyError, TypeError, ValueError):
-        copies = {}
-    for name in sorted({header.removesuffix("/zarr.json") for header in headers} | copies.keys()):
-        try:
-            own = read_json_at(location, f"{name}/zarr.json")
-        except (StoreError, FileNotFoundError):
-            own = None
-        if own is None and f"{name}/zarr.json" in headers:
-            continue  # reported as missing or changed
-        copy = copies.get(name)
-        if isinstance(copy, dict) and copy.get("node_type") == "group":
-            copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
-        if own != copy:
-            reason = f"its consolidated metadata differs from {name}/zarr.json"
-            yield Damage("zarr.json", None, (), reason)
+            yield Damage(name, name.partition("/")[0] if "/" in name else None, (), reason)
 
 
 def _check_blocks(store: Store) -> Iterator[Damage]:
@@ -177,18 +134,16 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
 
 
 def _check_block(store: Store, block: int) -> Iterator[Damage]:
-    name = fmt.record_name(block)
     try:
         record = store.read_record(block)
-    except StoreError as problem:
+    except DamagedFile as problem:
         rows = store.rows_of_block(block)
-        reason = _brief(store.location, problem).removeprefix(f"{name}: ").partition(";")[0]
-        yield Damage(name, None, tuple(store.ids[rows.start : rows.stop]), reason)
+        yield Damage(problem.file, None, tuple(store.ids[rows.start : rows.stop]), problem.reason)
         return
     if record is None:
         return
     done = np.array(record.status) == Status.DONE
-    for array in store.stored.values():
+    for array in map(store.stored, store.arrays):
         if sha256 := record.shards[array.spec.name]:
             file = _find_shard(store, array.spec, record)
             yield from _check_shard(store, array, file, sha256, done, block)
@@ -205,7 +160,7 @@ def _check_final_shards(store: Store, checksums: Mapping[str, str]) -> Iterator[
     done = store.status == Status.DONE
     shards = [
         (array, shard)
-        for array in store.stored.values()
+        for array in map(store.stored, store.arrays)
         for shard in range(-(-len(store) // array.layout.shard_rows))
     ]
     for array, shard in progress(shards, "Verifying", unit="shard"):
@@ -231,7 +186,9 @@ def _check_shard(
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
     by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
-        by_reason = {reason: rows.tolist()}
+        # Of a final shard whose chunks are whole, the list may be what is wrong: no row is named.
+        is_unsure = store.is_final and reason == CHANGED
+        by_reason = {reason: [] if is_unsure else rows.tolist()}
     first = shard * array.layout.shard_rows
     for reason, damaged in by_reason.items():
         ids = tuple(store.ids[first + row] for row in damaged)
@@ -258,37 +215,66 @@ def _find_damaged_rows(
     return damaged
 
 
-def _blame_list(
-    location: Location, damage: Sequence[Damage], checksums: Mapping[str, str]
-) -> Iterator[Damage]:
-    """The damage, where a file differs from its SHA-256 alone, of the file or of the list.
-
-    Nothing covers ``checksums.json``, but ``croissant.json`` has most of its SHA-256s too.
-    """
-    described = described_files(location)
-    for entry in damage:
-        name = entry.file
-        if entry.why != CHANGED or not (entry.ids or name in described):
-            yield entry
-        elif described.get(name) == sha256_at(location, name):
-            reason = f"its SHA-256 of {name} is wrong; {fmt.CROISSANT} has the right one"
-            yield Damage(fmt.CHECKSUMS, None, (), reason)
-        elif described.get(name) == checksums.get(name):
-            yield entry
-        else:
-            reason = f"it differs from its SHA-256, and {fmt.CROISSANT} does not confirm that one"
-            yield replace(entry, ids=(), why=reason)
-
-
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
     """Files that a final store has but does not list, or lists but cannot have."""
-    names = expected_files(store, checksums)
-    for name in sorted(names - checksums.keys()):
+    unlisted, unknown = compare_list(store, checksums)
+    for name in unlisted:
         reason = compare_file(store.location, name, None)
         prefix = f"{reason}, and " if reason else ""
         yield Damage(name, None, (), f"{prefix}{fmt.CHECKSUMS} does not list it")
-    for name in sorted(checksums.keys() - names):
+    for name in unknown:
         yield Damage(name, None, (), f"{fmt.CHECKSUMS} lists it, but a store has no such file")
+
+
+def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
+    """The files that a final store has and does not list, and those that it lists and cannot have.
+
+    Optional ones are its own only if they are listed.
+    """
+    names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, fmt.CROISSANT}
+    names |= {f"{array}/zarr.json" for array in (*store.arrays, fmt.IDS, fmt.STATUS)}
+    names |= {f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
+    optional = [
+        {f"{name}/zarr.json", f"{name}/c/0"} for name in {*fmt.COORDINATES} - {*store.arrays}
+    ]
+    if any(name.startswith(f"{fmt.PROBE}/") for name in listed):
+        names.add(f"{fmt.PROBE}/zarr.json")
+        shards = {spec.name: fmt.shard_name(spec, 0) for spec in store.specs}
+        optional += [
+            {f"{fmt.PROBE}/{name}/zarr.json", f"{fmt.PROBE}/{shard}"}
+            for name, shard in shards.items()
+        ]
+    names = names.union(*(files for files in optional if not files.isdisjoint(listed)))
+    done = np.flatnonzero(store.status == Status.DONE)
+    names |= {
+        fmt.shard_name(array.spec, shard)
+        for array in map(store.stored, store.arrays)
+        for shard in np.unique(done // array.layout.shard_rows).tolist()
+    }
+    return sorted(names.difference(listed)), sorted(set(listed) - names)
+
+
+def check_list(store: Store, checksums: Mapping[str, str]) -> None:
+    """Raise unless a final store lists exactly the files that one like it has."""
+    unlisted, unknown = compare_list(store, checksums)
+    if unlisted or unknown:
+        reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
+        other = "" if unlisted else ", not a store's file"
+        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{other}")
+
+
+def committed_files(store: Store) -> set[str]:
+    """The paths that the shards of all committed blocks may have."""
+    names: set[str] = set()
+    for block in range(store.blocks):
+        try:
+            record = store.read_record(block)
+        except StoreError:
+            continue
+        for spec in store.specs:
+            if record and (sha256 := record.shards[spec.name]):
+                names |= {fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)}
+    return names
 
 
 def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -135,13 +136,9 @@ class StoreWriter:
         record = self.store.read_record(block)
         if record is None:
             return list(rows)
+        wanted = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
         first = self.rows_of(block).start
-        status = {row: record.status[row - first] for row in rows}
-        return [
-            row
-            for row, code in status.items()
-            if code == Status.TODO or (retry_failed and code > Status.DONE)
-        ]
+        return [row for row in rows if record.status[row - first] in wanted]
 
     @contextlib.contextmanager
     def claimed(
@@ -202,17 +199,15 @@ class StoreWriter:
         record = store.record_of(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} is not written yet")
-        before: list[Done | Failed | None] = []
-        for row, status, source in zip(
-            self.rows_of(block), record.status, record.sources, strict=True
-        ):
-            if status == Status.DONE:
-                before.append(Done(store[store.ids[row]], source))
-            elif status == Status.TODO:
-                before.append(None)
-            else:
-                reason = record.failures[store.ids[row]]
-                before.append(Failed(Status(status), reason, source))
+        ids = [store.ids[row] for row in self.rows_of(block)]
+        before = [
+            Done(store[item_id], source)
+            if status == Status.DONE
+            else Failed(Status(status), record.failures[item_id], source)
+            if status
+            else None
+            for item_id, status, source in zip(ids, record.status, record.sources, strict=True)
+        ]
         outcomes = [
             old if isinstance(old, Done) else rows.get(row, old)
             for row, old in zip(self.rows_of(block), before, strict=True)
@@ -278,13 +273,10 @@ def _describe_pair(stored: Any, now: Any) -> str:
         if len(keys) > 1:
             return join_some(keys, limit=3)
         return f"{keys[0]}: {_describe_pair(stored.get(keys[0]), now.get(keys[0]))}"
-    return f"{_shorten(stored)} there, {_shorten(now)} here"
-
-
-def _shorten(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    is_name = len(text) <= 16 or text.startswith("unknown:")  # and not a digest
-    return text if is_name else f"{text[:12]}..."
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
+    # A digest is cut short, a name is not.
+    there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
+    return f"{there} there, {here} here"
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:

@@ -91,7 +91,7 @@ def decode_frames(
     unique = np.unique(np.asarray(numbers, np.int32))
     if unique[-1] >= len(index):
         raise VideoError(
-            f"{path} cannot be decoded up to frame {unique[-1]}; it has {len(index)} frames"
+            path, f"cannot be decoded up to frame {unique[-1]}; it has {len(index)} frames"
         )
     pictures = Pictures(path, unique, allocate)
     decode_into(pictures, index, tick)
@@ -118,8 +118,9 @@ def refuse_large(path: Path, width: int, height: int) -> None:
     limit = max_pixels()
     if width * height > limit:
         raise VideoError(
-            f"{path} is too large: {width} x {height} pixels, more than {limit:,}; set "
-            "OBYGAZE_MAX_PIXELS to allow more"
+            path,
+            f"is too large: {width} x {height} pixels, more than {limit:,}; set "
+            "OBYGAZE_MAX_PIXELS to allow more",
         )
 
 
@@ -163,8 +164,9 @@ class Pictures:
         if picture.shape != self._rgb.shape[1:]:
             (new_height, new_width, _), (_, height, width, _) = picture.shape, self._rgb.shape
             raise VideoError(
-                f"{self.path} changes its picture size midway: frame {number} is "
-                f"{new_width}x{new_height}, those before are {width}x{height}"
+                self.path,
+                f"changes its picture size midway: frame {number} is "
+                f"{new_width}x{new_height}, those before are {width}x{height}",
             )
         self._rgb[self._slots[number]] = picture
 
@@ -181,8 +183,8 @@ class Pictures:
             stored, right, down = stored.swapaxes(0, 1), c, b
         else:
             raise VideoError(
-                f"{self.path} is rotated by {frame.rotation} degrees; only quarter turns are "
-                "supported"
+                self.path,
+                f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
             )
         return stored[:: -1 if down < 0 else 1, :: -1 if right < 0 else 1]
 
@@ -199,7 +201,7 @@ def decode_into(pictures: Pictures, index: FrameIndex, tick: Callable[[], None])
         try:
             _decode(pictures, index, everything, tick, fast=False)
         except _IndexMismatch as problem:
-            raise VideoError(f"{pictures.path} {problem}") from None
+            raise VideoError(pictures.path, problem) from None
 
 
 class _IndexMismatch(Exception):
@@ -358,7 +360,7 @@ def _decode_counting(pictures: Pictures, index: FrameIndex, tick: Callable[[], N
         spoiled.update(range(number + 1, last + 1))
     if not spoiled.isdisjoint(requested.tolist()):
         first = min(lost for lost in spoiled if lost >= requested[0])
-        raise VideoError(f"{pictures.path} {_describe_damage(first, index)}")
+        raise VideoError(pictures.path, _describe_damage(first, index))
 
 
 def _frames_in_order(
@@ -394,5 +396,5 @@ def _frames_in_order(
                 yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
-            f"{path} is damaged: some of its packets gave no frame, so its frames cannot be counted"
+            path, "is damaged: some of its packets gave no frame, so its frames cannot be counted"
         )

@@ -32,11 +32,10 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import write_bytes
-from obygaze_features.errors import ObygazeError, VideoError
+from obygaze_features.errors import ObygazeError, VideoError, translate
 from obygaze_features.video.bitstream import (
     PARSED_CODECS,
     is_disposable,
-    is_hidden,
     is_start,
     nal_length_bytes,
 )
@@ -47,7 +46,6 @@ MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 CACHE_FORMAT = 1
 _ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
-_FIELDS = ("codec", "container", "width", "height", "seconds", "why_slow")
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
@@ -105,15 +103,18 @@ class FrameIndex:
         # Spans are written with few digits; frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
+        until = self.seconds if end is None else end
         if first >= last:
             raise VideoError(
-                f"{path}: there is no frame from {0 if start is None else start:g} s to "
-                f"{self.seconds if end is None else end:g} s; the film is {self.seconds:.3f} s long"
+                path,
+                f": there is no frame from {0 if start is None else start:g} s to "
+                f"{until:g} s; the film is {self.seconds:.3f} s long",
             )
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
-                f"{path}: most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
-                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest"
+                path,
+                f": most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
+                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest",
             )
         return range(first, last)
 
@@ -147,12 +148,12 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
     Its size, duration and frame count (the last two with an index), and the SHA-256 of its first
     MiB, as ``key=value`` separated by spaces, in this order.
     """
-    try:
-        with path.open("rb") as file:
-            head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
+    with (
+        translate(VideoError, path, "cannot be read: {}", foreign=OSError),
+        path.open("rb") as file,
+    ):
+        head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
         size = path.stat().st_size
-    except OSError as problem:
-        raise VideoError(f"{path} cannot be read: {problem.strerror}") from None
     fields: dict[str, Any] = {"bytes": size}
     if index is not None:
         fields |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}
@@ -162,12 +163,18 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a film's video stream; FFmpeg's errors inside the block become a `VideoError`."""
-    try:
+    with (
+        translate(VideoError, path, "cannot be decoded: {}", foreign=av.FFmpegError),
+        translate(VideoError, path, "ends before its first frame", foreign=av.EOFError),
+        translate(
+            VideoError, path, "may not be read; check its permissions", foreign=PermissionError
+        ),
+    ):
         if not path.is_file():
             # A pipe is not opened: it may never answer.
-            raise VideoError(f"{path} is not a file")
+            raise VideoError(path, "is not a file")
         if path.stat().st_size == 0:
-            raise VideoError(f"{path} is empty")
+            raise VideoError(path, "is empty")
         # Old AVI files hold titles in any encoding; they are not needed.
         with av.open(path, metadata_errors="ignore") as container:
             # The cover picture in a music file is a video stream too.
@@ -178,29 +185,21 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             ]
             if not streams:
                 kinds = sorted({stream.type for stream in container.streams})
-                raise VideoError(f"{path} has no video, only {' and '.join(kinds) or 'nothing'}")
+                raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'nothing'}")
             if streams[0].codec_context is None:
-                raise VideoError(f"{path} cannot be decoded: FFmpeg does not know its codec")
+                raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
             # Slices: one clip on one core, without the delay and copies of frame threads.
             streams[0].thread_type = "SLICE"
             streams[0].codec_context.thread_count = 1
             yield container, streams[0]
-    except PermissionError:
-        raise VideoError(f"{path} may not be read; check its permissions") from None
-    except av.EOFError:
-        raise VideoError(f"{path} ends before its first frame") from None
-    except av.FFmpegError as problem:
-        raise VideoError(f"{path} cannot be decoded: {problem.strerror}") from None
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     """The non-empty packets, in the order of the file."""
-    try:
+    reason = "cannot be decoded: a stream starts that its header does not list"
+    # PyAV looks up a stream that appeared after the file was opened.
+    with translate(VideoError, Path(container.name), reason, foreign=IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
-    except IndexError:  # PyAV looks up a stream that appeared after the file was opened
-        raise VideoError(
-            f"{container.name} cannot be decoded: a stream starts that its header does not list"
-        ) from None
 
 
 def codec_of(stream: VideoStream) -> str:
@@ -225,7 +224,7 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         with _structure_errors(container) as errors:
             packets = _read_packets(path, container, stream, tick)
         if errors and container.format.name == "matroska,webm":
-            raise VideoError(f"{path} is damaged: {errors[0]}")
+            raise VideoError(path, f"is damaged: {errors[0]}")
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name
@@ -238,10 +237,10 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         # In AVI a packet is a frame; elsewhere a packet may hold half a frame, or a hidden one.
         pts = _packet_times(packets) if kind == "avi" else _decoded_times(path, tick)
     if len(pts) == 0:
-        raise VideoError(f"{path} has no video frames")
+        raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
         if not rate:
-            raise VideoError(f"{path} has neither times nor a frame rate")
+            raise VideoError(path, "has neither times nor a frame rate")
         times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
     else:
         times = (pts - begin) * unit.numerator / unit.denominator
@@ -296,8 +295,6 @@ def _read_packets(
             doubts = "an edit list hides a part of it"
         elif packet.is_corrupt:
             doubts = doubts or "some of it is damaged"
-        elif is_hidden(codec, data):
-            doubts = doubts or "it has frames that are not shown"
         if packet.is_keyframe and is_start(codec, data, length_bytes):
             starts.append(len(pts))
         if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
@@ -308,7 +305,7 @@ def _read_packets(
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
     if len(pts) < listed:
-        raise VideoError(f"{path} is cut short: {len(pts)} of its {listed} frames are there")
+        raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames are there")
     return _Packets(
         np.array(pts, np.int64),
         np.array(dts, np.int64),
@@ -354,7 +351,7 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
-    """The times of frames that come one a packet, without those that no decoder returns.
+    """The times of frames that come one per packet, without those that no decoder returns.
 
     A film that was cut out of a longer one may begin with frames that refer to what was cut off.
     """
@@ -389,13 +386,11 @@ def _read_cached(path: Path, cache: Path) -> FrameIndex | None:
 def _write_cached(index: FrameIndex, path: Path, cache: Path) -> None:
     with contextlib.suppress(OSError, ObygazeError):
         cached, key = _cache_entry(path, cache)
-        header = {"key": key, "index": {name: getattr(index, name) for name in _FIELDS}}
+        arrays = {name: value for name, value in vars(index).items() if name in _ARRAYS}
+        words = {name: value for name, value in vars(index).items() if name not in _ARRAYS}
+        header = json.dumps({"key": key, "index": words}).encode()
         buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            words=np.frombuffer(json.dumps(header).encode(), np.uint8),
-            **{name: getattr(index, name) for name in _ARRAYS},
-        )
+        np.savez(buffer, words=np.frombuffer(header, np.uint8), **arrays)
         write_bytes(cached, buffer.getvalue())
 
 

@@ -18,8 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import decode_frames
-from obygaze_features.video.examine import examine
+from obygaze_features.video.decode import Pictures, decode_frames, decode_into
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file
 
 READY = b"ready\n"
@@ -80,7 +78,7 @@ def main() -> None:
         try:
             answer = _answer(request, memory, heartbeat)
         except Exception as problem:  # a bug of ours costs this file alone, and is named
-            answer = {"error": f"{request['path']}: {type(problem).__name__}: {problem}"}
+            answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
 
 
@@ -115,10 +113,8 @@ def _answer(
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         index = _cached_index(path, changed, cache, heartbeat)
         if request["task"] == "examine":
-            examination = examine(
-                path, index, start=start, end=end, samplings=samplings, tick=heartbeat
-            )
-            return {"examination": asdict(examination)}
+            span_options = {"start": start, "end": end, "samplings": samplings}
+            return {"examination": examine(path, index, **span_options, tick=heartbeat)}
         span = index.span(path, start, end)
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
@@ -127,7 +123,7 @@ def _answer(
         )
         source = fingerprint(path, index)
     except VideoError as problem:
-        return {"error": str(problem), "source": _fingerprint_if_readable(path)}
+        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
     rows = [np.searchsorted(frames.indices, picked) for picked in numbers]
     return {
         "shape": frames.rgb.shape,
@@ -151,6 +147,69 @@ def _fingerprint_if_readable(path: Path) -> str | None:
     with contextlib.suppress(VideoError):
         return fingerprint(path) if path.is_file() else None
     return None
+
+
+def examine(
+    path: Path,
+    index: FrameIndex,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    samplings: Sequence[Sampling],
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Decode the frames that extraction would, and describe the film, or its span in seconds.
+
+    Raises `VideoError` if its features could not be extracted. `tick` is called at every packet.
+
+    Returns FFmpeg's names of ``codec`` and ``container``; ``width``, ``height`` and ``rotation``
+    (counter-clockwise) of the upright pictures; ``frames``, ``fps``, ``seconds`` and
+    ``variable_rate`` of the span; ``decode_seconds``, and ``why_slow`` it is decoded from its
+    start. Of its ``problems`` none prevents extraction: ``short`` (fewer frames than a backbone
+    takes: some are repeated or missing), ``ends early`` (the film ends before the span does),
+    ``variable frame rate`` and ``decoded in order``.
+    """
+    span = index.span(path, start, end)
+    times = index.times[span.start : span.stop]
+    picked = [sampling.pick(times) for sampling in samplings]
+    numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
+    pictures = Pictures(path, numbers)
+    begin = time.perf_counter()
+    decode_into(pictures, index, tick)
+    decode_seconds = time.perf_counter() - begin
+    after = index.times[span.stop] if span.stop < len(index) else index.seconds
+    seconds = float(after - times[0])
+    variable_rate = _is_variable(times)
+    problems = {
+        "short": any(
+            len(set(frames.tolist())) < sampling.frames
+            for frames, sampling in zip(picked, samplings, strict=True)
+        ),
+        "ends early": end is not None and index.seconds < end - 0.5,
+        "variable frame rate": variable_rate,
+        "decoded in order": index.why_slow is not None,
+    }
+    _, height, width, _ = pictures.rgb.shape
+    return {
+        "codec": index.codec,
+        "container": index.container,
+        "width": width,
+        "height": height,
+        "rotation": pictures.rotation,
+        "frames": len(times),
+        "fps": len(times) / seconds if seconds else 0.0,
+        "seconds": seconds,
+        "variable_rate": variable_rate,
+        "decode_seconds": decode_seconds,
+        "why_slow": index.why_slow,
+        "problems": [name for name, present in problems.items() if present],
+    }
+
+
+def _is_variable(times: NDArray[np.float64]) -> bool:
+    """Whether frames are shown for different times, beyond rounding to 1 ms."""
+    steps = np.diff(times)
+    return len(steps) > 0 and bool(np.ptp(steps) > 0.1 * np.median(steps) + 0.002)
 
 
 if __name__ == "__main__":

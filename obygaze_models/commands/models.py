@@ -299,7 +299,9 @@ def compare(
     ]
     notes += [note for comparison in compared.comparisons for note in comparison.notes]
     notes += compared.left_out
-    echo_warnings([note for run in opened for note in run.warnings if note.voids_scores])
+    grave = [note for run in opened for note in run.warnings if note.voids_scores]
+    grave += [leak for comparison in compared.comparisons for leak in comparison.leaks]
+    echo_warnings(grave)
     if as_json:
         echo_json(asdict(compared))
     else:

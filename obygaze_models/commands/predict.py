@@ -163,15 +163,16 @@ def predict(
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
         rows = exports.held_out(run, model=estimator, ids=clips)
-        files, lines = exports.export_files(
-            rows, exports.HELD_OUT, table=output, tables=tables, elan=elan, annotations=annotations
-        )
-        limit = 0 if files or as_json else MAX_ROWS_SHOWN
-        text = list(exports.describe_held_out(rows, limit))
-        content = [dict(row.cells) for row in rows]
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]
+        files, lines = exports.export_files(
+            rows, exports.HELD_OUT, table=output, tables=tables, elan=elan,
+            annotations=annotations, warnings=warnings,
+        )  # fmt: skip
+        limit = 0 if files or as_json else MAX_ROWS_SHOWN
+        text = list(exports.describe_held_out(rows, limit))
+        content = [dict(row.cells) for row in rows]
     else:
         if annotations or estimator:
             raise UsageError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, match_ids
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store
 from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
 
@@ -266,10 +266,16 @@ def join_clips(
     return data, Join(
         labelled=len(labelled),
         used=len(used),
-        without_fold=match_ids(labelled, with_fold).missing_left,
-        without_features=match_ids(with_fold, used).missing_left,
-        without_label=match_ids(labelled, store.ids).missing_right,
+        without_fold=_missing(labelled, with_fold),
+        without_features=_missing(with_fold, used),
+        without_label=_missing(store.ids, labelled),
     )
+
+
+def _missing(ids: Sequence[str], others: Iterable[str]) -> list[str]:
+    """The ids that are not among the others."""
+    present = set(others)
+    return [identifier for identifier in ids if identifier not in present]
 
 
 def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.folds import (
@@ -77,6 +77,17 @@ def protocol(
         return splitter
 
     return register
+
+
+def find_protocol(name: str) -> type[Splitter]:
+    """A protocol by its name."""
+    try:
+        return PROTOCOLS[name]
+    except KeyError:
+        raise ExperimentError(
+            f"{unknown_name('protocol', name, PROTOCOLS)}. One of your own is known where the "
+            "module that defines it is imported: see docs/how-to/extend.md"
+        ) from None
 
 
 @protocol(

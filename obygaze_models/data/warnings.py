@@ -34,8 +34,7 @@ class RunWarning:
     Parameters
     ----------
     code
-        Its kind: ``synthetic``, ``unknown-origin``, ``leak``, ``skipped``, ``concepts``,
-        ``released-concepts``, ``no-features`` or ``untested``.
+        Its kind, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
     subject
         The task, estimator or test set that it is about; empty for the whole run.
     text
@@ -91,7 +90,7 @@ def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
 
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
     """A warning for each backbone of which neither weights nor preprocessing are recorded."""
-    from obygaze_features.store.provenance import unknown_parts
+    from obygaze_features.store.metadata import unknown_parts
 
     parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
     for backbone, preprocessing in zip(*parts, strict=True):

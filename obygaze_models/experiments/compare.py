@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, format_signed, unknown_name
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.warnings import leak_warning
+from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import REPLICATES, Difference, paired_differences, too_few
@@ -62,8 +62,8 @@ class Comparison:
     p_value
         Of McNemar's exact test on these. It takes clips for independent, and those of a film are
         not, so that it is too small.
-    notes
-        What a reader must know of these two.
+    notes, leaks
+        What a reader must know of these two, and which was trained on clips that are scored.
     fits, means
         How many fits each model has, and by metric the mean of their scores, as its run prints it.
     """
@@ -79,6 +79,7 @@ class Comparison:
     only_second: int
     p_value: float
     notes: tuple[str, ...]
+    leaks: tuple[RunWarning, ...] = ()
     fits: tuple[int, int] = (1, 1)
     means: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
@@ -346,6 +347,7 @@ def _compare(
         only_second=only_second,
         p_value=float(binomtest(only_first, disagreements).pvalue) if disagreements else 1.0,
         notes=tuple(dict.fromkeys(_notes(first, second, test, len(common), set(ids.tolist())))),
+        leaks=tuple(dict.fromkeys(_leaks(first, second, test, set(ids.tolist())))),
         fits=(first.fits[test], second.fits[test]),
         means={key: (means[0].get(key), means[1].get(key)) for key in means[0] | means[1]},
     )
@@ -359,7 +361,7 @@ def _notes(
     balances = [
         record.balance
         or record.experiment.get("balance")
-        or PROTOCOLS[record.protocol].default_balance
+        or find_protocol(record.protocol).default_balance
         for record in records
     ]
     if not all(balances):  # where a protocol fixes it, the protocols have a note already
@@ -392,10 +394,16 @@ def _notes(
             f"{names[0]} is the mean of {counted(first.fits[test], 'fit')}, {names[1]} of "
             f"{second.fits[test]}; a mean of more fits scores better"
         )
+
+
+def _leaks(
+    first: _Candidate, second: _Candidate, test: str, scored: set[str]
+) -> Iterator[RunWarning]:
+    """Which of the models were trained on clips that are scored here."""
     for side in (first, second):
         if leaked := len(scored & set(side.run.record.leaked)):
             clips = f"{leaked} of these {counted(len(scored), 'clip')}"
-            yield str(leak_warning(test, clips, side.ref.run))
+            yield leak_warning(test, clips, side.ref.run)
 
 
 def _is_clear(comparison: Comparison, key: str) -> bool:

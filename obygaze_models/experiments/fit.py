@@ -62,6 +62,13 @@ class EstimatorSpec:
                 f"estimator {self.name!r}: "
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
             )
+        try:
+            json.dumps(dict(self.options))
+        except (TypeError, ValueError) as problem:
+            raise ExperimentError(
+                f"estimator {self.name!r}: run.json cannot hold an option ({problem}); give "
+                "numbers, texts, or lists and tables of these"
+            ) from None
         with suppress(PluginError):  # of which each fit tells; others need not suffer
             accepted = keywords(self.model.fit)
             if self.negatives != "a" and "concepts" not in accepted:
@@ -244,7 +251,8 @@ def digest_of_values(value: Any) -> str:
     digest = hashlib.sha256()
 
     def add(part: Any) -> None:
-        digest.update(type(part).__qualname__.encode())
+        kind = type(part)
+        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
         if isinstance(part, np.ndarray) and part.dtype != object:
             digest.update(f"{part.dtype} {part.shape}".encode())
             digest.update(np.ascontiguousarray(part).tobytes())
@@ -252,7 +260,10 @@ def digest_of_values(value: Any) -> str:
             add(part.get_params(deep=False))
         elif isinstance(part, Mapping):
             add(list(part.items()))
+        elif isinstance(part, np.ndarray):
+            add(part.tolist())
         elif isinstance(part, list | tuple):
+            digest.update(f"{len(part)}".encode())
             for element in part:
                 add(element)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.registry import PluginError, plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
@@ -97,7 +97,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
         yield RunWarning("official", "", describe_official(record))
     if record.fit_count == 1:
         yield RunWarning("one-fit", "", "One fit.")
-    elif PROTOCOLS[record.protocol].in_turn:
+    elif find_protocol(record.protocol).in_turn:
         yield RunWarning("fits-in-turn", "", f"{record.fit_count:,} fits test different clips.")
     else:
         yield RunWarning("fits-of-one-fold", "", f"{record.fit_count:,} fits share one test fold.")
@@ -113,8 +113,7 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
             f"in {record.store.name}, such as {', '.join(lost[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
-    # `released_leaks` says more about the released protocol's.
-    codes = ("skipped", "concepts", *(["leak"] if record.protocol != "released" else []))
+    codes = ("skipped", "concepts", "leak")
     return warnings + [
         RunWarning(warning.code, where, f"{where}: {warning.text}")
         for warning in messages

@@ -28,8 +28,7 @@ MAKE = "obygaze models run EXPERIMENT.toml"
 
 _NOT_SEALED = ("sha256", "started", "seconds")
 _SOME = msgspec.Meta(min_length=1)
-_Score = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
-Scores = dict[str, _Score | None]
+Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
 
 
@@ -251,7 +250,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     test: str
     mean: Scores
     std: Scores
-    interval: dict[str, tuple[_Score, _Score] | None]
+    interval: dict[str, tuple[float, float] | None]
     films: int
     groups: dict[str, GroupScores]
     fits: list[int]

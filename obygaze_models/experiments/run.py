@@ -32,6 +32,7 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.folds import Fold, balanced
+from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
@@ -283,6 +284,6 @@ def _fold_of_all(plan: Plan) -> Fold:
     rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
     held = data.folds[rows] == plan.division.last
     train = rows[~held]
-    if len(problem.train.classes) == 2:  # as in a run: the larger class is drawn from
-        train = balanced(train, labels, seed, plan.experiment.balance or "undersample")
+    kind = find_protocol(plan.division.protocol)
+    train = balanced(train, labels, seed, plan.experiment.balance or kind.default_balance or "none")
     return Fold(0, "all but the last fold", seed, train, rows[held], {})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import counted, find_closest_id, join_some, shorten
+from obygaze_features.common.text import counted, find_closest, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_models.data.stores import StoreLike, open_stores
@@ -311,7 +311,7 @@ def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]
     name_of: dict[str, str] = {}
     for name in names:
         if name not in id_of:
-            near = find_closest_id(name, id_of)
+            near = find_closest(name, id_of)
             hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (earlier := name_of.setdefault(id_of[name], name)) != name:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from obygaze_features.annotations.agreement import find_pairs
+from obygaze_features.annotations.agreement import (
+    LabelSetAgreement,
+    compare_label_sets,
+    find_pairs,
+)
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.label_agreement import LabelSetAgreement, compare_label_sets
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.html import Html

@@ -16,7 +16,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
@@ -90,7 +90,7 @@ def explorer_data(
                 "name": run.name,
                 "feature": run.feature,
                 "protocol": run.protocol,
-                "about": PROTOCOLS[run.protocol].title,
+                "about": find_protocol(run.protocol).title,
                 "clips": sets[key],
                 "labels": run.record.manifest.labels,
                 "cite": citation([run]),

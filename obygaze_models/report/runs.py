@@ -10,7 +10,7 @@ from typing import Any
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
     FitPredictions,
@@ -282,7 +282,8 @@ class ScoreTable:
 def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
     """A table a kind; protocols without leaks first, then by test set."""
     by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
-    for run in sorted(runs, key=lambda run: list(PROTOCOLS).index(run.protocol)):
+    order = list(PROTOCOLS.values())
+    for run in sorted(runs, key=lambda run: order.index(find_protocol(run.protocol))):
         for entry in run.record.scores:
             train = run.record.trained_on(entry.test)
             published = published_scores(run.record, entry.model, train, entry.test)

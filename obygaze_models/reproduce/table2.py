@@ -184,7 +184,10 @@ def _make(context: ReproductionContext, name: str, title: str) -> Artifacts:
             subject = "PCBM" if row.kind == "bottlenecks" else row.title
             for negatives, pending in row.runs.items():
                 where = f"{subject}, {negatives[0]}-S, {setting.key}"
-                warnings += table_warnings(pending().record, where)
+                found = table_warnings(pending().record, where)
+                # Of the leaks in the authors' own splits `released_leaks` says more, below.
+                is_released = setting.protocol == "released"
+                warnings += [w for w in found if not (is_released and w.code == "leak")]
         for metric, words in F1_TITLES.items() if rows else ():
             lines = [line for row in rows for line in row.lines(metric)]
             lines += _chance_where_scored(rows, metric)

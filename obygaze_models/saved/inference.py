@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_spreadsheet
-from obygaze_features.common.text import counted, find_closest_id, shorten_digest
+from obygaze_features.common.text import counted, find_closest, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
@@ -407,7 +407,7 @@ def _read_clips(
         ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
     if unknown := [clip for clip in ids if clip not in opened]:
         more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
-        near = find_closest_id(unknown[0], opened.ids)
+        near = find_closest(unknown[0], opened.ids)
         hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
         raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
     clips, features = features_of(about, opened, ids)

@@ -1,8 +1,6 @@
 """Agreement: the paper's gamma, kappa and alpha, against definitions and other packages."""
 
 import json
-import logging
-import sys
 import warnings
 from dataclasses import replace
 from fractions import Fraction
@@ -16,29 +14,24 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 import obygaze_features as of
-from obygaze_features.annotations import Segment
 from obygaze_features.annotations.agreement import (
     Disagreement,
     find_disagreements,
     find_pairs,
     pair_agreement,
 )
-from obygaze_features.annotations.agreement_report import agreement_report
-from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.measures import (
     Chance,
+    cohen_kappa,
+    confusion,
     distances_of,
     gamma,
     krippendorff_alpha,
     nominal,
     ordinal,
-    random_stream,
 )
-from obygaze_features.annotations.project import project
-from obygaze_features.annotations.segment_gamma import segment_gammas
-from obygaze_features.errors import MissingExtra, UsageError
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
-from obygaze_features.manifests.label_agreement import cohen_kappa, confusion
 from tests.kit.files import csv_rows
 
 A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
@@ -147,11 +140,11 @@ def test_gamma_without_not_sure_drops_clips_of_either():
 
 def test_pairs_are_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
-    [pair], issues = find_pairs(manifest)
-    assert (pair.common, pair.unpaired, issues) == ((A, B), 2, [])
+    [pair], remarks = find_pairs(manifest)
+    assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).gamma.clips == 10
-    pairs, [issue] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
-    assert (pairs, issue.film, issue.problem) == ([], "f", "ann, bea have no clip in common")
+    pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
+    assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
     with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
         find_pairs(make_manifest({"f": {"ann": A}}))
 
@@ -292,7 +285,7 @@ def test_films_without_a_second_annotator_are_named(agreement):
     assert "made: three bea: no second annotator (left out)" in text
     outcome = agreement(films, "--json", code=3)
     assert [pair["film"] for pair in outcome["pairs"]] == ["one"]
-    assert [issue["film"] for issue in outcome["remarks"]] == ["two", "three"]
+    assert [remark["film"] for remark in outcome["remarks"]] == ["two", "three"]
 
 
 def test_other_levels_are_not_compared_to_the_paper(tmp_path, obygaze):
@@ -418,107 +411,3 @@ def test_names_of_levels_do_not_matter(labels, names):
         assert alphas[0] == pytest.approx(alphas[1])
     nothing = confusion([], [], CODES)
     assert cohen_kappa(nothing) is krippendorff_alpha(nothing, MATRIX) is None
-
-
-ANN = [(85, 150, "HN"), (150, 215, "S"), (240, 262, "NS"), (262, 300, "NS")]
-BEA = [(0, 15, "S"), (110, 130, "S"), (119, 190, "NS"), (200, 300, "NS"), (390, 420, "HN")]
-
-
-def timelines_of(**annotators):
-    segments = [
-        Segment("f", name, start, end, level)
-        for name, spans in annotators.items()
-        for start, end, level in spans
-    ]
-    return of.Timelines.of("made", segments)
-
-
-@pytest.mark.night
-def test_the_library_comes_to_the_same(caplog):
-    from pyannote.core import Segment as Span
-    from pygamma_agreement import (
-        CombinedCategoricalDissimilarity,
-        Continuum,
-        PrecomputedCategoricalDissimilarity,
-    )
-    from sortedcontainers import SortedSet
-
-    handlers = list(logging.getLogger().handlers)
-    np.random.seed(3)  # noqa: NPY002
-    drawn = np.random.random()  # noqa: NPY002
-    np.random.seed(3)  # noqa: NPY002
-    [result], remarks = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=30, seed=7)
-    assert np.random.random() == drawn  # noqa: NPY002
-    assert logging.getLogger().handlers == handlers
-    assert caplog.messages == []
-    assert remarks == []
-    assert (result.film, result.a, result.segments_a, result.b, result.segments_b) == (
-        *("f", "ann", 4),
-        *("bea", 5),
-    )
-
-    continuum = Continuum()
-    for name, spans in (("bea", BEA), ("ann", ANN)):
-        for start, end, level in spans:
-            continuum.add(name, Span(start, end), level)
-    matrix = np.array([[0, 3, 7, 10], [3, 0, 4, 7], [7, 4, 0, 3], [10, 7, 3, 0]]) / 10
-    categories = PrecomputedCategoricalDissimilarity(SortedSet(["EN", "HN", "NS", "S"]), matrix)
-    seed = np.random.SeedSequence([7, random_stream("f", "ann", "bea")])
-    np.random.seed(seed.generate_state(4))  # noqa: NPY002
-    expected = continuum.compute_gamma(
-        CombinedCategoricalDissimilarity(cat_dissim=categories), n_samples=30
-    )
-    assert result.disorder == pytest.approx(expected.observed_disorder)
-    assert result.expected == pytest.approx(expected.expected_disorder)
-    assert result.gamma == pytest.approx(
-        float(expected.gamma), rel=1e-4
-    )  # its are of single precision
-
-
-@pytest.mark.gate
-def test_identical_single_and_swapped_annotators():
-    [same], _ = segment_gammas(timelines_of(ann=ANN, bea=ANN), samples=5, seed=0)
-    assert (same.disorder, same.gamma, same.p) == (0, 1, 1 / 6)
-    first = segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
-    assert first == segment_gammas(timelines_of(bea=BEA[::-1], ann=ANN[::-1]), samples=5, seed=0)
-    result, [issue] = segment_gammas(timelines_of(ann=ANN), samples=5, seed=0)
-    assert result == []
-    assert (issue.film, issue.annotator, issue.action) == ("f", "ann", "left out")
-
-
-@pytest.fixture
-def command(tmp_path):
-    timelines = timelines_of(ann=ANN, bea=BEA)
-    timelines.save(tmp_path / "timelines")
-    items = Items.of([Item("f-1", film="f", start=0, end=100)])
-    labels = [LabelSet(name, ["f-1"], ["EN"], [()]) for name in ("ann", "bea")]
-    of.Manifest("made", items).with_parts(labels=labels).save(tmp_path / "m")
-    return ("annotations", "agreement", tmp_path / "m", "--segments", tmp_path / "timelines")
-
-
-@pytest.mark.night
-def test_free_segments_in_the_command(command, tmp_path, obygaze):
-    result = obygaze(*command, "--samples", 5, "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "gamma on free segments, another measure" in result.output
-    assert "these segments are not those that ann, bea were projected from" in result.output
-    assert "CBC" not in result.output
-    assert "agreement, concepts, confusion, differences and segments as CSV -> " in result.output
-    assert (tmp_path / "out/segments.csv").read_text().startswith("film,a,b,segments_a,")
-    [row] = json.loads(obygaze(*command, "--samples", 5, "--json").stdout)["segments"]
-    assert (row["segments_a"], row["segments_b"]) == (4, 5)
-    # Labels of these very timelines raise no issue.
-    timelines = timelines_of(ann=ANN, bea=BEA)
-    grid, _ = read_grid("10", timelines)
-    manifest = grid.with_parts(labels=project(timelines, grid).label_sets)
-    issues = agreement_report(manifest, timelines=timelines).issues
-    assert not any("these segments" in issue.problem for issue in issues)
-
-
-def test_missing_library_names_the_extra(command, monkeypatch, obygaze):
-    monkeypatch.setitem(sys.modules, "pygamma_agreement", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'obygaze\[agreement\]'"):
-        segment_gammas(timelines_of(ann=ANN, bea=BEA), samples=5, seed=0)
-    result = obygaze(*command)
-    assert (result.exit_code, result.output.count("\n")) == (1, 1)
-    assert obygaze(*command[:3]).exit_code == 0

@@ -60,8 +60,8 @@ def test_pympis_file_is_read(tmp_path):
         Segment("Juno_2007", "Bob", 2, 9, "EN", (), "see above"),
     )
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
-    assert {issue.action for issue in result.issues} == {"left out"}
-    assert {issue.location.split(", a")[0]: issue.problem for issue in result.issues} == {
+    assert {remark.done for remark in result.remarks} == {"left out"}
+    assert {remark.where.split(", a")[0]: remark.what for remark in result.remarks} == {
         "Juno 2007.eaf, tier 'shots'": f"unknown label '?'; {LEVELS}",
         "Juno 2007.eaf, tier 'Bob'": f"unknown label 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
@@ -102,7 +102,7 @@ def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, anno
     assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
         films, annotators
     )
-    assert result.issues == ()
+    assert result.remarks == ()
 
 
 def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
@@ -110,9 +110,9 @@ def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
         folder = tmp_path / names[0].replace("/", " in ")
         for name in names:
             write(folder / name, eaf_of(name[6:10]))
-        [issue] = of.Timelines.from_elan(folder).issues
-        assert "no film has two annotators" in issue.problem
-        assert "anna/Juno.eaf" in issue.problem
+        [remark] = of.Timelines.from_elan(folder).remarks
+        assert "no film has two annotators" in remark.what
+        assert "anna/Juno.eaf" in remark.what
     write(tmp_path / "in/Cleo/juno.eaf", eaf_of("default"))
     write(tmp_path / "in/juno.eaf", eaf_of("one", participant="Dan"))
     write(tmp_path / "in/notes.txt", "nothing of ELAN's")
@@ -157,7 +157,7 @@ def test_elan_round_trip(tmp_path, drawn):
     back = of.Timelines.from_elan(tmp_path)
     assert (back.segments, back.films, back.scheme) == (drawn.segments, drawn.films, drawn.scheme)
     expected = ("overlaps", "no film has two annotators")
-    assert all(issue.problem.startswith(expected) for issue in back.issues)
+    assert all(remark.what.startswith(expected) for remark in back.remarks)
 
 
 def test_times_and_films_of_edited_files(tmp_path):
@@ -168,7 +168,7 @@ def test_times_and_films_of_edited_files(tmp_path):
         text = elan_files(of.Timelines.of("t", segments))["f.eaf"]
         write(path, text.replace(*replaced))
         back = of.Timelines.from_elan(path)
-        assert back.issues == ()
+        assert back.remarks == ()
         return [(segment.start, segment.end) for segment in back.segments]
 
     moved = (Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN"))
@@ -276,9 +276,9 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
     (tmp_path / "f.eaf").write_text(text)
     result = of.Timelines.from_elan(tmp_path / "f.eaf")
     assert len(result.segments) == 1
-    assert [issue.action for issue in result.issues] == ["kept"] * 3
-    assert "https://lab.example/levels.ecv', which is not fetched" in result.issues[1].problem
-    assert "shifted by '500' milliseconds" in result.issues[2].problem
+    assert [remark.done for remark in result.remarks] == ["kept"] * 3
+    assert "https://lab.example/levels.ecv', which is not fetched" in result.remarks[1].what
+    assert "shifted by '500' milliseconds" in result.remarks[2].what
 
 
 def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
@@ -310,7 +310,7 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
         for segment in result.segments
     }
     assert segments == {("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")}
-    lost = {issue.location.rpartition(" ")[2]: issue.problem for issue in result.issues}
+    lost = {remark.where.rpartition(" ")[2]: remark.what for remark in result.remarks}
     assert lost["d1"] == "refers to no annotation"
     assert lost["r1"] == lost["r2"] == "refers to no annotation of 'C' that has times"
 

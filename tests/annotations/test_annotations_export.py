@@ -11,7 +11,7 @@ import pytest
 from pympi.Elan import Eaf
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Issue, Segment
+from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.errors import AnnotationError
@@ -38,8 +38,8 @@ CLIPS = [
 @pytest.fixture
 def marked():
     films = {"juno": Film("Juno — 2007", 30.000021), "leon": Film("=Léon")}
-    issues = (Issue("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
-    return of.Timelines.of("mine", SEGMENTS, films=films, issues=issues)
+    remarks = (Remark("f.csv, line 2", "juno", "bob", "ends before it starts", "left out"),)
+    return of.Timelines.of("mine", SEGMENTS, films=films, remarks=remarks)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_mobygaze_comes_back_from_both(tmp_path, obygaze):
     out = tmp_path / "out"
     command = ["annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out]
     result = obygaze(*command)
-    assert f"3 files for ELAN, one a film -> {out}" in result.stdout, result.output
+    assert f"3 files for ELAN, one per film -> {out}" in result.stdout, result.output
     assert f"segments.csv, films.csv -> {out}" in result.stdout
     films = read_films(out / "films.csv")
     tables = of.Timelines.from_csv(out / "segments.csv", films=films)
@@ -206,8 +206,8 @@ def test_what_timelines_hold(marked, tmp_path, obygaze):
 
 def test_long_lists_are_cut_and_empty_ones_shown(tmp_path, obygaze):
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
-    issues = tuple(Issue(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
-    of.Timelines.of("many", segments, issues=issues).save(tmp_path / "t")
+    remarks = tuple(Remark(f"line {n}", "f00", "a", "odd", "kept") for n in range(50))
+    of.Timelines.of("many", segments, remarks=remarks).save(tmp_path / "t")
     lines = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert "and 10 more; --json has all" in lines
     rest = tmp_path / "t/remarks.csv"

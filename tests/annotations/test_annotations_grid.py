@@ -27,14 +27,14 @@ def ends_at(end, film="film"):
     return of.Timelines.of("short", [only], films={film: Film(end=end)})
 
 
-def problems(issues):
-    return [(issue.film, issue.problem, issue.action) for issue in issues]
+def problems(remarks):
+    return [(remark.film, remark.what, remark.done) for remark in remarks]
 
 
 @pytest.mark.parametrize("length", ["60", "60s", "60 s", "60.0"])
 def test_cells_of_so_many_seconds(length):
-    grid, issues = read_grid(length, ends_at(150.5))
-    assert issues == []
+    grid, remarks = read_grid(length, ends_at(150.5))
+    assert remarks == []
     cells = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
     assert spans(grid) == cells
     assert {item.media for item in grid} == {item.film for item in grid} == {"film"}
@@ -47,10 +47,10 @@ def test_last_cells(tmp_path):
     assert len(read_grid("60", ends_at(120.000002))[0]) == 3
     assert spans(read_grid("60", ends_at(12.5))[0]) == [("film-0001", 0, 12.5)]
     assert len(read_grid("0:00:42", worked())[0]) == 10
-    grid, [issue] = read_grid("100", worked())
+    grid, [remark] = read_grid("100", worked())
     assert grid.items.ends[-1] == 420
-    assert issue.problem == "1 film without an end: film"
-    assert issue.action == "the last clip ends with the last segment"
+    assert remark.what == "1 film without an end: film"
+    assert remark.done == "the last clip ends with the last segment"
 
 
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
@@ -86,8 +86,8 @@ def test_shots_in_a_table(tmp_path, mark):
     """In any order, without ids; other columns are kept."""
     rows = ("scene,film,END,Start", "kitchen,film,200,100", "credits,film,420,200")
     rows = [row.replace(",", mark) for row in (*rows, "street,film,100,0")]
-    grid, issues = read_grid(write(tmp_path / "shots.csv", *rows), worked())
-    assert issues == []
+    grid, remarks = read_grid(write(tmp_path / "shots.csv", *rows), worked())
+    assert remarks == []
     shots = [("film-0001", 0, 100), ("film-0002", 100, 200), ("film-0003", 200, 420)]
     assert spans(grid) == shots
     assert grid.items.extra == {"scene": ["street", "kitchen", "credits"]}
@@ -96,8 +96,8 @@ def test_shots_in_a_table(tmp_path, mark):
     rows = ["film,start,end", "Juno (2007),0:00:00,0:01:40.5", "Juno (2007),0:01:40.5,150"]
     rows = [row.replace(",", mark) for row in rows]
     path = write(tmp_path / "shots.csv", *rows, encoding="utf-8-sig")
-    grid, issues = read_grid(path, ends_at(150, "Juno_2007"))
-    assert issues == []
+    grid, remarks = read_grid(path, ends_at(150, "Juno_2007"))
+    assert remarks == []
     assert spans(grid) == [("Juno_2007-0001", 0, 100.5), ("Juno_2007-0002", 100.5, 150)]
     path = write(tmp_path / "shots.csv", "Film;Start;END;ID;Note", "film;0;1,5;one;x")
     grid, _ = read_grid(path, worked())
@@ -117,24 +117,24 @@ def test_bad_rows_of_a_grid_are_named(tmp_path):
         "film,nan,200,g": "start 'nan' is not a time; write seconds or h:mm:ss",
     }
     rows = ("film,start,end,id", "film,0,100,a", *bad, "film,100,200,h")
-    grid, issues = read_grid(write(tmp_path / "scenes.csv", *rows), worked())
+    grid, remarks = read_grid(write(tmp_path / "scenes.csv", *rows), worked())
     assert grid.ids == ["a", "h"]
-    assert {issue.action for issue in issues} == {"left out"}
-    for line, (issue, fact) in enumerate(zip(issues, bad.values(), strict=True), start=3):
-        assert issue.location.endswith(f"line {line}")
-        assert fact in issue.problem
+    assert {remark.done for remark in remarks} == {"left out"}
+    for line, (remark, fact) in enumerate(zip(remarks, bad.values(), strict=True), start=3):
+        assert remark.where.endswith(f"line {line}")
+        assert fact in remark.what
 
 
 def test_gaps_and_overlaps_are_named(tmp_path):
     spans = ("0,100", "100.000002,200", "212.5,300", "290,310", "220,230")
     rows = ("film,start,end", *(f"film,{span}" for span in spans))
-    _, issues = read_grid(write(tmp_path / "shots.csv", *rows), worked())
-    assert [issue.problem for issue in issues] == [
+    _, remarks = read_grid(write(tmp_path / "shots.csv", *rows), worked())
+    assert [remark.what for remark in remarks] == [
         "a gap of 12.5 s before film-0003",
         "film-0004 overlaps what is before it by 80 s",
         "film-0005 overlaps what is before it by 10 s",
     ]
-    assert all(issue.action.startswith("kept") for issue in issues)
+    assert all(remark.done.startswith("kept") for remark in remarks)
 
 
 def test_manifests_with_spans(tmp_path):
@@ -145,9 +145,9 @@ def test_manifests_with_spans(tmp_path):
         Item("c", film="film"),
     ]
     of.Manifest("mine", Items.of(items)).save(tmp_path / "mine")
-    grid, issues = read_grid(tmp_path / "mine", worked())
+    grid, remarks = read_grid(tmp_path / "mine", worked())
     assert (grid.folder, grid.ids) == (tmp_path / "mine", ["a", "b", "c"])
-    assert problems(issues) == [("film", "c has no span", "left out")]
+    assert problems(remarks) == [("film", "c has no span", "left out")]
     assert [labels.ids for labels in project(worked(), grid).label_sets] == [["a", "b"]] * 2
     of.Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "no spans")
     with pytest.raises(AnnotationError, match="the items have no spans"):
@@ -158,8 +158,8 @@ def test_films_that_only_one_side_has(tmp_path):
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
     timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
     shots = ("film,start,end", "film,0,100", "third,0,100")
-    grid, issues = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
-    assert problems(issues) == [
+    grid, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
+    assert problems(remarks) == [
         ("other", "the grid has no clips of it", "left out"),
         ("unseen", "nobody annotated it", "no labels"),
         ("third", "nobody annotated it", "no labels"),

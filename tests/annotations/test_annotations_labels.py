@@ -94,8 +94,8 @@ def test_into_a_new_manifest(annotations, timelines, tmp_path):
     new = tmp_path / "new"
     outcome = json.loads(annotations("project", timelines, "--grid", 100, "-o", new, "--json"))
     assert outcome["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
-    [issue] = outcome["remarks"]
-    assert issue["done"] == "the last clip ends with the last segment"
+    [remark] = outcome["remarks"]
+    assert remark["done"] == "the last clip ends with the last segment"
     manifest = of.Manifest.load(new)
     assert manifest.label_names == ["one", "two"]
     assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
@@ -256,7 +256,7 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
     result = json.loads(annotations("agreement", spans, "--json", code=3))
     assert [(pair["film"], pair["gamma"]["clips"]) for pair in result["pairs"]] == [("film", 5)]
-    assert [issue["film"] for issue in result["remarks"]] == ["other"]
+    assert [remark["film"] for remark in result["remarks"]] == ["other"]
     annotations("figure", two, spans, "-o", tmp_path / "figures")
     figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert figures == ["film.svg", "other.svg"]

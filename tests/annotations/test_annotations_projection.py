@@ -46,7 +46,7 @@ def test_the_papers_case():
     expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
     assert said(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
-    assert merged.issues == result.issues == []
+    assert merged.remarks == result.remarks == []
 
 
 def test_the_case_at_other_thresholds():
@@ -200,7 +200,7 @@ def test_merge_takes_clips_of_a_single_annotator():
     assert said(merged.labels) == [("NS", {"Look"}), ("S", {"Body"}), ("HN", set()), ("EN", set())]
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
-    assert [(issue.film, issue.annotator, issue.problem) for issue in merged.issues] == [
+    assert [(remark.film, remark.annotator, remark.what) for remark in merged.remarks] == [
         ("a", "two", "no second annotator for 1 of its 2 clips"),
         ("b", "two", "no second annotator for 2 clips"),
     ]
@@ -223,9 +223,9 @@ def test_what_the_labels_say_of_themselves():
 
 def test_segments_in_no_clip_and_in_tiny_ones():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
-    [issue] = project(of.Timelines.of("worked", late), grid()).issues
-    assert (issue.annotator, issue.action) == ("one", "left out")
-    assert "from 500 to 510 s (S) is in no clip" in issue.problem
+    [remark] = project(of.Timelines.of("worked", late), grid()).remarks
+    assert (remark.annotator, remark.done) == ("one", "left out")
+    assert "from 500 to 510 s (S) is in no clip" in remark.what
     # A fifth of a tiny clip is less than the slack; a long clip over it does not help.
     tiny = grid([(0, 100), (10, 10.000005)])
     for start, levels in ((10.000006, ["S", "EN"]), (10, ["S", "S"])):
@@ -250,8 +250,8 @@ def test_mobygazes_annotators_who_stopped_early_are_named(tmp_path):
     timelines = of.Timelines.from_mobygaze(
         make_authors(tmp_path) / "mobygaze/mobygaze_dataframe.csv"
     )
-    cells, [issue] = read_grid("60", timelines)
-    assert issue.problem.startswith("3 films without an end: tt0097576, ")
-    [early] = project(timelines, cells).issues
+    cells, [remark] = read_grid("60", timelines)
+    assert remark.what.startswith("3 films without an end: tt0097576, ")
+    [early] = project(timelines, cells).remarks
     assert (early.film, early.annotator) == ("tt0097576", "annotator2")
-    assert early.problem.startswith("nothing is marked after 0:25:0")
+    assert early.what.startswith("nothing is marked after 0:25:0")

@@ -1,4 +1,4 @@
-"""Timelines from Python, as a picture, and their issues; docs/how-to/timelines.md is run."""
+"""Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
 
 import re
 import shlex
@@ -9,13 +9,13 @@ import pytest
 from matplotlib.text import Text
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Issue, Segment
+from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.export import elan_files
-from obygaze_features.annotations.figure import film_bands, film_figure, films_with_clips
-from obygaze_features.annotations.issues import describe_issues
+from obygaze_features.annotations.figures import film_bands, film_figure, films_with_clips
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
+from obygaze_features.annotations.remarks import describe_remarks
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, LabelSet, Level
 from tests.kit.authors import MOBYGAZE_HEADER
@@ -183,34 +183,35 @@ def test_the_command(tmp_path, merged, obygaze):
     assert (result.exit_code, "merge" in result.output) == (0, False)
 
 
-def described(issues, rest="r"):
-    return list(describe_issues(issues, rest))
+def described(remarks, rest="r"):
+    return list(describe_remarks(remarks, rest))
 
 
-def overlap(line, by):
-    problem = f"overlaps a.csv, line {line - 1} by {by}"
-    return Issue(f"a.csv, line {line}", "juno", "ann", problem, "kept")
+def overlap(line):
+    what = f"overlaps a.csv, line {line - 1} by 0:00:00.042, one frame"
+    return Remark(f"a.csv, line {line}", "juno", "ann", what, "kept", "overlap-of-a-frame")
 
 
-def test_issues_of_a_kind_are_one_line():
-    lost = Issue("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    assert described([Issue("a.csv, line 2", "juno", "ann", "overlaps", "kept"), lost]) == [
+def test_remarks_of_a_kind_are_one_line():
+    lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
+    assert described([Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept"), lost]) == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
-    kinds = [Issue(f"{c}.csv", "", "", f"kind {c}", "kept") for c in "abcdefghijklmn"]
+    kinds = [Remark(f"{c}.csv", "", "", f"kind {c}", "kept") for c in "abcdefghijklmn"]
     assert described(kinds, "--json has all")[12:] == ["and 2 more; --json has all"]
-    frames = [overlap(line, "0:00:00.042") for line in range(2, 41)]
-    by_a_frame = "39 segments overlap others by one frame (kept): r"
+    frames = [overlap(line) for line in range(2, 41)]
+    by_a_frame = (
+        "a.csv, line 2: juno ann: overlaps a.csv, line 1 by 0:00:00.042, one frame (kept); "
+        "and 38 more like this: r"
+    )
     assert described(frames) == [by_a_frame]
     assert len(described(frames[:3])) == 3
-    longer = "40 segments overlap others by up to 0:01:00.5 (kept): r"
-    assert described([*frames, overlap(50, "0:01:00.5")]) == [longer]
     gaps = [
-        Issue(f"a.csv, line {n}", film, "x", f"a gap of {n} s before {film}-{n:04}", "left out")
-        for n, film in enumerate(("juno", "tt12", "juno", "brazil"), start=3)
+        Remark(f"a.csv, line {n}", "juno", "x", f"a gap of {n} s", "left out", "gap")
+        for n in range(3, 7)
     ]
-    first = "a.csv, line 3: juno x: a gap of 3 s before juno-0003 (left out); and 3 more like this"
+    first = "a.csv, line 3: juno x: a gap of 3 s (left out); and 3 more like this"
     assert described([*frames, *gaps]) == [f"{first}: r", by_a_frame]
 
 
@@ -237,14 +238,14 @@ def long_stretches(longest, second=240.0, *, others=0):
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_stretch_far_longer_than_its_films_others_is_named(others):
-    [issue] = long_stretches(2861, others=others).issues
-    assert (issue.film, issue.annotator, issue.action) == ("juno", "ben", "kept")
-    assert "Easy Negative for 47.7 minutes without a break" in issue.problem
-    assert "the next longest of the film is 4.0" in issue.problem
-    assert "0:20:45 to 1:08:26" in issue.problem
-    assert long_stretches(700).issues == ()  # not three times as long
-    assert long_stretches(599, 100).issues == ()  # under ten minutes
-    assert len(long_stretches(2000, 1900).issues) == 2
+    [remark] = long_stretches(2861, others=others).remarks
+    assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
+    assert "Easy Negative for 47.7 minutes without a break" in remark.what
+    assert "the next longest of the film is 4.0" in remark.what
+    assert "0:20:45 to 1:08:26" in remark.what
+    assert long_stretches(700).remarks == ()  # not three times as long
+    assert long_stretches(599, 100).remarks == ()  # under ten minutes
+    assert len(long_stretches(2000, 1900).remarks) == 2
 
 
 def test_mobygazes_long_stretch_is_named(tmp_path):
@@ -256,16 +257,16 @@ def test_mobygazes_long_stretch_is_named(tmp_path):
         for n, (start, end) in enumerate(spans)
     ]
     source = write(tmp_path / "m.csv", MOBYGAZE_HEADER, *rows)
-    [issue] = [i for i in of.Timelines.from_mobygaze(source).issues if "minutes" in i.problem]
-    assert "Easy Negative for 33.4 minutes" in issue.problem
+    [remark] = [i for i in of.Timelines.from_mobygaze(source).remarks if "minutes" in i.what]
+    assert "Easy Negative for 33.4 minutes" in remark.what
 
 
-def test_edited_table_of_issues(tmp_path, obygaze):
+def test_edited_table_of_remarks(tmp_path, obygaze):
     folder = tmp_path / "t"
     worked().save(folder)
     table = write(folder / "remarks.csv", "where,film", "a,b")
     refused(obygaze("annotations", "show", folder), "remarks.csv, line 1: ")
     write(table, "mine,where,film,annotator,what,done", "x,a,b,c,d,kept")
-    assert of.Timelines.load(folder).issues == (Issue("a", "b", "c", "d", "kept"),)
+    assert of.Timelines.load(folder).remarks == (Remark("a", "b", "c", "d", "kept"),)
     table.unlink()
-    assert of.Timelines.load(folder).issues == ()
+    assert of.Timelines.load(folder).remarks == ()

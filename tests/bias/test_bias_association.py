@@ -82,7 +82,7 @@ def by_scipy(first, second):
     return stats.permutation_test((first, second), difference, **options)
 
 
-@pytest.mark.parametrize("sizes", [(8, 8, 5, 7), (3, 9, 4, 4), (9, 3, 4, 4), (2, 20, 2, 2)])
+@pytest.mark.parametrize("sizes", [(5, 6, 5, 7), (3, 9, 4, 4), (9, 3, 4, 4)])
 def test_wide_embeddings_as_scipy_counts_them(sizes):
     chance = np.random.default_rng(3)
     x, y, a, b = (chance.normal(size=(size, 64)).astype(np.float32) for size in sizes)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from obygaze_models.bias.captions import ImageCaptions, emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
-from tests.kit.files import csv_rows, refused, texts, tips, title, write
+from tests.kit.files import csv_rows, texts, tips, title, write
 
 EMOTIONS = shipped_lexicon("emotions")
 CODES = {"AN": "angry", "SA": "sad", "HA": "happy", "NE": "neutral"}
@@ -120,9 +120,9 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
     content = json.loads(obygaze("bias", "captions", folder, "--minimum", 2, "--json").stdout)
     assert (content["images"], content["captions"]) == (4, 6)
     rows = [rate for rate in content["rates"] if rate["emotion"] == "neutral"]
-    counts = {(rate["condition"], rate["words"]): rate["count"] for rate in rows}
-    assert counts == {("objectified", "angry"): 1, ("objectified", "sad"): 0,
-                      ("objectified", "happy"): 3}  # fmt: skip
+    counts = [(rate["condition"], rate["words"], rate["count"]) for rate in rows]
+    neutral = [("angry", 1), ("sad", 0), ("happy", 3)]
+    assert sorted(counts) == sorted(("objectified", *row) for row in neutral)
     # All words in each group.
     folder = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["a serious smile", "so sad"]})
     images = read_captions(folder, EMOTIONS)
@@ -185,11 +185,9 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     figure = tmp_path / "every.svg"
     obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", figure)
     assert 0 < len(tips(figure)) < 6
-    assert "0.0" not in tips(figure).values()
     assert "without such words not drawn" in " ".join(texts(figure))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
-    refused(obygaze("bias", "captions", path, *outputs), "--overwrite")
     write(path, *(row.replace(",low,", ",1,") for row in TABLE))
     assert "high, 1" in obygaze("bias", "captions", path).stderr  # intensities of two kinds
 

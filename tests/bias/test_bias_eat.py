@@ -14,7 +14,7 @@ import obygaze_features as of
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import LabelSet
 from obygaze_models.bias.association import Settings, associate, associate_each
-from obygaze_models.bias.battery import SHIPPED, AssociationTest, Published, read_battery, select
+from obygaze_models.bias.battery import Published, read_battery, select
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.saved.persistence import save_model
@@ -56,8 +56,7 @@ def test_a_battery_with_a_test_that_cannot_be_run(eat, images, prompts):
     result = eat("professions")
     assert result.exit_code == 3
     assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
-    header, _, *rows = result.stdout.splitlines()
-    assert " ".join(header.split()) == "professions X Y A B d 95% T p CLIP ViT-B/32"
+    _, _, *rows = result.stdout.splitlines()
     for job, line in zip(("science", "business"), rows, strict=False):
         correct = expected(images, prompts, job)
         star = "*" if correct.p < 0.05 else ""
@@ -66,7 +65,6 @@ def test_a_battery_with_a_test_that_cannot_be_run(eat, images, prompts):
         assert f"{correct.p:.4f}" in line
     assert rows[1].endswith("+1.03*")
     assert "p over all partitions (924)" in rows[2]
-    assert rows[-1] == "next: add -o eat.csv -o eat.svg to keep the table and its figure"
 
 
 def test_json_and_tables_and_a_figure(eat, images, prompts, tmp_path):
@@ -80,8 +78,7 @@ def test_json_and_tables_and_a_figure(eat, images, prompts, tmp_path):
     assert list(printed["left_out"]) == ["medicine"]
     words = texts(svg)
     published = {"science": None, "business": 0.68}
-    rows = zip(published, printed["rows"], csv_rows(table), strict=True)
-    for job, row, line in rows:
+    for job, row, line in zip(published, printed["rows"], csv_rows(table), strict=True):
         correct = expected(images, prompts, job)
         assert (row["test"], row["item"]) == (job, None)
         assert (row["p_is"], row["partitions"]) == ("exact", 924)
@@ -97,10 +94,8 @@ def test_json_and_tables_and_a_figure(eat, images, prompts, tmp_path):
     drawn = tips(svg)
     assert drawn["business, here"].startswith(f"{row['d']:+.2f}".replace("-", "−"))
     assert drawn["business, published"] == "+0.68"
-    assert "+0.68*" in words
     assert "the interval from draws of items with replacement" in " ".join(words)
     refused(eat("professions", *outputs), "eat.csv exists already", "--overwrite")
-    assert eat("professions", *outputs, "--overwrite").exit_code == 3
 
 
 def test_sets_by_columns_by_ids_and_from_a_file(eat, images, prompts, tmp_path):
@@ -125,8 +120,9 @@ def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
     lines = [" ".join([word, *map(repr, row.tolist())]) for word, row in words.items()]
     store = write(tmp_path / "words.vec", *lines)
     groups = {"x": ["rose", "lily"], "y": ["ant", "wasp"], "a": ["love"], "b": ["war"]}
-    test = {"name": "weat", **groups}
-    battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test]}
+    test = {"name": "weat", **groups, "x": "flowers"}
+    battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test],
+               "sets": {"flowers": groups["x"]}}  # fmt: skip
     path = write(tmp_path / "weat.json", json.dumps(battery))
     sides = ([words[item] for item in groups[name]] for name in "xyab")
     command = ("bias", "eat", path, "--store", store, "--p", "normal")
@@ -134,26 +130,6 @@ def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
     assert (row["p_is"], row["partitions"]) == ("normal", None)
     is_result(row, associate(*sides, Settings(p="normal")))
     assert "p from a normal distribution" in obygaze(*command).stdout
-
-
-def test_each_concept_of_a_bank_against_prompts(eat, prompts, tmp_path):
-    chance, names = np.random.default_rng(0), ["Look", "Body"]
-    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
-    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
-    backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
-    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
-    a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
-    options = sets(x="kind:concept", a=a, b=b)
-    result = eat(*options, "--json", store=tmp_path / "bank")
-    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
-    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
-    rows = json.loads(result.stdout)["rows"]
-    each = associate_each(bank.cavs_, a, b)
-    for row, name, correct in zip(rows, bank.names_, each, strict=True):
-        assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
-        is_result(row, correct)
-    text = eat(*options, store=tmp_path / "bank").stdout
-    assert "given sets: Look  1  -  4  4" in text
 
 
 def write_table(path, vectors):
@@ -225,62 +201,7 @@ BUSINESS = {
 }
 
 
-def test_emotions_by_two_intensities():
-    battery = read_battery("emotion")
-    names = [f"{entry}, {how}" for entry in ("angry", "sad", "happy") for how in ("high", "low")]
-    assert [test.name for test in battery.tests] == names
-    people = ["person", "woman", "human", "human being", "individual", "adult"]
-    for test in battery.tests:
-        emotion, intensity = test.name.split(", ")
-        assert test.a == {"stimulus": tuple(f"{emotion} {entry}" for entry in people)}
-        assert test.b == {"stimulus": tuple(people)}
-        groups = {"emotion": (emotion,), "intensity": (intensity,)}
-        assert test.x == {**groups, "condition": ("non-objectified",)}
-        assert test.y == {**groups, "condition": ("objectified",)}
-    assert {test.name: test.published for test in battery.tests if test.published} == {
-        "angry, high": ANGRY_HIGH
-    }
-    assert set(battery.models) == set(ANGRY_HIGH)
-
-
-def test_three_professions():
-    battery = read_battery("professions")
-    assert [test.name for test in battery.tests] == ["science", "medicine", "business"]
-    for test in battery.tests:
-        assert test.x == {"profession": (test.name,), "gender": ("woman",)}
-        assert test.y == {"profession": (test.name,), "gender": ("man",)}
-        assert test.a == {"stimulus": STIMULI["objectifying"]}
-        if test.name in STIMULI:
-            assert test.b == {"stimulus": STIMULI[test.name]}
-    assert battery.tests[2].published == BUSINESS
-    for name in SHIPPED:  # thirty prompts a side
-        battery = read_battery(name)
-        assert len(battery.templates) == 5
-        sides = [side for test in battery.tests for side in (test.a, test.b)]
-        assert {len(side["stimulus"]) for side in sides} == {6}
-    battery = read_battery("professions")
-    assert battery.model_of("clip-vit-base-patch16") == "CLIP ViT-B/16"
-    assert battery.model_of("xclip-kinetics") is None
-
-
-def test_batteries_of_others(tmp_path):
-    groups = {"x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
-    content = {
-        "format": "obygaze-battery", "format_version": 1, "sets": {"flowers": ["rose", "lily"]},
-        "tests": [{"name": "flowers", **groups}],
-    }  # fmt: skip
-    battery = read_battery(write(tmp_path / "mine.json", json.dumps(content)))
-    test = AssociationTest("flowers", ("rose", "lily"), ("love",), ("hatred",), ("ant", "wasp"))
-    assert (battery.name, battery.tests) == ("mine", (test,))
-
-
 TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}
-
-
-def test_items_are_selected_by_columns():
-    assert select({"job": ("ceo",), "who": ("man",)}, [TABLE]) == ["2"]
-    assert select({"job": ("cook", "ceo")}, [{"id": ["9"], "who": ["man"]}, TABLE]) == [*"123"]
-    assert select(("b", "a"), []) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -318,29 +239,17 @@ def test_files_of_embeddings(tmp_path):
     np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
 
 
-def test_a_store_with_its_items_and_a_pooled_array(images):
-    native = open_vectors(images.store)
-    ids, rows = native.read(["science-man-1", "nobody", "science-man-0"])
-    assert ids == ["science-man-1", "science-man-0"]
-    np.testing.assert_array_equal(rows, [images.of[item] for item in ids])
-    assert native.backbone == "clip-vit-base-patch32"
-    assert set(native.columns["gender"]) == {"woman", "man"}
-    _, pooled = open_vectors(images.store, "frames", "mean").read(ids)
-    np.testing.assert_allclose(pooled, rows.astype(np.float16), rtol=1e-6)
-
-
-def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
-    chance = np.random.default_rng(0)
-    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, size=(60, 2))
-    names = ["Look", "Facial expression"]
+def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
+    """Each concept against prompts."""
+    chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
+    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
     bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
-    backbone = {"name": "tiny", "weights_sha256": "0" * 64}
+    backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = tree_on(bank).fit(X, Y[:, 0])
-    save_model(model, tmp_path / "model", {})
-    for name, weights in (("bank", "0" * 64), ("model", "")):
+        save_model(tree_on(bank).fit(X, Y[:, 0]), tmp_path / "model", {})
+    for name, weights in (("bank", WEIGHTS), ("model", "")):
         opened = open_vectors(tmp_path / name)
         ids, rows = opened.read(names[::-1])
         assert ids == names[::-1]
@@ -349,3 +258,62 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(tmp_path):
     save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
     with pytest.raises(BiasError, match="guess is a model without concept directions"):
         open_vectors(tmp_path / "guess")
+    a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
+    options = sets(x="kind:concept", a=a, b=b)
+    rows = json.loads(eat(*options, "--json", store=tmp_path / "bank").stdout)["rows"]
+    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
+    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
+    for row, name, correct in zip(rows, names, associate_each(bank.cavs_, a, b), strict=True):
+        assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
+        is_result(row, correct)
+    words = " ".join(eat(*options, store=tmp_path / "bank").stdout.split())
+    assert "given sets: Look 1 - 4 4" in words
+
+
+def test_the_batteries_that_are_shipped(tmp_path):
+    """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
+    people = ("person", "woman", "human", "human being", "individual", "adult")
+    emotion, professions = read_battery("emotion"), read_battery("professions")
+    for test in emotion.tests:
+        name, intensity = test.name.split(", ")
+        assert test.a == {"stimulus": tuple(f"{name} {entry}" for entry in people)}
+        assert test.b == {"stimulus": people}
+        groups = {"emotion": (name,), "intensity": (intensity,)}
+        assert test.x == {**groups, "condition": ("non-objectified",)}
+        assert test.y == {**groups, "condition": ("objectified",)}
+    for test in professions.tests:
+        assert test.x == {"profession": (test.name,), "gender": ("woman",)}
+        assert test.y == {"profession": (test.name,), "gender": ("man",)}
+        assert test.a == {"stimulus": STIMULI["objectifying"]}
+        assert test.name not in STIMULI or test.b == {"stimulus": STIMULI[test.name]}
+    for battery, names in (
+        (emotion, [f"{entry}, {how}" for entry in ("angry", "sad", "happy")
+                   for how in ("high", "low")]),
+        (professions, ["science", "medicine", "business"]),
+    ):  # fmt: skip
+        assert [test.name for test in battery.tests] == names
+        assert {len(s["stimulus"]) * len(battery.templates)
+                for test in battery.tests for s in (test.a, test.b)} == {30}  # fmt: skip
+        published = {test.name: test.published for test in battery.tests if test.published}
+        assert published == PUBLISHED[names[0] == "science"]
+    assert professions.model_of("clip-vit-base-patch16") == "CLIP ViT-B/16"
+    assert professions.model_of("xclip-kinetics") is None
+
+
+PUBLISHED = (
+    {
+        "angry, high": {
+            "CLIP ViT-B/32": Published(1.09, True),
+            "CLIP ViT-B/16": Published(1.26, True),
+            "CLIP ViT-L/14": Published(0.26, False),
+            "OpenCLIP ViT-B/32": Published(1.37, True),
+        }
+    },
+    {
+        "business": {
+            "CLIP ViT-B/32": Published(1.03, True),
+            "CLIP ViT-B/16": Published(0.76, True),
+            "CLIP ViT-L/14": Published(0.68, True),
+        }
+    },
+)

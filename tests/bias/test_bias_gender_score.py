@@ -59,8 +59,6 @@ def test_it_is_the_formula(probability, similarity, confidence):
     ("scores", "fact"),
     [
         ((0.5, -1, 0.5), "similarity -1 has no gender score"),
-        ((0.5, 1.1, 0.5), "similarity 1.1 is not from -1 to 1"),
-        ((1.5, 0, 0.5), "probability 1.5 is not from 0 to 1"),
         ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
         ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
         ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
@@ -154,14 +152,9 @@ def test_the_baseline_alone(tmp_path, obygaze):
 
 def test_figures_show_the_tables_numbers(tmp_path, obygaze):
     """On either side of a half; many objects are cut off in print alone."""
-    man, woman, nobody = "a man", "a woman", "a thing"
-    named = {
-        "car": [man] * 616 + [woman] * 217,
-        "cat": [woman],
-        "hat": [nobody],
-        "tie": [man, woman],
-    }
-    lines = [f"{name},{item}" for name, captions in named.items() for item in captions]
+    captions = {"car": ["a man"] * 616 + ["a woman"] * 217, "cat": ["a woman"],
+                "hat": ["a thing"], "tie": ["a man", "a woman"]}  # fmt: skip
+    lines = [f"{name},{item}" for name, items in captions.items() for item in items]
     table, svg = write(tmp_path / "c.csv", "object,caption", *lines), tmp_path / "o.svg"
     printed = obygaze("bias", "gender-score", table, "--cooccurrence", "-o", svg)
     cells = {line.split()[0]: line.split()[-1] for line in printed.stdout.splitlines()[2:6]}
@@ -171,7 +164,6 @@ def test_figures_show_the_tables_numbers(tmp_path, obygaze):
         assert drawn.count("undefined" if text == "-" else text) == 1, name
     assert "hat, co-occurrence" not in tips(svg)
     assert {"← woman", "man →"} <= set(drawn)
-    assert "cut to two decimals" in " ".join(drawn)
     write(table, "object,group", *(f"o{number:02d},man" for number in range(35)))
     outputs = ["-o", tmp_path / "all.json", "-o", tmp_path / "all.svg"]
     result = obygaze("bias", "gender-score", table, "--cooccurrence", *outputs)

@@ -19,25 +19,22 @@ TABLES = [
     ("captions", HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     ("captions", "image_id,condition,emotion\na,O,HA\n", "no column 'caption'"),
     ("captions", HEADER + "a,O,HA,\nb,O,HA, \n", "column caption is empty"),
-    ("captions", HEADER, "has a header and no rows"),
+
     ("gender-score", SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity -1 has no"),
     ("gender-score", SCORED + "a,man,.5,1.2,.5\n", "line 2: similarity 1.2 is not from -1 to 1"),
-    ("gender-score", SCORED + "a,man,1.5,0,.5\n", "line 2: probability 1.5 is not from 0 to 1"),
+
     ("gender-score", SCORED + "a,man,.5,0,0_1\n", "confidence '0_1' is not a number"),
     ("gender-score", SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
     ("gender-score", SCORED + ",man,.5,0,.5\n", "line 2: the object is missing"),
     ("gender-score", "P,sim,P(c)\n.5,0,.5\n", "no column 'group'"),
-    ("gender-score", "id,object\n1,2\n", "no column 'probability', 'similarity', 'confidence'"),
     ("gender-score", "P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),
     ("gender-score", f"P(c),{VARIANTS}\n.5,.5,0,.5,-1\n", "line 2: similarity_woman -1 has no"),
     ("gender-score", "id,object,group,P,sim,P(c)\n1,a,man,.5,0,.5\n1,b,man,.5,0,.5\n",
      "line 3: duplicate id '1'"),
     ("gender-score", "P(c),P_man,sim_man,P_woman,sim_woman\n.5,.5,0,.5,-1\n", "sim_woman -1 has"),
-    ("gender-score", "group,P,sim,P(c)\nman,.5,0,x\n", "P(c) 'x' is not a number"),
     ("gender-score --cooccurrence", "object,id\nman,1\n", "no column 'caption', nor a group"),
     ("gender-score --cooccurrence", "group,id\nman,1\n", "no column 'object'"),
-    ("gender-score --cooccurrence", "object,caption\nscooter,a [MASK] on a scooter\n",
-     "no caption names a man or a woman"),
+
     ("gender-score", "caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption names a man or a woman"),
     ("ratings", "image_id,group,ann,ben\na,x,1,0\nb,x,,1\n", "line 3: no label of ann"),
     ("ratings", "image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
@@ -45,11 +42,10 @@ TABLES = [
     ("ratings", "image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),
     ("ratings", "image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
     ("ratings", "image_id,group\na,x\n", "has no column of labels"),
-    ("ratings", "image_id,ann\na,1\n", "no column 'group'"),
+
     ("ratings", "image_id,group,drawings,hentai,neutral,porn\na,x,0,0,0,1\n", "no column 'sexy'"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,nan,0,1\n", "neutral nan is not from 0 to 1"),
-    ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,high,0,1\n", "neutral 'high' is not a number"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
     ("ratings", f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "rename the column"),
     ("ratings --rater cmn", "image_id,group,cnn\na,x,1\n", "did you mean cnn?"),
@@ -97,12 +93,10 @@ LEXICONS = [
 ]
 BATTERIES = [
     (BATTERY | {"tests": []}, "tests"),
-    (BATTERY | {"tests": [TEST]}, "x: unknown set 'flowers'"),
     (BATTERY | {"tests": [TEST], "sets": {"flower": ["a"]}}, "did you mean flower?"),
     (BATTERY | {"tests": [X] * 2}, "two tests"),
     (BATTERY | {"tests": [{"name": "t", "x": ["a"], "y": ["b"], "b": ["c"]}]}, "`a`"),
     (BATTERY | {"tests": [{**TEST, "x": [1]}]}, "`$.x[0]`"),
-    (BATTERY | {"tests": [{**TEST, "z": []}]}, "unknown key 'z'"),
     (BATTERY | {"tests": [{**X, "publishd": {}}]}, "did you mean published?"),
     (BATTERY | {"tests": [{**TEST, "x": {"film": 3}}]}, "`$.x[...]`"),
     (BATTERY | {"tests": [{**X, "published": {"CLIP": 1.0}}]}, "`$.published[...]`"),
@@ -110,7 +104,6 @@ BATTERIES = [
     (BATTERY | {"tests": [{**TEST, "x": {}}]}, "x is empty"),
     ({"format": "csv"}, "obygaze-battery"),
     (BATTERY | {"format_version": 2}, "version 2"),
-    (BATTERY | {"test": []}, "unknown key 'test'; did you mean tests"),
     ("cut", "is not valid JSON"),
 ]
 

@@ -46,7 +46,7 @@ def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
 
 def test_what_is_missing_or_too_old_is_named_with_its_remedy(versions, obygaze) -> None:
     versions |= {"av": "", "pillow": "2.0.1"}
-    assert check_extra("extract").missing == ["av", "pillow>=10.1 (you have 2.0.1)"]
+    assert check_extra("extract")["missing"] == ["av", "pillow>=10.1 (you have 2.0.1)"]
     result = obygaze("doctor")
     assert "pip install 'obygaze[extract]'" in result.output
     assert result.exit_code == 0  # what every job needs is there

@@ -15,10 +15,10 @@ from packaging.requirements import Requirement
 from tests.golden.workspace import copy_data
 from tests.kit.run import World
 
-BASE = {"click", "google-crc32c", "h5py", "numpy", "packaging", "tqdm", "zarr"}
+BASE = {"click", "google-crc32c", "h5py", "msgspec", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (
-    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib msgspec onnx pandas pyarrow "
-    "pygamma_agreement ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
+    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib onnx pandas pyarrow "
+    "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
     "transformers xarray"
 )
 SCRIPT = """
@@ -53,7 +53,7 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_the_small_installation_is_seven_packages() -> None:
+def test_the_small_installation_is_eight_packages() -> None:
     required = map(Requirement, metadata.requires("obygaze") or ())
     always = {each.name for each in required if each.marker is None}
     assert always - {"editables"} == BASE  # which an editable installation adds
@@ -79,7 +79,7 @@ def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> Non
 
 EXTRAS = {
     "models report": (
-        "PIL jinja2 matplotlib msgspec safetensors scipy sklearn threadpoolctl torch",
+        "PIL jinja2 matplotlib pandas safetensors scipy sklearn threadpoolctl torch",
         [
             "models run golden.toml -o new",
             "models train golden.toml --estimator svm -o svm",

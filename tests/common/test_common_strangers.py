@@ -11,8 +11,8 @@ import pytest
 from obygaze_features.common.files import new_file, new_folder
 from obygaze_features.errors import ObygazeError
 from obygaze_features.store import finalise
-from obygaze_features.store.pull import pull
 from obygaze_features.store.repair import repair
+from obygaze_features.store.transfer import pull
 from obygaze_models.experiments.run import run_experiment
 from tests.kit.run import make_world
 from tests.kit.servers import serve
@@ -61,7 +61,7 @@ NAMES = {
     ".x.zarr.mine.replaced": lambda stores, folder: repair(folder / "x.zarr"),
     ".x.zarr.pulling": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
     ".x.zarr.pulling.lock": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
-    ".x.zarr.pulling of a zip file": pull_zip,
+    ".x.zarr.zip.pulling of a zip file": pull_zip,
     ".x.mine.partial": write_new(new_folder),
     ".x.0a1b2c3d_1_mine.partial": write_new(new_file),
 }

@@ -6,7 +6,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_models.data.tasks import concept_targets
-from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.estimators.trees import as_tree
 from tests.kit.clips import logistic_on, small_clips, tree_on, with_output
 
 DATA = small_clips()
@@ -23,8 +23,9 @@ def bank():
     )
 
 
-@pytest.mark.parametrize("output", ["distance", "decision"])
-@pytest.mark.parametrize(("depth", "leaf"), [(10, 1), (4, 6), (None, 1)])
+@pytest.mark.parametrize(
+    ("output", "depth", "leaf"), [("distance", 10, 1), ("decision", 4, 6), ("distance", None, 1)]
+)
 def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
     bank = with_output(bank, output)
     options = {"max_depth": depth, "min_samples_leaf": leaf, "random_state": 42}
@@ -39,8 +40,9 @@ def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
     assert (ours.predict(DATA.X) == reference.predict(scores)).all()
 
 
-@pytest.mark.parametrize("output", ["distance", "decision"])
-@pytest.mark.parametrize(("l1_ratio", "C"), [(0, 0.1), (1, 0.1), (0.5, 1.0)])
+@pytest.mark.parametrize(
+    ("output", "l1_ratio", "C"), [("distance", 0, 0.1), ("decision", 1, 0.1), ("distance", 0.5, 1)]
+)
 def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
     bank = with_output(bank, output)
     solver = "liblinear" if l1_ratio in (0, 1) else "saga"
@@ -54,28 +56,10 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
     assert (ours.head_.intercept_ == reference.intercept_).all()
     expected = reference.predict_proba(scores)
     assert ours.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-14)
-    assert (ours.predict(DATA.X) == reference.predict(scores)).all()
-
-
-def test_a_linear_head_of_three_classes(bank):
-    linear = logistic_on(bank, C=10).fit(DATA.X, LEVELS)
-    lbfgs = LogisticRegression(C=10, max_iter=5000).fit(bank.transform(DATA.X), LEVELS)
-    expected = lbfgs.predict_proba(bank.transform(DATA.X))
-    assert linear.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
-
-
-def test_concepts_beat_directions_that_mean_nothing(bank):
-    test = DATA.folds == 5
-
-    def score(model):
-        return model.fit(DATA.X[~test], Y[~test]).score(DATA.X[test], Y[test])
-
-    head = om.LogisticProbe(C=100)
-    random = [
-        score(om.ConceptBottleneck(om.RandomDirections(3), head, random_state=seed))
-        for seed in range(5)
-    ]
-    assert score(logistic_on(bank, C=100)) > max(random)
+    if C == 1:  # and of three classes
+        linear = logistic_on(bank, C=10).fit(DATA.X, LEVELS)
+        expected = LogisticRegression(C=10, max_iter=5000).fit(scores, LEVELS).predict_proba(scores)
+        assert linear.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
 
 
 def test_clips_without_a_label_teach_the_concepts_alone():
@@ -140,10 +124,3 @@ def test_a_hybrid_says_how_it_does_without_its_concepts(bank):
         "residual_ablated": plain.score(X_val, y_val),
     }
     assert om.HybridBottleneck(frozen).fit(X, y).accuracy_["on"] == "training"
-
-
-def test_a_tree_by_hand():
-    left, right, feature = ([1, -1, -1], [2, -1, -1], [1, -2, -2])
-    value = np.array([[0.5, 0.5], [1, 0], [0, 1]])
-    tree = TreeArrays(*map(np.array, (left, right, feature, [0.5, -2, -2])), value, 2)
-    assert tree.predict_proba(np.array([[9, 0.5], [9, 0.6]])).tolist() == [[1, 0], [0, 1]]

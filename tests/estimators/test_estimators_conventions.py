@@ -7,10 +7,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import (
-    ConvergenceWarning,
-    DataConversionWarning,
-)
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
@@ -22,13 +19,11 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.registry import ESTIMATORS
 from tests.kit.clips import small_clips
 
 
@@ -56,41 +51,6 @@ class MarkedBank(Marked, om.ConceptBank):
         return self.fit(X, y).transform(X)
 
 
-class Told:
-    """Is told what it predicts from: in which half of each feature a row is."""
-
-    def told(self, X):
-        rows = np.atleast_2d(X.toarray() if hasattr(X, "toarray") else np.asarray(X))
-        try:
-            return {"concepts": rows.real.astype(float) > 0}
-        except (TypeError, ValueError):
-            return {"concepts": np.zeros(rows.shape, dtype=bool)}
-
-    def fit(self, X, y):
-        return super().fit(X, y, **self.told(X))
-
-    def predict_proba(self, X, **_):
-        return super().predict_proba(X, **self.told(X))
-
-    def predict(self, X, **_):
-        return super().predict(X, **self.told(X))
-
-    def score(self, X, y, sample_weight=None, **_):
-        return super().score(X, y, sample_weight, **self.told(X))
-
-
-class ToldOracle(Told, om.OracleBottleneck):
-    pass
-
-
-class ToldPrior(Told, om.FilmPrior):
-    """Rows of equal signs are one film."""
-
-    def told(self, X):
-        signs = super().told(X)["concepts"].astype(int)
-        return {"groups": np.array(["".join(map(str, row)) for row in signs])}
-
-
 #: One quick instance a class. What a class's `fit` wants beside X and y, these take from them.
 INSTANCES = (
     om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
@@ -100,8 +60,6 @@ INSTANCES = (
     MarkedBank(C=1.0),
     MarkedBottleneck(om.ConceptBank(C=1.0)),
     MarkedHybrid(om.ConceptBank(C=1.0)),
-    ToldOracle(),
-    ToldPrior(),
 )
 OTHERS = (
     om.LinearSVMProbe(C=(0.1, 1.0), cv=2),
@@ -136,15 +94,6 @@ def test_other_settings_follow_conventions(estimator, check):
     check(clone(estimator))
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_registered_estimator_clones_and_sets(name):
-    estimator = om.make_estimator(name, random_state=0)
-    again = clone(estimator)
-    assert repr(again) == repr(estimator)
-    for key, value in estimator.get_params(deep=True).items():
-        again.set_params(**{key: value})
-
-
 # What a scikit-learn user tries first. Each failed before these estimators were rebuilt.
 
 DATA = small_clips()
@@ -167,12 +116,9 @@ def routing():
 
 def test_a_bank_alone_and_as_a_step_of_a_pipeline():
     bank = om.ConceptBank().fit(X, C)
-    assert bank.transform(X).shape == (len(X), 3)
     assert {quality["on"] for quality in bank.quality_} == {"cross-validation"}
     tags = get_tags(bank).target_tags
     assert (tags.multi_output, tags.single_output) == (True, False)
-    for fitted in (bank, om.RandomDirections().fit(X)):
-        assert len(fitted.get_feature_names_out([f"x{column}" for column in range(16)])) >= 3
     model = make_pipeline(QUICK, LogisticRegression())
     assert model.fit(X, Y, conceptbank__concepts=C).score(X, Y) > 0.8
     with config_context(enable_metadata_routing=True):
@@ -194,26 +140,6 @@ def test_a_bottleneck_is_cross_validated_by_film():
         routed = om.ConceptBottleneck(bank, random_state=0)
         scores = cross_val_score(routed, X, Y, cv=cv, params=given | {"groups": FILMS})
     assert scores == pytest.approx(found["test_score"])
-
-
-def test_a_networks_cross_validation_stops_early():
-    network = om.MLPProbe(random_state=0)
-    found = cross_validate(network, X, Y, groups=FILMS, cv=GroupKFold(2), return_estimator=True)
-    for model in found["estimator"]:
-        losses = [epoch["validation_loss"] for epoch in model.history_]
-        assert model.best_epoch_ == 1 + int(np.argmin(losses))
-
-
-def test_a_grid_of_the_parts_parameters():
-    grid = GridSearchCV(
-        om.ConceptBottleneck(om.ConceptBank(), DecisionTreeClassifier(), random_state=0),
-        {"bank__C": [0.1, 1.0], "head__max_depth": [2, 4]},
-        cv=2,
-    ).fit(X, Y, concepts=C)
-    assert len(grid.cv_results_["params"]) == 4
-    best = grid.best_estimator_
-    assert [grid.best_params_["bank__C"]] * 3 == best.bank_.C_
-    assert best.head_.get_depth() <= grid.best_params_["head__max_depth"]
 
 
 def test_any_transformer_and_classifier_are_parts():
@@ -244,16 +170,6 @@ def test_data_frames_in_and_names_out(frame):
     assert (model.predict_proba(frame) == plain).all()
     with config_context(transform_output="pandas"):
         assert (model.predict_proba(frame) == plain).all()
-
-
-def test_heads_of_one_fold_share_a_bank_by_memory(tmp_path):
-    for head in (DecisionTreeClassifier(max_depth=2), LogisticRegression()):
-        alone, model = (
-            om.ConceptBottleneck(QUICK, head, memory=memory, random_state=0).fit(X, Y, concepts=C)
-            for memory in (None, str(tmp_path))
-        )
-        assert (model.predict_proba(X) == alone.predict_proba(X)).all()
-    assert len(list(tmp_path.rglob("output.pkl"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -305,30 +221,26 @@ def test_cv_is_what_scikit_learn_takes():
 
 def test_a_bottleneck_has_what_its_head_has():
     model = om.ConceptBottleneck(QUICK, LinearSVC(random_state=0))
-    assert hasattr(model, "decision_function")
-    assert not hasattr(model, "predict_proba")
+    assert (hasattr(model, "decision_function"), hasattr(model, "predict_proba")) == (True, False)
     model.fit(X, Y, concepts=C)
     decisions = model.head_.decision_function(model.concept_scores(X))
     assert (model.decision_function(X) == decisions).all()
     assert (model.predict(X) == (decisions > 0)).all()
-    assert not hasattr(om.ConceptBottleneck(), "decision_function")
     forest = om.ConceptBottleneck(head=RandomForestClassifier(5))  # it has a length of 0
-    assert not hasattr(forest, "decision_function")
-    assert hasattr(forest, "predict_proba")
+    assert (hasattr(forest, "decision_function"), hasattr(forest, "predict_proba")) == (False, True)
 
 
-@pytest.mark.parametrize("kind", [om.ConceptBottleneck, om.HybridBottleneck])
-def test_labels_of_clips_without_one_are_not_read(kind):
+def test_labels_of_clips_without_one_are_not_read():
     labelled = np.arange(len(X)) % 4 > 0
     gaps = np.where(labelled, Y, np.nan)
-    model = kind(QUICK, random_state=0)
-    fitted, full = (
-        clone(model).fit(X, labels, concepts=C, labelled=labelled).predict_proba(X)
-        for labels in (gaps, Y)
-    )
-    assert (fitted == full).all()
-    with pytest.raises(ValueError, match="Input y contains NaN"):
-        clone(model).fit(X, gaps, concepts=C)
+    for model in (om.ConceptBottleneck(QUICK, random_state=0), om.HybridBottleneck(QUICK)):
+        fitted, full = (
+            clone(model).fit(X, labels, concepts=C, labelled=labelled).predict_proba(X)
+            for labels in (gaps, Y)
+        )
+        assert (fitted == full).all()
+        with pytest.raises(ValueError, match="Input y contains NaN"):
+            clone(model).fit(X, gaps, concepts=C)
 
 
 def test_a_logistic_probe_weighs_clips_and_warns():
@@ -347,15 +259,13 @@ def test_a_banks_requests_decide(routing):
 
     asks = asking(concepts=True)
     expected = cross_val_score(asks, X, Y, params={"concepts": C}, cv=2)
-    assert expected.mean() > 0.7
-    for unasked in (om.ConceptBottleneck(QUICK, random_state=0), om.ConceptBottleneck()):
+    for unasked in (om.ConceptBottleneck(QUICK, random_state=0), asks):
         scores = cross_val_score(unasked, X, Y, params={"concepts": C}, cv=2)
         assert scores.mean() > 0.7  # a bank asks by default
-    assert make_pipeline(clone(QUICK), LogisticRegression()).fit(X, Y, concepts=C)
     named = asking(concepts="marks")
     assert (cross_val_score(named, X, Y, params={"marks": C}, cv=2) == expected).all()
     searched = GridSearchCV(asks, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)
-    assert searched.best_estimator_.bank_.names_ == ["concept 1", "concept 2", "concept 3"]
+    assert [searched.best_params_["bank__C"]] * 3 == searched.best_estimator_.bank_.C_
     never = om.ConceptBottleneck(om.RandomDirections().set_fit_request(concepts=False))
     with pytest.raises(TypeError, match=r"concepts.*not routed"):
         never.fit(X, Y, concepts=C)

@@ -8,11 +8,17 @@ import pytest
 from sklearn import config_context
 from sklearn.svm import SVC
 
+import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, fit_estimator
+from obygaze_models.experiments.fit import (
+    EstimatorSpec,
+    FitMemo,
+    digest_of_values,
+    fit_estimator,
+)
 from tests.kit.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}
@@ -92,33 +98,28 @@ def test_facts_tell_what_was_chosen():
     assert fit("pcbm-hybrid").facts["accuracy"]["on"] == "validation"
     released = fit("pcbm-tree", negatives="b", bank__C=0.05, head__random_state=42)
     assert {quality["C"] for quality in released.facts["concepts"].values()} == {0.05}
-    assert released.model.head_.random_state == 42
+    model = make_estimator("pcbm-tree", {"head__random_state": 42}, random_state=7)
+    assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
 
 
 def test_a_film_prior_counts_each_films_clips():
+    """And a majority is counted before balancing."""
     odds = fit("film-prior").probabilities(DATA, TEST)[:, 1]
     share = (LABELS[TRAIN] == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):
         of_film = TRAIN[DATA.groups[TRAIN] == DATA.groups[row]]
         positives = (LABELS[of_film] == 1).sum()
         assert probability == pytest.approx((positives + share) / (len(of_film) + 1))
-
-
-def test_a_majority_is_counted_before_balancing():
     few = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
     table = fit("majority", train=few).probabilities(DATA, TEST)
-    assert table[:, 1] == pytest.approx((LABELS[TRAIN] == 1).mean())
-
-
-def test_the_random_state_is_that_of_every_part_without_one():
-    model = make_estimator("pcbm-tree", {"head__random_state": 42}, random_state=7)
-    assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
+    assert table[:, 1] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
     "name", ["sklearn.ensemble:RandomForestClassifier", "sklearn.naive_bayes:GaussianNB"]
 )
 def test_any_classifier_of_scikit_learn_is_fitted(name):
+
     fitted = fit(name)
     assert (fitted.seen == TRAIN).all()
     assert ((fitted.probabilities(DATA, TEST)[:, 1] > 0.5) == LABELS[TEST]).mean() > 0.6
@@ -139,6 +140,18 @@ def test_heads_of_one_fold_share_their_bank():
     assert tree.bank_ is linear.bank_ is forest.bank_
     assert tree.bank_ is not other.bank_
     assert len(forest.head_.estimators_) == 5
+
+
+def test_banks_and_parameters_that_look_alike_are_told_apart():
+    ours = type("ConceptBank", (om.ConceptBank,), {"__module__": "mine"})
+    alike = [
+        (om.ConceptBank(), ours()),
+        ([["a"], "b"], [["a", "b"]]),
+        tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
+    ]
+    for first, second in alike:
+        assert digest_of_values(first) == digest_of_values(first)
+        assert digest_of_values(first) != digest_of_values(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():

@@ -12,20 +12,12 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from examples.plugin.film_lab.centroids import Centroids
-from tests.kit.run import make_world
+from tests.kit.run import World, make_world, write_experiment
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
 SECTION = TEXT.partition("\n## A model, step by step\n")[2].partition("\n## ")[0]
 CONTRACT = ROOT.joinpath("docs/how-to/extend.md").read_text().partition("\n## A model\n")[2]
-EXPERIMENT = """
-name = "a recipe"
-manifest = {manifest!r}
-store = {store!r}
-split = "ten"
-positives = ["S"]
-train_negatives = ["EN"]
-"""
 
 
 @parametrize_with_checks([Centroids()])
@@ -34,13 +26,12 @@ def test_the_example_follows_scikit_learns_conventions(estimator, check):
 
 
 @pytest.fixture
-def write(world, tmp_path):
+def write(tmp_path):
     """Writes an experiment's file with a line of estimators."""
 
-    def write(estimators: str) -> Path:
-        head = EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store))
-        path = tmp_path / "e.toml"
-        path.write_text(head + estimators)
+    def write(world: World, estimators: str) -> Path:
+        path = write_experiment(tmp_path / "e.toml", world, train_negatives=["EN"])
+        path.write_text(path.read_text() + estimators)
         return path
 
     return write
@@ -72,7 +63,7 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     listing = copy / "obygaze_models" / "estimators" / "registry.py"
     text, line = listing.read_text(), blocks("python")[0]
     listing.write_text(text.replace("ESTIMATORS = {\n", f"ESTIMATORS = {{\n{line}", 1))
-    toml, run, model = write(blocks("toml")[0]), tmp_path / "run", tmp_path / "model"
+    toml, run, model = write(world, blocks("toml")[0]), tmp_path / "run", tmp_path / "model"
     lines = [
         f"run {toml} -o {run}",
         f"train {toml} --estimator centroids -o {model}",
@@ -89,31 +80,14 @@ def test_a_model_is_one_file_and_one_line(world, tmp_path, write):
     assert "The nearer mean of the training clips." in done.stdout
 
 
-def test_the_model_that_uses_concepts(install, tmp_path, obygaze):
+def test_the_model_that_uses_concepts(install, tmp_path, obygaze, write):
     world = make_world(tmp_path / "world", marked=True)
     points = {"near-concepts": "mylab.near:NearConcepts"}
     [code] = re.findall(r"```python\n(# film_lab/near.py.*?)```", CONTRACT, re.DOTALL)
     install({"near.py": code}, points)
-    head = EXPERIMENT.format(manifest=str(world.manifest), store=str(world.store))
-    toml = tmp_path / "e.toml"
     table = re.search(r"`(\{name = \"near-concepts\".*?\})`", CONTRACT)[1]
-    toml.write_text(f"{head}estimators = [{table}]")
+    toml = write(world, f"estimators = [{table}]")
     result = obygaze("models", "run", toml, "-o", tmp_path / "run")
     assert result.exit_code == 0, result.output
     assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
     assert "not among the saved models" not in result.output
-
-
-def test_what_cannot_be_saved_is_scored_and_named(world, tmp_path, write, obygaze):
-    toml = write(
-        'estimators = ["logistic", "examples.plugin.film_lab.centroids:Centroids", {as = "forest", '
-        'name = "sklearn.ensemble:RandomForestClassifier", n_estimators = 5}]'
-    )
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run", "-v")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"forest +0\.[6-9]", result.stdout)
-    assert "forest is not among the saved models" in result.output
-    assert "examples.plugin.film_lab.centroids.Centroids" in result.output
-    assert [path.name for path in (tmp_path / "run" / "models").iterdir()] == ["logistic"]
-    page = obygaze("report", tmp_path / "run", "-o", tmp_path / "page.html")
-    assert page.exit_code == 0, page.output

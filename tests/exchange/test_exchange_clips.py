@@ -17,7 +17,8 @@ from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status, diff, finalise, open_store
 from obygaze_features.store.import_features import import_features
-from obygaze_features.store.provenance import read_recipe, unknown_parts
+from obygaze_features.store.import_rows import read_recipe
+from obygaze_features.store.metadata import unknown_parts
 from tests.exchange.conftest import Malice
 from tests.kit.files import write
 

@@ -127,7 +127,7 @@ def test_a_parquet_table_becomes_a_store(bring, kind):
 
 def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):
     store = open_store(final_store)
-    assert export(store, tmp_path / "native.parquet")["arrays"] == ["native"]
+    assert export(store, tmp_path / "native.parquet").arrays == ["native"]
     table = parquet.read_table(tmp_path / "native.parquet")
     assert table.column_names == ["id", "film", "status", "source", "reason", "native"]
     assert table["id"].to_pylist() == store.ids

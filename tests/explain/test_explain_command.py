@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
-from sklearn.metrics.pairwise import cosine_similarity
 
 import obygaze_features as of
 import obygaze_models as om
@@ -99,23 +98,6 @@ def test_a_linear_rules_parts_as_bars(explain, saved, world):
     assert "(not explained by concepts)" in explain("hybrid", "tt0-003").stdout
     alone = explain("mlp", "tt0-003", "--nearest", "0")
     assert alone.stdout.splitlines()[1:] == ["  this model gives no reasons"]
-
-
-def test_prints_json_for_scripts(explain, saved, world):
-    [found] = json.loads(explain("linear", "tt1-007", "--nearest", "4", "--json").stdout)
-    row = world.ids.index("tt1-007")
-    explanation = found["explanation"]
-    odds = saved[1]["linear"].predict_proba(world.features[[row]])[0]
-    assert list(explanation["probabilities"].values()) == pytest.approx(odds.tolist())
-    parts = explanation["why"]["contributions"]
-    assert {part["concept"] for part in parts} == set(NAMES)
-    sizes = [abs(part["amount"]) for part in parts]
-    assert sizes == sorted(sizes, reverse=True)
-    cosines = cosine_similarity(world.features[[row]], world.features)[0]
-    order = [clip for clip in np.argsort(-cosines) if clip != row][:4]
-    assert [clip["id"] for clip in found["nearest"]] == [world.ids[clip] for clip in order]
-    nearest = [clip["cosine"] for clip in found["nearest"]]
-    assert nearest == pytest.approx(cosines[order].tolist())
 
 
 #: Of a store and of a model that do not fit each other: what is said.
@@ -238,11 +220,7 @@ SLIPS = [
     ((BOTTLENECK, STORE, "tt0000001-003", "--concepts", BOTTLENECK), 2, "is for --tcav"),
     ((NETWORK, *ON_CLIPS, "--intervene"), 1, "interventions need a bottleneck"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
-    (
-        (NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK),
-        1,
-        "MLPProbe, which has no learned",
-    ),
+    ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((BOTTLENECK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK), 1, "needs a network"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
 ]

@@ -1,14 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
 
-import obygaze_models as om
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.parts import concept_quality
-from tests.kit.run import make_world
 
 #: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
 MARKED = {
@@ -71,27 +66,3 @@ def test_networks_are_left_out_and_models_and_tasks_kept_apart():
     rows = [(row.model, row.task, row.concept) for row in concept_quality(runs, CLIPS)]
     expected = [("t", "Look"), ("t", "Body"), ("u", "Body"), ("u", "Look")]
     assert rows == [("pcbm-tree", *row) for row in expected]
-
-
-@pytest.mark.gate
-def test_of_a_run_it_is_what_scikit_learn_says(experiment, tmp_path):
-    world = make_world(tmp_path, marked=True)
-    changed = replace(
-        experiment, manifest=world.manifest, store=world.store, estimators=("pcbm-logistic",)
-    )
-    results = om.run_experiment(changed, tmp_path / "run")
-    result = concept_quality(results.explanations(), results.clips())
-    assert [row.concept for row in result] == list(results.explanations()[0].concepts)
-    for column, row in enumerate(result):
-        areas, precisions = [], []
-        for run in results.explanations():
-            clips = [results.clips()[clip] for clip in run.ids]
-            shown = np.array([row.concept in clip.concepts for clip in clips])
-            levels = np.array([clip.level for clip in clips])
-            counts = np.isin(levels, ("HN", "S")) | ((levels == "EN") & ~shown)
-            areas.append(roc_auc_score(shown[counts], run.values[counts, column]))
-            precisions.append(average_precision_score(shown[counts], run.values[counts, column]))
-        expected = [np.mean(areas), np.std(areas), np.mean(precisions), np.std(precisions)]
-        scores = [row.auroc, row.auroc_std, row.average_precision, row.average_precision_std]
-        assert scores == pytest.approx(expected)
-        assert row.runs == len(results.explanations()) == 9

@@ -16,12 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.explain.attributions import (
-    attribute,
-    explain_rows,
-    join_steps,
-    nearest_clips,
-)
+from obygaze_models.explain.attributions import attribute, explain_rows, join_steps, nearest_clips
 from tests.kit.clips import logistic_on, tree_on, with_output
 
 LEVELS = ("EN", "HN", "S")
@@ -52,28 +47,17 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
 
 
-def test_of_several_classes_the_predicted_ones_is_explained(clips):
-    model = logistic_on(clips.bank, C=10).fit(clips.X, clips.levels)
-    for x in clips.X[:10]:
-        result = explain_clip(model, x, classes=LEVELS)
-        assert (
-            result["why"]["label"]
-            == result["label"]
-            == max(LEVELS, key=result["probabilities"].get)
-        )
-        decisions = model.head_.decision_function(model.concept_scores([x]))[0]
-        assert result["why"]["logit"] == pytest.approx(decisions[LEVELS.index(result["label"])])
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
+    """Of several classes the predicted one's logit is explained."""
     model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
     model.fit(clips.X, clips.levels if several else clips.y)
     for x in clips.X[:10]:
-        why, full = explain_clip(model, x)["why"], model.predict_proba([x])[0]
+        result, full = explain_clip(model, x), model.predict_proba([x])[0]
+        why, rest = result["why"], model.residual_logits([x])[0]
         concepts = model.head_.decision_function(model.concept_scores([x]))[0]
-        rest = model.residual_logits([x])[0]
         if several:
+            assert why["label"] == result["label"] == str(full.argmax())
             assert why["residual"] == pytest.approx(rest[full.argmax()])
             assert why["logit"] == pytest.approx((concepts + rest).max())
         else:

@@ -120,13 +120,6 @@ def test_map_equals_the_definition(drawn, spans, chance):
         assert entry.scores[f"map_{tiou}"].value == pytest.approx(expected), tiou
 
 
-def test_a_segment_is_found_once():
-    frames = [("f", 0, 20, 0.5)]
-    moments = [("f", 0, 10, 0.9), ("f", 0, 10, 0.8), ("f", 12, 20, 0.1)]
-    entry = score(make_moments(frames, moments), mark([("f", 0, 10), ("f", 12, 20)]))
-    assert entry.scores["map_0.5"].value == pytest.approx((1 + 2 / 3) / 2)
-
-
 def three_films():
     """For each of three films ten-second frames, moments at some of them, and segments."""
     chance = np.random.default_rng(3)

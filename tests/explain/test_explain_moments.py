@@ -13,7 +13,7 @@ import obygaze_models as om
 from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models.experiments.exports import moment_files
 from obygaze_models.explain.frame_scores import Axis
 from obygaze_models.explain.moments import moment_figure
@@ -72,6 +72,13 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
         (Axis("film", "a"), 2, 6),
         (Axis("film", "b"), 0.5, 1.5),
     ]
+    # Of more than two classes the last counts.
+    frames = predict({"a": ([12], [0.9])})
+    about = frames.about | {"classes": ["EN", "HN", "S"]}
+    frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
+    moments = om.find_moments(frames, FILM)
+    assert moments.title.endswith("probability of S")
+    assert [moment.score for moment in moments.moments] == [0.7]
 
 
 def test_a_manifest_says_where_files_are_in_their_film():
@@ -120,25 +127,6 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     assert found == [("f", 2, 4), ("g", 2, 4)]
     assert moments.threshold == pytest.approx(0.375)
     assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
-
-
-def test_of_more_than_two_classes_the_last_counts():
-    frames = predict({"a": ([12], [0.9])})
-    about = frames.about | {"classes": ["EN", "HN", "S"]}
-    frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
-    moments = om.find_moments(frames, FILM)
-    assert moments.title.endswith("probability of S")
-    assert [moment.score for moment in moments.moments] == [0.7]
-
-
-def test_a_film_without_a_name_is_drawn_with_its_labels():
-    items = Items.of([Item("a", media="film.mkv", start=10.0, end=20.0)])
-    scheme = LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure")))
-    manifest = Manifest(name="m", items=items, scheme=scheme)
-    manifest = manifest.with_parts(labels=[LabelSet("all", ["a"], ["S"], [()])])
-    moments = find({"a": ([12, 14], [0.9, 0.9])}, items, manifest=manifest)
-    figure = moment_figure(moments, manifest=manifest)
-    assert "Sure" in [text.get_text() for text in figure.legends[0].texts]
 
 
 CLIPS = st.lists(

@@ -40,7 +40,7 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     frames = np.random.default_rng(8).standard_normal((*times.shape, SIZE), np.float32)
     for segment in film["annotator1"]:
         if segment.level == "S":
-            frames[(segment.start <= times) & (times < segment.end)] += 2
+            frames[(segment.start <= times) & (times < segment.end)] += 3
     arrays = {"native": frames.mean(axis=1), "frames": frames, "frame_time": times}
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
@@ -49,7 +49,7 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     experiment = om.Experiment(
         "moments", folder / "manifest", folder / "s.zarr", labels="annotator1", protocol="split",
         split="leak-free", positives=("S",), train_negatives=("EN", "HN"),
-        estimators=("logistic", {"name": "frame-mil", "max_iter": 20}),
+        estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
     run = om.run_experiment(experiment, folder / "run")
     moments = run.moments()
@@ -91,7 +91,6 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
     assert len(limits) == 3, "a threshold a fold"
     shown = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
     assert f"{len(found.moments)} moments at {shown} in 1 film" in result.output
-    assert "next: obygaze models evaluate-moments" in result.output
     assert named["moments"].read_text() == found.to_csv()
     assert named["frames"].read_text() == found.frames.to_csv()
     document, _, _ = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
@@ -101,7 +100,6 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
     drawn = (tmp_path / "film.svg").read_text()
     for text in ("annotator1", "labels of clips", "moments", "threshold", "Sure"):
         assert f">{text}" in drawn
-
     tables = [named["moments"], named["frames"], mobygaze.folder / "timelines"]
     result = obygaze("models", "evaluate-moments", *tables, "--json", "--csv", named["scores"])
     assert result.exit_code == 0, result.output
@@ -111,10 +109,8 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
         values = {key: score["value"] for key, score in entry["scores"].items()}
         assert values == {key: score.value for key, score in scored.scores.items()}
     assert len(read_table(named["scores"])) == len(expected.rows())
-    lines = obygaze("models", "evaluate-moments", *tables).stdout.splitlines()
-    assert lines[0].startswith("annotator1: ")
-    assert " segments of Sure in 1 film, " in lines[0]
-    assert max(map(len, lines)) <= 100
+    line = obygaze("models", "evaluate-moments", *tables).stdout.splitlines()[0]
+    assert (line.split(":")[0], " segments of Sure in 1 film, " in line) == ("annotator1", True)
 
 
 def test_no_moments_for_elan_leave_the_tables(mobygaze, obygaze, tmp_path):

@@ -12,8 +12,8 @@ import pytest
 import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.manifests import Manifest
-from obygaze_features.video.synthetic import write_clip, write_synthetic_dataset
-from tests.kit.films import rows
+from obygaze_features.video.synthetic import write_synthetic_dataset
+from tests.kit.films import rows, write_clip
 from tests.kit.models import write_checkpoint
 
 

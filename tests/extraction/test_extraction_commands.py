@@ -14,8 +14,8 @@ from PIL import Image
 import obygaze_features as of
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.synthetic import read_frame_number, write_clip
 from tests.kit.files import csv_rows, refused, write
+from tests.kit.films import read_frame_number, write_clip
 
 
 def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):

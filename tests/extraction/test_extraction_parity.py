@@ -20,8 +20,7 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import diff, finalise, verify
-from obygaze_features.video.synthetic import write_clip
-from tests.kit.films import clips, everything, store_files
+from tests.kit.films import clips, everything, store_files, write_clip
 from tests.kit.models import write_checkpoint
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import av
 import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.synthetic import read_frame_number, write_clip
+from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
@@ -19,7 +22,7 @@ ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-fram
 QUIET = "log-level=none:pools=none:frame-threads=1"
 
 #: name -> how to write it.
-KINDS: dict[str, dict] = {
+KINDS: dict[str, dict[str, Any]] = {
     "x264.mp4": {},
     "x264.mkv": {"b_frames": 3},
     "x264.mov": {"gop": 5, "options": {"x264-params": "b-pyramid=none:ref=1"}},
@@ -49,6 +52,85 @@ KINDS: dict[str, dict] = {
     "upside-down.mkv": {"rotation": 180},
     "sideways.mov": {"rotation": -90, "width": 176},
 }
+
+
+def write_clip(
+    path: Path,
+    level: str,
+    *,
+    seed: int = 0,
+    seconds: float = 2.0,
+    width: int = 160,
+    height: int = 120,
+    rate: int = 24,
+    **settings: Any,
+) -> None:
+    """Write one clip that looks like a level, ``EN``, ``HN`` or ``S``.
+
+    Clips with different seeds differ in hue and movement. A picture must be at least 128 wide. The
+    suffix of `path` chooses the container, and `settings` are as in `write_pictures`.
+    """
+    pictures = draw_clip(level, seed, round(seconds * rate), width, height)
+    write_pictures(path, pictures, rate=rate, **settings)
+
+
+def write_pictures(
+    path: Path,
+    pictures: Iterable[np.ndarray],
+    *,
+    rate: int = 24,
+    variable_rate: bool = False,
+    rotation: int = 0,
+    codec: str | None = None,
+    gop: int = 12,
+    b_frames: int = 2,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Write RGB pictures of one size as a film; the suffix of `path` chooses the container.
+
+    Parameters
+    ----------
+    path, pictures, rate
+        The file, its frames, and frames per second.
+    variable_rate
+        Show frames for one, two or three times as long, alternately.
+    rotation
+        By how many degrees a player has to rotate the pictures counter-clockwise.
+    codec, options
+        An FFmpeg encoder (by default x264 where FFmpeg has it, or else mpeg4), and its options.
+    gop, b_frames
+        Frames from one keyframe to the next, and B-frames in a row.
+    """
+    codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
+    with av.open(path, "w") as container:
+        stream: Any = container.add_stream(codec, rate=rate, options=dict(options or {}))
+        pictures = iter(pictures)
+        first = next(pictures)
+        stream.height, stream.width = first.shape[:2]
+        odd = stream.height % 2 or stream.width % 2
+        # x264 halves the colours of even sizes only.
+        stream.pix_fmt = "yuv444p" if odd and codec == "libx264" else "yuv420p"
+        stream.gop_size, stream.max_b_frames = gop, b_frames
+        stream.codec_context.thread_count = 1
+        if variable_rate:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        if rotation:
+            stream.set_display_rotation(rotation)
+        tick = 0
+        for number, rgb in enumerate(chain([first], pictures)):
+            frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+            if variable_rate:
+                frame.pts, frame.time_base = tick * 1000 // rate, Fraction(1, 1000)
+                tick += 1 + number % 3
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def read_frame_number(rgb: np.ndarray) -> int:
+    """The number that a synthetic frame carries in its strip."""
+    strip = rgb[:SQUARE, : BITS * SQUARE].mean(axis=(0, 2)).reshape(BITS, SQUARE)
+    bits = strip[:, 2:-2].mean(axis=1) > 127
+    return int((bits << np.arange(BITS)).sum())
 
 
 def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:

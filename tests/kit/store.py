@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -19,11 +20,14 @@ from obygaze_features.store import (
     Failed,
     Recipe,
     Status,
+    Store,
     StoreWriter,
+    diff,
     finalise,
     open_store,
 )
 from obygaze_features.store import format as fmt
+from obygaze_features.store.transfer import Packed, Pushed
 
 ARRAYS = (
     ArraySpec("native", (5,), "float32", "five numbers"),
@@ -201,3 +205,23 @@ def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
         finalise(path, compress=state == "compressed", allow_incomplete=True)
     return folder
+
+
+def assert_alike(there: Store, here: Store) -> None:
+    """Two stores say the same of everything; the second was made by us, in a folder."""
+    assert there.info() == here.info()
+    assert (there.ids, there.sources) == (here.ids, here.sources)
+    assert there.items.digest == here.items.digest
+    for name in here.arrays:
+        rows = here.read(name, missing="nan")
+        np.testing.assert_array_equal(there.read(name, missing="nan"), rows)
+    assert diff(there, here).identical
+    assert pickle.loads(pickle.dumps(there)).ids == here.ids
+
+
+def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
+    return open_store(path).pack(output, overwrite=overwrite)
+
+
+def push(path: Path, target: Path | str) -> Pushed:
+    return open_store(path).push(target)

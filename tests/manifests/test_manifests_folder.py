@@ -270,7 +270,7 @@ def test_the_figure(manifest, tmp_path, obygaze, suffix):
         assert figure.read_bytes().startswith(start)
         if suffix == "svg":
             text = figure.read_text()
-            assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts a clip$", text)
+            assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
             assert ("Sleepless in Seattle (1993)" in text) is by_film
             tips = re.findall(r"(?m)^([^<\n]+), Sure: ([0-9.]+)%$", text.split("</desc>")[0])
             assert tips or by_film

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
-from obygaze_features.manifests.label_agreement import (
+from obygaze_features.annotations.agreement import (
     annotator_label_sets,
     compare_label_sets,
     sure_task,
 )
+from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from tests.kit.files import touch, write
 
 ROWS = [
@@ -74,7 +74,7 @@ def test_every_importer_is_a_constructor(tmp_path, source, kind):
     prompts = of.Manifest.from_prompts(kind(words), ["a {}"])
     assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
     write(tmp_path / "MEDIAEVALviolence.txt", "name\tviolenceClass", "ACCEDE1.mp4\t1")
-    assert of.Manifest.from_mediaeval(kind(tmp_path)).labels().levels == ["violent"]
+    assert of.Manifest.from_accede(kind(tmp_path)).labels().levels == ["violent"]
 
 
 def test_manifests_are_one_line_in_a_notebook(released):

@@ -51,15 +51,16 @@ def test_one_column_is_both_id_and_media(films, tmp_path, obygaze, columns):
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "found      4")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_what_spreadsheets_save_is_read(tmp_path, encoding, end):
+def test_what_spreadsheets_save_is_read(tmp_path, end):
     rows = ("ID;Level;Start;End", "é;S;0:01:00;00:01:01,5", "b;EN;1:15;75,5")
-    source = write(tmp_path / "t.csv", *rows, end=end, encoding=encoding)
+    source = write(tmp_path / "t.csv", *rows, end=end, encoding="utf-8-sig")
     manifest = of.Manifest.from_csv(source)
     assert [(item.start, item.end) for item in manifest] == [(60, 61.5), (75, 75.5)]
     assert manifest.labels().levels == ["S", "EN"]
     assert of.Manifest.from_csv(write(source, "id", "last", end="")).ids == ["last"]
+    with pytest.raises(ManifestError, match=r"UTF-16\); save it as CSV in UTF-8"):
+        of.Manifest.from_csv(write(source, *rows, end=end, encoding="utf-16"))
 
 
 def test_names_of_files_become_ids(films, tmp_path):
@@ -103,7 +104,7 @@ def test_folders_are_imported_however_deep(films, tmp_path):
     assert again.digest == manifest.digest
     assert sorted(located(again, films).values()) == sorted(FILES)
     (films / "S1/extra/ep 1.mkv").unlink()
-    with pytest.raises(VideoError, match=r"no video S1/extra/ep 1\.\* under"):
+    with pytest.raises(VideoError, match=r"in .*: no video S1/extra/ep 1\.\*"):
         MediaFolder(films).find(again["S1-extra-ep_1"])
 
 

@@ -106,14 +106,14 @@ def note(tier, kind, name, value, attributes):
     ElementTree.SubElement(element, "ANNOTATION_VALUE").text = value
 
 
-def test_a_film_annotated_from_the_template_has_no_issues(obygaze, tmp_path):
+def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path):
     template = tmp_path / "obygaze.etf"
     assert obygaze("manifests", "thesaurus", "--elan", template).exit_code == 0
     annotate(template, tmp_path / "myfilm.eaf")
     result = obygaze("annotations", "import", "elan", tmp_path / "myfilm.eaf", "-o", tmp_path / "t")
     assert result.exit_code == 0, result.output
     timelines = of.Timelines.load(tmp_path / "t")
-    assert timelines.issues == ()
+    assert timelines.remarks == ()
     assert timelines.annotators == ["annotator1"]
     assert [segment.level for segment in timelines.segments] == ["EN", "HN", "NS", "S"]
     assert timelines.segments[-1].concepts == of.obygaze_scheme().concept_names

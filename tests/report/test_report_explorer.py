@@ -10,8 +10,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from obygaze_features.video.synthetic import write_pictures
 from obygaze_models.experiments.run_folder import Tables
+from tests.kit.films import write_pictures
 from tests.kit.run import LEVELS
 from tests.report.conftest import FORMULAS, explorer_of, grown, render_report, with_manifest
 

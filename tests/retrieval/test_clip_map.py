@@ -103,7 +103,7 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path):
     for options, message in (
         ({"color": "level"}, "--manifest"),
         ({"color": "Lok", "manifest": manifest}, "unknown concept 'Lok'; did you mean Look"),
-        ({"array": "frames"}, "one vector a clip"),
+        ({"array": "frames"}, "one vector per clip"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
     ):
         with pytest.raises(ObygazeError, match=message):

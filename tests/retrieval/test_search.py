@@ -14,14 +14,14 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
-from obygaze_features.retrieval.page import matches_page
+from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.nearest import Match
-from obygaze_features.store.pack import pack
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
+from tests.kit.store import pack
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 
@@ -51,7 +51,7 @@ def any_store(request, source, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     copy = store.subset(folder / "copy.zarr", ids=store.ids)
     copy.finalise(compress=request.param == "compressed", allow_incomplete=True)
-    return pack(copy.path, folder / "copy.zip")["path"] if request.param == "zip" else copy
+    return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
 
 
 def test_vector_search_equals_brute_force(source, any_store, query):

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
-from obygaze_features.saliency.pictures import encode_png, heat_map, overlay, upscale
+from obygaze_features.saliency.maps import encode_png, heat_map, overlay, upscale
 from tests.backbones.conftest import each, tensor
 from tests.kit.models import Checkpoints
 

@@ -11,8 +11,6 @@ import obygaze_features as of
 from obygaze_features.errors import ManifestError, OutputExists, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import (
-    ArraySpec,
-    Done,
     Failed,
     Status,
     StoreWriter,
@@ -123,24 +121,17 @@ BACKBONE = toys.RECIPE.backbone
             r"made with other backbone weights \(\w+[.]{3} there, cdcdcdcdcdcd[.]{3} here\)$",
         ),
         (
-            {"backbone": {**BACKBONE, "weights_sha256": "unknown:their-own-xclip"}},
-            r"weights \(\w+[.]{3} there, unknown:their-own-xclip here\)$",
-        ),
-        (
             {"backbone": {**BACKBONE, "config": dict.fromkeys("abcde", 1)}},
             r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$",
         ),
-        ({"preprocessing": {"mode": "author"}}, "preprocessing"),
-        ({"precision": "float16"}, r"precision \(float32 there, float16 here\)"),
         ({"arrays": toys.ARRAYS[:2]}, "arrays"),
     ],
 )
 def test_what_was_made_otherwise_is_not_merged(tmp_path, path, change, message):
     recipe = replace(toys.RECIPE, **change)
-    for film in ("tt1", "tt2"):
-        second = StoreWriter.create(tmp_path / f"{film}.zarr", toys.a_manifest(4, film), recipe)
-        with pytest.raises(StoreError, match=f"zarr cannot be merged with .*toy.zarr.*{message}"):
-            merge([path, second.store], tmp_path / "both.zarr")
+    second = StoreWriter.create(tmp_path / "tt2.zarr", toys.a_manifest(4, "tt2"), recipe)
+    with pytest.raises(StoreError, match=f"zarr cannot be merged with .*toy.zarr.*{message}"):
+        merge([path, second.store], tmp_path / "both.zarr")
 
 
 def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path, path):
@@ -170,20 +161,13 @@ SLIPS = {
     "no ids": (lambda s, t: subset(s, t, ids=[]), ValueError, "no item of .*toy.zarr"),
     "no list": (lambda s, t: merge(str(s.path), t), UsageError, r"a list .*toy\.zarr"),
     "one store": (lambda s, t: merge([s], t), UsageError, "two stores or more"),
-    "no ending": (
-        lambda s, t: subset(s, t.with_suffix(""), films=["tt1"]), UsageError, r"ends in \.zarr"
-    ),
     "itself": (
         lambda s, t: subset(s, s.path, films=["tt1"], overwrite=True), UsageError,
-        "is one of the input stores",
-    ),
-    "within": (
-        lambda s, t: subset(s, s.path / "x.zarr", films=["tt1"]), UsageError,
-        "choose another output",
+        "is the store itself",
     ),
     "around": (
         lambda s, t: subset(s, s.path / "../no/../toy.zarr", films=["tt1"], overwrite=True),
-        UsageError, "choose another output|input stores",
+        UsageError, "choose another output",
     ),
     "same ids": (
         lambda s, t: merge([s, *films(t.parent, "tt1")], t), StoreError,
@@ -212,9 +196,6 @@ def test_outputs_are_replaced_only_when_told(tmp_path, path):
         subset(store, out, films=["tt1"])
     subset(store, out, ids=["tt1-000"], overwrite=True)
     assert len(open_store(out)) == 1
-    (tmp_path / "films.zarr").mkdir()
-    with pytest.raises(OutputExists, match="not made by obygaze"):
-        subset(store, tmp_path / "films.zarr", films=["tt1"], overwrite=True)
 
 
 def test_damage_is_not_handed_on(tmp_path, path):
@@ -234,15 +215,3 @@ def test_damage_is_not_handed_on(tmp_path, path):
         with pytest.raises((StoreError, ManifestError), match="is not the table that the store"):
             change()
     assert not (tmp_path / "all.zarr").exists()
-
-
-def test_stores_of_one_array_without_a_probe(tmp_path):
-    recipe = replace(toys.RECIPE, arrays=(ArraySpec("native", (2,), "float64", "second"),))
-    paths = []
-    for film in ("tt1", "tt2"):
-        writer = StoreWriter.create(tmp_path / f"{film}.zarr", toys.a_manifest(3, film), recipe)
-        toys.fill(writer, None, lambda row: Done({"native": np.full(2, row + 1.0)}, None))
-        paths.append(writer.store.path)
-    store = merge(paths, str(tmp_path / "both.zarr"))
-    assert store.read("native", missing="nan")[:, 0].tolist() == [1, 2, 3, 1, 2, 3]
-    assert not (store.path / "probe").exists()

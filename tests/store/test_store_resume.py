@@ -85,6 +85,7 @@ def test_what_was_committed_and_not_moved_is_read_and_moved(path):
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
     assert native(path)[:2] == [1, 2]
+    assert verify(path) == []
     resume(path)
     assert not staged.exists()
     assert native(path)[:2] == [1, 2]

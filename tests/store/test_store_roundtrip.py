@@ -68,14 +68,11 @@ def write_row(folder, values, *specs):
     ("dtype", "value", "reason"),
     [
         ("float16", 65504, ""),
-        ("float16", -65504, ""),
         ("float16", 70000, "has a value that float16 cannot hold"),
         ("float16", -np.inf, "has NaN or infinity"),
         ("float16", np.nan, "has NaN or infinity"),
-        ("float32", 70000, ""),
         ("float32", 1e39, "has a value that float32 cannot hold"),
         ("float32", np.nan, "has NaN or infinity"),
-        ("float32", -np.inf, "has NaN or infinity"),
         ("float64", 1e39, ""),
         ("float64", np.inf, "has NaN or infinity"),
         ("int32", 2**31 - 1, ""),
@@ -136,21 +133,16 @@ def test_a_gap_between_frames_is_no_padding(tmp_path):
 ONES = Done({"native": np.ones(3)}, None)
 SLIPS = {
     "no such block": (lambda w: w.write_block(3, []), "block 3 has 0 rows"),
-    "too few rows": (lambda w: w.write_block(2, []), r"block 2 has 1 row \(got 0\)"),
     "too many rows": (lambda w: w.write_block(2, [None, None]), r"block 2 has 1 row \(got 2\)"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
         r"native has shape \(3,\) \(got \(2,\)\)",
     ),
-    "array missing": (lambda w: w.write_block(2, [Done({}, None)]), "lacks 'native'"),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
         "unknown array 'more'",
     ),
     "done": (lambda w: w.write_block(2, [Failed(Status.DONE, "?")]), "not the status of a failure"),
-    "to do": (
-        lambda w: w.write_block(2, [Failed(Status.TODO, "?")]), "not the status of a failure"
-    ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
     "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
     "no items": (

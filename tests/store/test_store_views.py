@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 
 import numpy as np
 import pytest
 
-from obygaze_features.common import package
-from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable
+from obygaze_features.errors import StoreError
 from obygaze_features.store import Done, StoreWriter, open_store, views
 from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
 from tests.kit import store as toys
@@ -59,16 +57,6 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path):
     assert dataset.attrs["licence"] == "CC0"
     assert dataset["native"].attrs == {"meaning": "native"}
     assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]
-
-
-def test_a_view_without_its_package_names_the_extra(stores, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(package.importlib, "import_module", absent)
-    for view in (to_pandas, to_xarray):
-        with pytest.raises(MissingExtra, match=r"obygaze\[views\]"):
-            view(open_store(stores / "open.zarr"))
 
 
 def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
@@ -134,16 +122,3 @@ def test_a_data_loader_reads_in_workers(stores, state, method):
     assert [tuple(batch.shape) for batch in batches] == [(2, 2, 3)] * 3
     np.testing.assert_array_equal(torch.cat(batches).numpy(), VALUES["frames"][DONE])
     np.testing.assert_array_equal(dataset[0][1], before)
-
-
-@pytest.mark.gate
-def test_a_data_loader_notices_a_replaced_store(copy, tmp_path):
-    data, path = pytest.importorskip("torch").utils.data, copy("open")
-    loader = data.DataLoader(open_store(path).dataset("native"), batch_size=4, num_workers=1)
-    assert next(iter(loader))[1].shape == (4, 5)
-    shutil.rmtree(path)
-    other = toys.a_store(tmp_path / "other.zarr", blocks=[])
-    toys.fill(toys.resume(other), compute=lambda row: toys.a_row(row, "another film"))
-    other.rename(path)
-    with pytest.raises(StoreUnreadable, match="was replaced since"):
-        next(iter(loader))

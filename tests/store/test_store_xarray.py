@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import zarr
 
 from obygaze_features.store import finalise, merge, open_store, repair, verify
 from obygaze_features.store import format as fmt
-from obygaze_features.store.pack import pack, unpack
-from obygaze_features.store.writer import write_checksums
+from obygaze_features.store.transfer import pull
 from tests.kit import store as toys
 from tests.kit.servers import serve
+from tests.kit.store import pack
 
 BEFORE = Path(__file__).with_name("final-before-coordinates.zip")
 """A final store of the toys' 18 rows, as it was written before stores were consolidated."""
@@ -23,7 +22,7 @@ BEFORE = Path(__file__).with_name("final-before-coordinates.zip")
 
 @pytest.fixture
 def before(tmp_path):
-    unpack(BEFORE, tmp_path / "before.zarr")
+    pull(BEFORE, tmp_path / "before.zarr")
     return tmp_path / "before.zarr"
 
 
@@ -32,21 +31,6 @@ def opened(address):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return xarray.open_zarr(address).load()
-
-
-def consolidate(path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        zarr.consolidate_metadata(path)
-
-
-def change_copy(path, name, **values):
-    """Change the copy of an array's metadata in the store's own zarr.json."""
-    header = path / "zarr.json"
-    group = json.loads(header.read_text())
-    group["consolidated_metadata"]["metadata"][name] |= values
-    header.chmod(0o644)
-    header.write_text(json.dumps(group, indent=2))
 
 
 def test_xarray_opens_a_final_store_whole(final):
@@ -93,20 +77,6 @@ def test_arrays_called_like_coordinates_stay_arrays(tmp_path):
     assert dataset["film"].values[:, 1].tolist() == [0, 1, 2, 3]
 
 
-def test_verify_names_metadata_that_disagree(final, sound):
-    """The copy in zarr.json and the array's own file, each as its checksum says."""
-    consolidate(final)  # once more, which changes nothing
-    assert toys.contents(final) == toys.contents(sound / "final.zarr")
-    for name in ("native", "probe/frames", "id"):
-        change_copy(final, name, attributes={"meaning": "another"})
-    (final / "checksums.json").unlink()
-    write_checksums(final)
-    damage = verify(final)
-    assert {(entry.file, entry.harmless) for entry in damage} == {("zarr.json", False)}
-    for name in ("native", "probe/frames", "id"):
-        assert any(f"differs from {name}/zarr.json" in entry.why for entry in damage)
-
-
 def test_a_store_of_before_is_the_same(before, sound, tmp_path):
     assert verify(before) == []
     today = open_store(sound / "open.zarr")
@@ -117,7 +87,7 @@ def test_a_store_of_before_is_the_same(before, sound, tmp_path):
     part = toys.a_store(tmp_path / "part.zarr", blocks=[])
     merged = merge([open_store(before), open_store(part)], tmp_path / "merged.zarr")
     assert len(merged.done_ids()) == 17
-    again = unpack(pack(before, tmp_path / "again.zip")["path"], tmp_path / "again.zarr")["path"]
+    again = pull(pack(before, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
     assert toys.contents(again) == toys.contents(before)
 
 
@@ -135,33 +105,3 @@ def test_lost_metadata_of_the_group_is_named(final, before):
         (path / "zarr.json").unlink()
         [entry] = verify(path)
         assert (entry.file, entry.why) == ("zarr.json", "it is missing")
-
-
-def test_consolidating_a_store_of_before_harms_nothing(before, tmp_path, obygaze):
-    was = toys.contents(before)
-    consolidate(before)
-    assert set(open_store(before).arrays) == set(opened(before)) - {"ids", "status"}
-    result = obygaze("stores", "verify", before)
-    assert result.exit_code == 0
-    assert "harmless: zarr.json: its metadata was consolidated" in result.stdout
-    with serve(tmp_path) as served:
-        store = open_store(f"{served.url}/before.zarr")
-        assert len(store.read("native", store.ids[:2])) == 2
-    for file in before.rglob("*"):
-        toys.age(file)
-    assert not repair(before).reopened
-    unchanged = toys.contents(before)
-    assert {name for name in was if unchanged[name] != was[name]} == {"zarr.json"}
-    change_copy(before, "frames", shape=[9, 2, 3])
-    [damage] = [entry for entry in verify(before) if not entry.harmless]
-    assert damage.why == "its consolidated metadata differs from frames/zarr.json"
-
-
-def test_consolidating_an_open_store_harms_nothing(tmp_path, sound):
-    path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 1])
-    consolidate(path)
-    assert [entry.harmless for entry in verify(path)] == [True]
-    toys.fill(toys.resume(path))
-    finalise(path)
-    assert verify(path) == []
-    assert toys.contents(path) == toys.contents(sound / "final.zarr")

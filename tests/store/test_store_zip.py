@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import struct
 import zipfile
 
@@ -10,9 +9,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import diff, open_store, subset, verify
+from obygaze_features.store import open_store, subset, verify
 from tests.kit.servers import serve
-from tests.kit.store import STATES, in_all_states, numbers
+from tests.kit.store import STATES, assert_alike, in_all_states, numbers
 
 VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
 
@@ -40,13 +39,8 @@ def stores(tmp_path_factory):
 def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
     here, address = open_store(stores / f"{name}.zarr"), stores / f"{name}.zip"
     store = open_store(str(address))
-    assert store.info() == here.info()
-    assert store.sources == here.sources
-    for array in here.arrays:
-        rows = store.read(array, missing="nan")
-        np.testing.assert_array_equal(rows, here.read(array, missing="nan"))
+    assert_alike(store, here)
     np.testing.assert_array_equal(store["tt050"]["frames"], VALUES["frames"][50])
-    assert diff(store, here).identical
     assert verify(address) == []
     some = subset(store, tmp_path / "some.zarr", ids=["tt001", "tt009"])
     assert some.done_ids() == ["tt001", "tt009"]
@@ -85,54 +79,9 @@ def test_a_bit_that_flips_is_found(stores, tmp_path):
         _ = open_store(tmp_path / "y.zip").ids
 
 
-def entry(name, mode=0, compression=zipfile.ZIP_STORED):
-    """An archive with one more entry."""
-
-    def change(content, file):
-        file.write_bytes(content)
-        with zipfile.ZipFile(file, "a") as archive:
-            info = zipfile.ZipInfo(name)
-            info.external_attr = mode << 16
-            archive.writestr(info, "x" * 999, compression)
-
-    return change
-
-
-def cut(share):
-    return lambda content, file: file.write_bytes(content[: int(share * len(content))])
-
-
-def encrypt(content, file):
-    at = content.index(b"PK\x01\x02") + 8
-    file.write_bytes(content[:at] + bytes([content[at] | 1]) + content[at + 1 :])
-
-
-def film(content, file):
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("film.mkv", "x")
-
-
-@pytest.mark.parametrize(
-    ("forge", "reason"),
-    [
-        (entry("../x"), "is not a file name"),
-        (entry("a/../../x"), "is not a file name"),
-        (entry("/etc/x"), "is not a file name"),
-        (entry("C:/x"), "is not a file name"),
-        (entry("a\\x"), "is not a file name"),
-        (entry("Items.csv"), "is there twice"),
-        (entry("link", stat.S_IFLNK | 0o777), "is a link"),
-        (entry("z", compression=zipfile.ZIP_DEFLATED), "is compressed"),
-        (encrypt, "is encrypted"),
-        *((cut(share), "not a zip file, or is cut short") for share in (0.0, 0.3, 0.9, 0.999)),
-        (lambda content, file: file.write_text("no archive"), "not a zip file"),
-        (film, "x.zip is not a feature store"),
-        (lambda content, file: None, "x.zip does not exist"),
-    ],
-)
-def test_what_is_no_stores_archive_is_refused(stores, tmp_path, forge, reason):
-    forge((stores / "final.zip").read_bytes(), tmp_path / "x.zip")
-    with pytest.raises(StoreError, match=reason) as problem:
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_an_archive_that_is_cut_short_is_named(stores, tmp_path, share):
+    content = (stores / "final.zip").read_bytes()
+    (tmp_path / "x.zip").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StoreError, match=r"x\.zip is not a zip file, or is cut short"):
         open_store(tmp_path / "x.zip")
-    assert "x.zip" in str(problem.value)
-    assert "\n" not in str(problem.value)

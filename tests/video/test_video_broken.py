@@ -18,8 +18,8 @@ import pytest
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
-from obygaze_features.video.examine import examine
 from obygaze_features.video.index import index_file
+from obygaze_features.video.worker import examine
 from tests.kit.films import encode, everything, numbers, write
 
 

@@ -13,8 +13,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.synthetic import write_clip
-from tests.kit.films import ALTREF, QUIET, VP9, everything, numbers, upright
+from tests.kit.films import ALTREF, QUIET, VP9, everything, numbers, upright, write_clip
 
 #: container -> the codecs that are written into it.
 CODECS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.errors import VideoError
 from obygaze_features.video import worker
 from obygaze_features.video.decode import decode_frames
-from obygaze_features.video.examine import examine
 from obygaze_features.video.index import fingerprint, index_file
+from obygaze_features.video.worker import examine
 from tests.kit.films import everything, numbers, write
 
 SPANS = [(None, None), (0, 1), (1, 2), (0.51, 2.04), (1.5, 4.2), (1.5, None)]
@@ -103,14 +104,14 @@ def test_a_fingerprint_tells_films_apart(tmp_path):
 
 def test_an_ordinary_clip_is_examined(tmp_path):
     path = write(tmp_path / "x264.mp4", seconds=15)
-    film = examine(path, index_file(path), samplings=BOTH)
+    film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
     assert (film.codec, film.container) == ("h264", "mov,mp4,m4a,3gp,3g2,mj2")
     assert (film.width, film.height, film.rotation) == (160, 120, 0)
     assert (film.frames, film.seconds) == (360, pytest.approx(15))
     assert film.fps == pytest.approx(24)
     assert film.decode_seconds > 0
-    assert (film.variable_rate, film.why_slow, film.problems) == (False, None, ())
-    film = examine(path, index_file(path), start=1, end=14, samplings=BOTH)
+    assert (film.variable_rate, film.why_slow, film.problems) == (False, None, [])
+    film = SimpleNamespace(**examine(path, index_file(path), start=1, end=14, samplings=BOTH))
     assert (film.frames, film.seconds) == (13 * 24, pytest.approx(13))
     with pytest.raises(VideoError, match=rf"{path}: there is no frame from 40 s"):
         examine(path, index_file(path), start=40, samplings=BOTH)
@@ -128,15 +129,15 @@ def test_an_ordinary_clip_is_examined(tmp_path):
 )
 def test_what_is_unusual_about_a_film_has_a_name(tmp_path, name, seconds, problems):
     path = write(tmp_path / name, seconds=seconds)
-    film = examine(path, index_file(path), samplings=BOTH)
-    assert film.problems == problems
+    film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
+    assert tuple(film.problems) == problems
     assert film.variable_rate == ("variable frame rate" in problems)
     assert bool(film.why_slow) == ("decoded in order" in problems)
 
 
 def test_a_turned_or_damaged_film_is_examined(tmp_path):
     path = write(tmp_path / "upright.mp4")
-    film = examine(path, index_file(path), samplings=BOTH)
+    film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
     assert (film.width, film.height, film.rotation) == (120, 160, 90)
     path = write(tmp_path / "mpeg4.mp4")
     data = bytearray(path.read_bytes())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
-from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.annotations.build import Films, SourceRow, build_timelines
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
@@ -25,14 +25,14 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 
 def import_timelines(
-    source: Path,
+    source: Path | str,
     columns: Mapping[str, str] | None = None,
-    films: Mapping[str, Film] | None = None,
+    films: Films = None,
     *,
     delimiter: str | None = None,
     frame_rate: float | None = None,
 ) -> Timelines:
-    """Read a table with a row a segment; columns without a meaning are ignored.
+    """Read a table with one row per segment; columns without a meaning are ignored.
 
     Parameters
     ----------
@@ -42,12 +42,13 @@ def import_timelines(
     columns
         Meaning -> column, for meanings (film, annotator, start ...) that have another name.
     films
-        Titles and ends of the films.
+        Titles and ends of the films, or a table with them.
     delimiter
         What separates the cells; by default what the header has.
     frame_rate
-        Frames a second, for rows that do not have it in a column ``framerate``.
+        Frames per second, for rows that do not have it in a column ``framerate``.
     """
+    source = Path(source)
     bad_rows: list[tuple[int, int]] = []
     table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
@@ -61,19 +62,26 @@ def import_timelines(
     if by_frames and frame_rate is None and "framerate" not in table.columns:
         raise AnnotationError(
             f"{source}, line 1: frames, and no column 'framerate'; "
-            "give the frames a second with --frame-rate"
+            "give the frames per second with --frame-rate"
         )
     default_rate = "" if frame_rate is None else f"{frame_rate:.6f}"
     width = len(table.columns)
-    rows: list[SourceRow | Issue] = []
+    rows: list[SourceRow | Remark] = []
     for line, cells in bad_rows:
         problem = f"{counted(cells, 'cell')} where the header has {width}"
-        rows.append(Issue(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
-    rows += _rows(table, by_frames, default_rate)
+        rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
+    rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
     return build_timelines(safe_id(source.stem), rows, films, source=source.name)
 
 
-def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRow | Issue]:
+def read_rows(
+    table: Table,
+    *,
+    by_frames: bool,
+    default_rate: str = "",
+    parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
+) -> Iterator[SourceRow | Remark]:
+    """The segments of a table whose columns are called after `MEANINGS`."""
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
         film, annotator = (cells[name].strip() for name in ("film", "annotator"))
@@ -84,10 +92,10 @@ def _rows(table: Table, by_frames: bool, default_rate: str) -> Iterator[SourceRo
                 start, end = frame_span({**frames, "framerate": rate})
             else:
                 start, end = (parse_time(cells[name], name, table.delimiter) for name in TIMES)
+            concepts = tuple(parse_concepts(cells.get("concepts", "")))
         except (AnnotationError, ManifestError) as error:
-            yield Issue(location, film, annotator, str(error), LEFT_OUT)
+            yield Remark(location, film, annotator, str(error), LEFT_OUT)
         else:
-            concepts = parse_concepts(cells.get("concepts", ""))
             comment = cells.get("comment", "")
             segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
             yield SourceRow(location, segment)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.issues import KEPT, LEFT_OUT, Issue
+from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
+from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.text import counted, join_some, shorten
@@ -29,20 +29,12 @@ MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 #: What ELAN and our template call a tier that nobody has named.
 UNNAMED_TIERS = ("annotator1", "default")
-_FIELD_OF_WORD = {
-    "level": "level",
-    "levels": "level",
-    "concept": "concepts",
-    "concepts": "concepts",
-    "comment": "comment",
-    "comments": "comment",
-    "note": "comment",
-    "notes": "comment",
-}
+#: A word in a dependent tier's name, in the singular -> the field that the tier has.
+_FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
 def import_timelines(
-    sources: Sequence[Path], films: Mapping[str, Film] | None = None, *, film: str | None = None
+    *sources: Path | str, films: Films = None, film: str | None = None
 ) -> Timelines:
     """Read ELAN's files, each of which is of one film.
 
@@ -51,14 +43,14 @@ def import_timelines(
     sources
         ``.eaf`` files, and folders of them.
     films
-        Titles and ends of the films; they replace those in the files.
+        Titles and ends of the films, or a table with them; they replace those in the files.
     film
         The film that all files are of; by default each is of the film that it is named after.
     """
-    files = dict(_files(sources))
+    files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
-    rows: list[SourceRow | Issue] = []
+    rows: list[SourceRow | Remark] = []
     details: dict[str, Film] = {}
     scheme = obygaze_scheme()
     errors: list[AnnotationError] = []
@@ -68,21 +60,21 @@ def import_timelines(
             document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
-            rows.append(Issue(path.name, "", "", str(error), LEFT_OUT))
+            rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
             continue
         documents[path] = document
         name = film or _film_name(document, path.stem)
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
-            rows.append(Issue(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-        rows += [Issue(path.name, name, "", problem, KEPT) for problem in ignored]
+            rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
+        rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     shared = _shared_tier_names(documents, files)
     for path, document in documents.items():
         name = film or _film_name(document, path.stem)
         rows += _rows(document, name, path.name, scheme, files[path], shared)
     if len(errors) == len(files):
         raise errors[0]
-    for name, given in (films or {}).items():
+    for name, given in read_films(films).items():
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), given)
     first, *others = (path.name for path in files)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
@@ -120,8 +112,8 @@ def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path
     return {*UNNAMED_TIERS, *(name for name, used in folders_of.items() if len(used) > 1)}
 
 
-def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
-    """An issue if several annotators have no film in common: files may be named after people."""
+def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
+    """A remark if several annotators have no film in common: files may be named after people."""
     annotators: dict[str, set[str]] = {}
     for segment in segments:
         annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))
@@ -131,7 +123,7 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Issue]:
             f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each "
             "file after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
         )
-        yield Issue("films", "", "", problem, KEPT)
+        yield Remark("films", "", "", problem, KEPT)
 
 
 def field_of(tier: str) -> str | None:
@@ -142,19 +134,19 @@ def field_of(tier: str) -> str | None:
     >>> field_of("annotator1, concepts"), field_of("Comments@Anna"), field_of("dialogue")
     ('concepts', 'comment', None)
     """
-    words = re.findall("[a-z]+", tier.casefold())
-    return next((_FIELD_OF_WORD[word] for word in words if word in _FIELD_OF_WORD), None)
+    words = (word.removesuffix("s") for word in re.findall("[a-z]+", tier.casefold()))
+    return next((_FIELDS[word] for word in words if word in _FIELDS), None)
 
 
 def _rows(
     document: Document, film: str, file: str, scheme: LabelScheme, folder: str, shared: set[str]
-) -> Iterator[SourceRow | Issue]:
+) -> Iterator[SourceRow | Remark]:
     """The rows of a document; its only tier of a `shared` name is by whom `folder` names."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
     if document.tiers and not of_people:
         problem = "holds a model's predictions, and no annotations"
-        yield Issue(file, film, "", problem, LEFT_OUT)
+        yield Remark(file, film, "", problem, LEFT_OUT)
     read = [
         (tier, [_segment(note, film, "", exact, scheme) for note in tier.annotations])
         for tier in of_people
@@ -178,7 +170,7 @@ def _rows(
                 f"names no level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
-            yield Issue(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
+            yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
 
 
 def _film_of(document: Document) -> Film:

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.issues import LEFT_OUT, Issue
-from obygaze_features.annotations.timelines import Film, Segment, Timelines
-from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import Table
+from obygaze_features.annotations.build import Films, build_timelines, read_films
+from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
+from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.common.tables import map_columns
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.mobygaze import frame_span, read_mobygaze
-from obygaze_features.manifests.importers.reading import parse_list
+from obygaze_features.manifests.importers.mobygaze import read_mobygaze
+from obygaze_features.manifests.importers.reading import parse_list, published
 
 
 def import_timelines(
-    source: Path | None = None,
-    films: Mapping[str, Film] | None = None,
-    *,
-    url: str | None = None,
+    source: Path | str | None = None, films: Films = None, *, url: str | None = None
 ) -> Timelines:
     """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
     table = read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     titled = {film: Film(title) for film, title in titles.items() if film}
-    about = reference_json("sources.json")["mobygaze"]
-    return build_timelines(
-        "mobygaze",
-        _rows(table),
-        titled | dict(films or {}),
-        source=f"{about['repository']} at {about['revision']}",
-        licence=about["licence"],
-        citation=about["citation"],
-    )
-
-
-def _rows(table: Table) -> Iterator[SourceRow | Issue]:
-    for line, cells in zip(table.lines, table.rows(), strict=True):
-        location = f"{table.path.name}, line {line}"
-        film, annotator = cells["imdb_key"], cells["annotator"]
-        try:
-            start, end = frame_span(cells)
-            concepts = tuple(parse_list(cells["concepts"]))
-        except ManifestError as error:
-            yield Issue(location, film, annotator, str(error), LEFT_OUT)
-        else:
-            comment = _comment(cells.get("comment", ""))
-            segment = Segment(film, annotator, start, end, cells["label"], concepts, comment)
-            yield SourceRow(location, segment)
+    table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
+    comments = list(map(_comment, table.get("comment")))
+    table = replace(table, columns=table.columns | {"comment": comments})
+    rows = read_rows(table, by_frames=True, parse_concepts=parse_list)
+    return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
 
 
 def _comment(cell: str) -> str:

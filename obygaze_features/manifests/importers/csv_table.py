@@ -11,7 +11,7 @@ from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import items, labels
-from obygaze_features.manifests.importers.reading import item_of_file, parse_time
+from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -26,7 +26,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 
 def import_manifest(
-    source: Path,
+    source: Path | str,
     columns: Mapping[str, str] | None = None,
     *,
     delimiter: str | None = None,
@@ -51,6 +51,7 @@ def import_manifest(
     name
         The manifest's name; by default the file's.
     """
+    source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
@@ -166,11 +167,9 @@ def _with_items(table: Table) -> Table:
     for name in [name for name in ("start", "end") if name in table.columns]:
         columns[name] = []
         for row, cell in enumerate(table[name]):
-            try:
-                seconds = f"{parse_time(cell, name, table.delimiter):.6f}" if cell.strip() else ""
-            except ManifestError as error:
-                raise table.problem(row, str(error)) from None
-            columns[name].append(seconds)
+            with at_row(table, row):
+                seconds = parse_time(cell, name, table.delimiter) if cell.strip() else None
+            columns[name].append("" if seconds is None else f"{seconds:.6f}")
     return replace(table, columns={**table.columns, **columns})
 
 
@@ -234,7 +233,7 @@ def _label_set(
             )
             raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
     rule = f"as in {table.path.name}"
-    return LabelSet.from_table(name, table, scheme, {"rule": rule, **(about or {})})
+    return LabelSet.from_table(name, table, {"rule": rule, **(about or {})}, scheme)
 
 
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:

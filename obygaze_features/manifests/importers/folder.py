@@ -25,7 +25,9 @@ NOUNS = {"clip": "videos", "image": "images"}
 SortKey = tuple[str, int, str]
 
 
-def import_manifest(source: Path, *, ids: str | None = None, kind: str | None = None) -> Manifest:
+def import_manifest(
+    source: Path | str, *, ids: str | None = None, kind: str | None = None
+) -> Manifest:
     """Make a manifest of the videos or images in a folder; each folder in it is a film.
 
     Folders may be nested: the film is the outermost one.
@@ -39,6 +41,7 @@ def import_manifest(source: Path, *, ids: str | None = None, kind: str | None = 
     kind
         ``clip`` or ``image``; by default clips, and images where there are none.
     """
+    source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = [kind] if kind else list(SUFFIXES)
     files_of = {name: list(_files(source, SUFFIXES[name])) for name in kinds}

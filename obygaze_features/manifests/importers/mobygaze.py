@@ -8,43 +8,46 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list, source_or_download
-from obygaze_features.manifests.items import Item, ItemProblem, Items
+from obygaze_features.manifests.importers.reading import (
+    at_row,
+    parse_list,
+    published,
+    source_or_download,
+)
+from obygaze_features.manifests.items import Items, format_seconds
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 
 REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
 #: In the label set, not in the items, which are copied into stores: subtitles are the film's.
 LABEL_EXTRAS = ("annotator", "comment", "subtitle", "text")
+LABEL_COLUMNS = {"label", "concepts", "imdb_key", "comment", "subtitle", "text"}
+ITEM_COLUMNS = ("id", "film", "media", "start", "end")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_manifest(source: Path | None = None, *, url: str | None = None) -> Manifest:
+def import_manifest(source: Path | str | None = None, *, url: str | None = None) -> Manifest:
     """Read MObyGaze's segments into a manifest of spans; by default they are downloaded."""
     table = read_mobygaze(source, url)
     scheme, unlisted = _with_unlisted_concepts(table, obygaze_scheme())
     counts: Counter[tuple[str, str]] = Counter()
-    items, levels, concepts = [], [], []
+    rows, levels, concepts = [], [], []
     for row, cells in enumerate(table.rows()):
         film, annotator = cells["imdb_key"], cells["annotator"]
         counts[film, annotator] += 1
         identifier = f"{film}-{annotator}-{counts[film, annotator]:04d}"
-        try:
-            start, end = frame_span(cells)
-            items.append(Item(identifier, film=film, media=film, start=start, end=end))
+        with at_row(table, row):
+            rows.append((identifier, film, film, *map(format_seconds, frame_span(cells))))
             levels.append(scheme.level(cells["label"]))
             concepts.append(scheme.in_order(map(scheme.concept, parse_list(cells["concepts"]))))
-        except ManifestError as error:
-            raise table.problem(row, str(error)) from None
-    label_columns = {"label", "concepts", "imdb_key", "comment", "subtitle", "text"}
-    item_columns = {name: table[name] for name in table.columns if name not in label_columns}
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(ITEM_COLUMNS)}
+    extra = {name: table[name] for name in table.columns if name not in LABEL_COLUMNS}
     labels = LabelSet(
         "annotations",
-        [item.id for item in items],
+        columns["id"],
         levels,
         concepts,
         extra={
@@ -54,24 +57,16 @@ def import_manifest(source: Path | None = None, *, url: str | None = None) -> Ma
         },
         about={"rule": "as annotated, one span per annotator's segment"},
     )
-    about = reference_json("sources.json")["mobygaze"]
-    try:
-        all_items = Items.of(items, item_columns)
-    except ItemProblem as problem:
-        raise table.problem(problem.row, problem.message) from None
     note = f"concepts that its thesaurus does not list, kept: {', '.join(unlisted)}"
     return Manifest(
-        name="mobygaze",
-        items=all_items,
+        **published("mobygaze"),
+        items=Items.from_table(replace(table, columns=extra | columns)),
         scheme=scheme,
-        source=f"{about['repository']} at {about['revision']}",
-        licence=about["licence"],
-        citation=about["citation"],
         notes=[note] if unlisted else [],
     ).with_parts(labels=[labels])
 
 
-def read_mobygaze(source: Path | None = None, url: str | None = None) -> Table:
+def read_mobygaze(source: Path | str | None = None, url: str | None = None) -> Table:
     """The table as published, with all columns that its segments need."""
     with source_or_download("mobygaze", source, url) as path:
         table = map_columns(read_table(path, delimiter=None), {"index": [""]})
@@ -102,10 +97,8 @@ def _with_unlisted_concepts(table: Table, scheme: LabelScheme) -> tuple[LabelSch
     """The scheme and, as not visual, the concepts that annotators used without listing them."""
     unlisted: dict[str, None] = {}
     for row, cell in enumerate(table["concepts"]):
-        try:
+        with at_row(table, row):
             names = parse_list(cell)
-        except ManifestError as error:
-            raise table.problem(row, str(error)) from None
         unlisted.update(dict.fromkeys(name for name in names if not scheme.has_concept(name)))
     added = tuple(Concept(name, visual=False) for name in unlisted)
     return replace(scheme, concepts=scheme.concepts + added), list(unlisted)

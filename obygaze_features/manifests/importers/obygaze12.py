@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.reading import parse_list, source_or_download
-from obygaze_features.manifests.items import Item, ItemProblem, Items
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.importers.reading import (
+    at_row,
+    parse_list,
+    published,
+    source_or_download,
+)
+from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, raise_first
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.splits import RunSet, Split, released_runs, split_problems
+from obygaze_features.manifests.splits import RunSet, Split, released_runs
 
 #: How the raw annotations become labels; every rule is a label set over the same items.
 RULES = {
@@ -29,7 +33,7 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 
 
 def import_manifest(
-    source: Path | None = None, *, rule: str = "paper", url: str | None = None
+    source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
     """Read the authors' file into a manifest with a label set for each of `RULES`.
 
@@ -44,24 +48,14 @@ def import_manifest(
     """
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
-    try:
-        named = zip(table["id"], table["movie"], table["video_name"], strict=True)
-        items = Items.of(
-            [Item(identifier, film=film, media=media) for identifier, film, media in named],
-            {name: table[name] for name in UNUSED if name in table.columns},
-        )
-    except ItemProblem as problem:
-        raise table.problem(problem.row, problem.message) from None
+    columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}
+    columns |= {name: table[name] for name in UNUSED if name in table.columns}
     scheme = obygaze_scheme()
     raw = _raw_labels(table, scheme)
-    about = reference_json("sources.json")["obygaze12"]
     return Manifest(
-        name="obygaze12",
-        items=items,
+        **published("obygaze12"),
+        items=Items.from_table(replace(table, columns=columns)),
         scheme=scheme,
-        source=f"{about['repository']} at {about['revision']}",
-        licence=about["licence"],
-        citation=about["citation"],
         default_labels=rule,
     ).with_parts(labels=[_apply_rule(name, raw, scheme) for name in RULES])
 
@@ -69,11 +63,9 @@ def import_manifest(
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
     levels, concepts = [], []
     for row, (label, names) in enumerate(zip(table["label"], table["concepts"], strict=True)):
-        try:
+        with at_row(table, row):
             levels.append(scheme.level(label))
             concepts.append(scheme.in_order(map(scheme.concept, parse_list(names))))
-        except ManifestError as error:
-            raise table.problem(row, str(error)) from None
     return LabelSet(
         "raw",
         table["id"],
@@ -116,8 +108,7 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
 
 def _read_split(path: Path, manifest: Manifest) -> Split:
     table = read_table(path, delimiter=";", required=["id", "label", "fold"])
-    for row, message in split_problems(table):
-        raise table.problem(row, message)
+    raise_first(table, Split.problems(table))
     by_film = path.parent.name == "movieset"
     class_of = CLASSES
     if by_film:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
@@ -26,7 +29,11 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
 def import_manifest(
-    source: Path, templates: Sequence[str] = (), *, article: str = "letter", name: str | None = None
+    source: Path | str,
+    templates: Sequence[str] = (),
+    *,
+    article: str = "letter",
+    name: str | None = None,
 ) -> Manifest:
     """Make a manifest of texts: every stimulus in every template.
 
@@ -42,6 +49,7 @@ def import_manifest(
     name
         The manifest's name; by default the file's.
     """
+    source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
         raise ManifestError(f"{source} has a header and no stimuli")
@@ -112,36 +120,38 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     if path.suffix != ".json":
         table = read_table(path, delimiter=None, required=["stimulus"])
         return table.without_blank_rows(), TEMPLATES
-    battery = read_json(path, ManifestError)
     try:
-        pairs = [
-            (name, stimulus)
-            for name, members in battery["sets"].items()
-            if isinstance(members, dict)
-            for stimulus in _stimuli_of(members)
-        ]
-        templates = _texts_in(battery, "templates") or TEMPLATES
-    except (KeyError, TypeError, AttributeError):
-        raise ManifestError(f"{path} is not a battery with sets of stimuli") from None
+        battery = msgspec.convert(read_json(path, ManifestError), _Battery)
+    except msgspec.ValidationError as error:
+        raise ManifestError(f"{path} is not a battery with sets of stimuli ({error})") from None
+    pairs = [
+        (name, stimulus)
+        for name, members in battery.sets.items()
+        for stimulus in (members.stimuli if isinstance(members, _Set) else ())
+    ]
     if not pairs:
         raise ManifestError(f"{path} has no sets of stimuli; its tests use ids")
     names, stimuli = map(list, zip(*pairs, strict=True))
     lines = range(1, len(stimuli) + 1)
-    return Table(path, ",", {"set": names, "stimulus": stimuli}, lines), templates
+    table = Table(path, ",", {"set": names, "stimulus": stimuli}, lines)
+    return table, battery.templates or TEMPLATES
 
 
-def _stimuli_of(members: Mapping[str, object]) -> tuple[str, ...]:
-    """The stimuli of a set; a single text is one, as for `obygaze bias eat`."""
-    single = members.get("stimulus")
-    return (single,) if isinstance(single, str) else _texts_in(members, "stimulus")
+class _Set(msgspec.Struct):
+    """A set of a battery; a single text is one stimulus, as for `obygaze bias eat`."""
+
+    stimulus: tuple[str, ...] | str = ()
+
+    @property
+    def stimuli(self) -> tuple[str, ...]:
+        return (self.stimulus,) if isinstance(self.stimulus, str) else self.stimulus
 
 
-def _texts_in(content: Mapping[str, object], name: str) -> tuple[str, ...]:
-    """A list of texts; a single text would be read as a list of its letters."""
-    texts = content.get(name, [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise TypeError(name)
-    return tuple(texts)
+class _Battery(msgspec.Struct):
+    """What is read of a battery; sets of ids are passed over."""
+
+    sets: dict[str, _Set | list[Any] | str | None]
+    templates: tuple[str, ...] = ()
 
 
 def _id(set_name: str, text: str) -> str:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import re
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import MAX_TIME_S, Item, media_stem, safe_id
 from obygaze_features.manifests.media import MEDIA_SUFFIXES
 
@@ -100,11 +99,30 @@ start=None, end=None)
     return Item(identifier, film=film, media="/".join([*folders, name]))
 
 
+def published(dataset: str) -> dict[str, Any]:
+    """Name, source, licence and citation of a published data set, as manifests have them."""
+    about = reference_json("sources.json")[dataset]
+    source = f"{about['repository']} at {about['revision']}"
+    facts = {key: about[key] for key in ("licence", "citation")}
+    return {"name": dataset, "source": source, **facts}
+
+
 @contextlib.contextmanager
-def source_or_download(dataset: str, source: Path | None, url: str | None = None) -> Iterator[Path]:
+def at_row(table: Table, row: int) -> Iterator[None]:
+    """Name the file and line in errors about what a row holds."""
+    try:
+        yield
+    except (AnnotationError, ManifestError) as error:
+        raise table.problem(row, str(error)) from None
+
+
+@contextlib.contextmanager
+def source_or_download(
+    dataset: str, source: Path | str | None, url: str | None = None
+) -> Iterator[Path]:
     """The source that was given, or the pinned public file in a temporary folder."""
     if source is not None:
-        yield source
+        yield Path(source)
         return
     about = reference_json("sources.json")[dataset]
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +138,10 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
+    import http.client  # every command would wait for these
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
             data = answer.read(MAX_DOWNLOAD_BYTES + 1)

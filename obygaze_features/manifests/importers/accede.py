@@ -41,14 +41,16 @@ class _Rows:
     differing: int
 
 
-def import_manifest(folder: Path, *, threshold: float = THRESHOLD, scale: str = "1-5") -> Manifest:
-    """Read the text files of a folder into a manifest.
+def import_manifest(
+    source: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
+) -> Manifest:
+    """Read the text files of LIRIS-ACCEDE into a manifest.
 
     Parameters
     ----------
-    folder
-        It holds ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence or
-        ranking.
+    source
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence
+        or ranking.
     threshold
         Without a file of affect classes, scores below minus this are negative or calm, scores
         above it positive or active.
@@ -56,6 +58,7 @@ def import_manifest(folder: Path, *, threshold: float = THRESHOLD, scale: str = 
         What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
         an inference, the files do not say so), or scores from -1 to 1 already.
     """
+    folder = Path(source)
     if not 0 <= threshold < 1:
         raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")
     sets = _read(folder, "sets", {"set": SETS})

@@ -34,7 +34,7 @@ def write_files(tmp_path):
 
 def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     folder = write_files(MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    of.Manifest.from_mediaeval(folder).save(tmp_path / "m")
+    of.Manifest.from_accede(folder).save(tmp_path / "m")
     read = of.Manifest.load(tmp_path / "m")
     assert read.ids == ["A0", "A1", "A2", "A3"]
     assert (read["A2"].media, read.default_labels) == ("A2.mp4", "violence")
@@ -61,20 +61,20 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
 
 
 def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
-    manifest = of.Manifest.from_mediaeval(write_files(ACCEDEsets=SETS))
+    manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS))
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 1, "A2": 2, "A3": 2}
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
     folds = manifest.split("official").about["folds"]
     assert folds == {0: "learning", 1: "validation", 2: "test"}
     assert not any("official split" in note for note in manifest.notes)
     # Without a validation set there is one split.
-    manifest = of.Manifest.from_mediaeval(write_files(ACCEDEsets=SETS.replace(" 2|", " 1|")))
+    manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
 def test_without_sets_there_is_no_split_but_a_note(write_files):
-    manifest = of.Manifest.from_mediaeval(write_files(MEDIAEVALviolence=VIOLENCE))
+    manifest = of.Manifest.from_accede(write_files(MEDIAEVALviolence=VIOLENCE))
     assert manifest.split_names == []
     [note] = [entry for entry in manifest.notes if "split" in entry]
     assert note.startswith("NOTE: no official split")
@@ -83,15 +83,15 @@ def test_without_sets_there_is_no_split_but_a_note(write_files):
 
 def test_values_become_classes_only_without_classes(write_files):
     """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
-    manifest = of.Manifest.from_mediaeval(write_files(ACCEDEranking=RANKING))
+    manifest = of.Manifest.from_accede(write_files(ACCEDEranking=RANKING))
     valence = manifest.labels("valence")
     assert valence.levels == ["negative", "positive", "negative"]
     assert manifest.labels("arousal").levels == ["neutral", "neutral", "active"]
     assert "an inference" in manifest.notes[0]
     assert "an inference" in valence.about["rule"]
-    wider = of.Manifest.from_mediaeval(write_files(), threshold=0.2).labels("valence")
+    wider = of.Manifest.from_accede(write_files(), threshold=0.2).labels("valence")
     assert wider.levels == ["negative", "neutral", "neutral"]
-    manifest = of.Manifest.from_mediaeval(write_files(ACCEDEaffect=AFFECT))
+    manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT))
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
     assert [entry for entry in manifest.notes if "official split" not in entry] == []
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
@@ -99,7 +99,7 @@ def test_values_become_classes_only_without_classes(write_files):
 
 def test_values_may_be_scores_already(write_files):
     folder = write_files(ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
-    manifest = of.Manifest.from_mediaeval(folder, scale="scores")
+    manifest = of.Manifest.from_accede(folder, scale="scores")
     assert manifest.labels("valence").levels == ["negative"]
     assert manifest.labels("arousal").levels == ["neutral"]  # over .15, not at it
 
@@ -108,7 +108,7 @@ def test_mediaevals_file_wins_over_accedes(write_files):
     other = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=other)
     folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)
-    manifest = of.Manifest.from_mediaeval(folder)
+    manifest = of.Manifest.from_accede(folder)
     assert manifest.labels("violence").level_of["A1"] == "violent"
     assert manifest.ids == ["A0", "A1", "A2", "A3", "M0"]
     [note] = manifest.notes
@@ -127,7 +127,7 @@ def test_the_command(write_files, tmp_path, obygaze):
 
 
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
-    manifest = of.Manifest.from_mediaeval(
+    manifest = of.Manifest.from_accede(
         write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     )
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)

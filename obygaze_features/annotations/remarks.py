@@ -1,0 +1,130 @@
+"""Remarks: what was odd in a source or in a result, and what was done about it.
+
+On disk ``remarks.csv`` with the columns where, film, annotator, what, done and code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import format_time, join_some, shorten
+from obygaze_features.manifests.items import id_problem
+from obygaze_features.manifests.labels import LabelScheme, LabelSet
+from obygaze_features.manifests.manifest import Manifest
+
+LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
+MAX_REMARKS_SHOWN = 12
+#: This many remarks of one kind, or more, are one line.
+MIN_GROUPED = 4
+COLUMNS = ("where", "film", "annotator", "what", "done", "code")
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something odd in a source or in a result.
+
+    `where` is a file and line, say; `done` is what was done: a segment was left out, cut, or
+    kept. Remarks of one `code` differ only by their numbers; without a code, each sentence is a
+    kind of its own.
+    """
+
+    where: str
+    film: str
+    annotator: str
+    what: str
+    done: str
+    code: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """The remark under the names that its file and the commands' JSON use."""
+        return asdict(self)
+
+
+def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
+    """By place: line 9 comes before line 10."""
+
+    def key(remark: Remark) -> list[tuple[int, str]]:
+        parts = re.split("([0-9]+)", remark.where)
+        return [(int(part) if index % 2 else 0, part) for index, part in enumerate(parts)]
+
+    return sorted(remarks, key=key)
+
+
+def describe_remarks(remarks: Sequence[Remark], rest: str) -> Iterator[str]:
+    """Remarks for a terminal, what was left out first; `rest` says where those not shown are.
+
+    Many remarks of one kind are one line: the first, and how many more there are.
+    """
+    kinds: dict[tuple[str, str], list[Remark]] = {}
+    for remark in sorted(remarks, key=lambda remark: remark.done != LEFT_OUT):
+        kinds.setdefault((remark.code or remark.what, remark.done), []).append(remark)
+    lines: list[tuple[int, str]] = []
+    for same in kinds.values():
+        if len(same) < MIN_GROUPED:
+            lines += [(1, _describe(remark)) for remark in same]
+        else:
+            more = f"and {len(same) - 1:,} more like this: {rest}"
+            lines.append((len(same), f"{_describe(same[0])}; {more}"))
+    yield from (line for _, line in lines[:MAX_REMARKS_SHOWN])
+    printed = sum(count for count, _ in lines[:MAX_REMARKS_SHOWN])
+    if (more_remarks := len(remarks) - printed) > 0:
+        yield f"and {more_remarks:,} more; {rest}"
+
+
+def _describe(remark: Remark) -> str:
+    names = filter(None, (remark.film, remark.annotator))
+    # The names of a row that was left out may be anything.
+    who = " ".join(shorten(name) if id_problem(name) else name for name in names)
+    return f"{remark.where}: {f'{who}: ' if who else ''}{remark.what} ({remark.done})"
+
+
+def remarks_csv(remarks: Sequence[Remark]) -> str:
+    """Remarks as a table."""
+    return format_table({name: [getattr(r, name) for r in remarks] for name in COLUMNS})
+
+
+def read_remarks(path: Path) -> list[Remark]:
+    """The remarks of a table that `remarks_csv` wrote; none where there is no such file."""
+    if not path.exists():
+        return []
+    table = read_table(path, required=COLUMNS[:5])
+    return [Remark(*cells) for cells in zip(*map(table.get, COLUMNS), strict=True)]
+
+
+def stopped_early(
+    where: str, film: str, annotator: str, reached: float, end: float, scheme: LabelScheme
+) -> list[Remark]:
+    """A remark if an annotator marked nothing in the second half of a film."""
+    if reached >= end / 2:
+        return []
+    what = (
+        f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
+        "did the annotator stop there?"
+    )
+    done = f"the rest counts as {scheme.levels[0].name}"
+    return [Remark(where, film, annotator, what, done, "stopped-early")]
+
+
+def different_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
+    """A remark if label sets were projected from several timelines."""
+    names_of: dict[str, list[str]] = {}
+    for labels in sorted(label_sets, key=attrgetter("name")):
+        if (sha256 := timelines_sha256(labels)) is not None:
+            names_of.setdefault(sha256, []).append(labels.name)
+    if len(names_of) < 2:
+        return []
+    groups = "; ".join(join_some(names) for names in names_of.values())
+    problem = f"projected from {len(names_of)} different timelines: {groups}"
+    return [Remark(manifest.name, "", "", problem, "taken together", "different-timelines")]
+
+
+def timelines_sha256(labels: LabelSet) -> str | None:
+    """The SHA-256 of the timelines that a label set was projected from, if it says so."""
+    timelines = labels.about.get("timelines")
+    sha256 = timelines.get("sha256") if isinstance(timelines, Mapping) else None
+    return sha256 if isinstance(sha256, str) else None

@@ -1,0 +1,478 @@
+"""Whole final stores to elsewhere and back: zip files, folders, S3, the Hugging Face Hub.
+
+All is compared with its checksums, and the same call resumes it. A push sends ``checksums.json``
+first, which identifies the store, and the group's ``zarr.json`` last, so that nobody opens half a
+store; to the Hub it is one commit. A pull is in a hidden folder until it is whole. A zip file is
+not compressed, so that it can be mapped; equal stores give equal ones but for their logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import sys
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from obygaze_features.common.files import (
+    disk_errors,
+    is_resumable,
+    new_file,
+    new_folder,
+    only_process,
+    refuse_to_overwrite,
+    remove_resumable,
+    require_plain_file,
+    sha256_of,
+    to_json,
+    write_bytes,
+)
+from obygaze_features.common.package import need
+from obygaze_features.common.progress import meter, progress
+from obygaze_features.common.text import redact_url
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.finalise import READ_ONLY
+from obygaze_features.store.location import (
+    BLOCK_BYTES,
+    Folder,
+    Location,
+    ZipArchive,
+    is_store_name,
+    sha256_at,
+)
+from obygaze_features.store.metadata import read_attributes, read_checksums
+from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.remote import (
+    Remote,
+    is_url,
+    location_of,
+    one_line_errors,
+    open_file_system,
+    parse_hf_address,
+)
+from obygaze_features.store.verify import check_list
+
+GROUP = "zarr.json"
+_BUCKETS = ("s3://", "gs://")
+
+
+class Packed(NamedTuple):
+    """A zip file that a store was packed into."""
+
+    path: Path
+    files: int
+    size: int
+    left_out: list[str]
+    """What in the folder is no file of the store."""
+
+
+class Pushed(NamedTuple):
+    """Where a store is now, and how many of its files this run sent."""
+
+    where: str
+    files: int
+    size: int
+    sent: int
+    left_out: list[str]
+
+
+class Pulled(NamedTuple):
+    """A store that was downloaded or unpacked, and how many bytes this run fetched."""
+
+    path: Path
+    files: int
+    size: int
+    fetched: int
+
+
+class _Files:
+    """The files of a final store in a folder, which are to be packed or pushed.
+
+    `StoreError` if the store is open, or if its list is not that of its files; `action` says what
+    is not done then ("packed").
+    """
+
+    def __init__(self, store: Store, action: str) -> None:
+        self.path, self.action = store.path, action
+        if not store.is_final:
+            remedy = f"run: obygaze stores finalise {store.path}"
+            raise StoreError(f"{store.path} is still open and cannot be {action}; {remedy}")
+        self.checksums = read_checksums(store.location)
+        check_list(store, self.checksums)
+        require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
+        found = {p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file()}
+        names = [*self.checksums, fmt.CHECKSUMS, fmt.LOG]
+        for name in names[:-1]:
+            if name not in found:
+                self.check(name)
+        self.sizes = {name: (self.path / name).stat().st_size for name in names if name in found}
+        self.left_out = sorted(found.difference(names))
+
+    def check(self, name: str, sha256: str | None = None) -> None:
+        """Raise if a file is not what the store lists: it would replace one that is whole."""
+        try:
+            sha256 = sha256 or sha256_of(self.path / name)
+            reason = "is not as it was written"
+        except OSError as problem:
+            reason = f"cannot be read ({problem.strerror})"
+        if sha256 is None or self.checksums.get(name, sha256) != sha256:
+            remedy = f"the store is not {self.action}; run: obygaze stores verify {self.path}"
+            raise StoreError(f"{self.path / name} {reason}, so {remedy}")
+
+
+def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
+    """Write a final store into one zip file; each file is compared with its checksum.
+
+    `StoreError` if the store is open or damaged; nothing is written then.
+    """
+    output, files = Path(output), _Files(store, "packed")
+    if output.suffix.lower() != ".zip":
+        raise UsageError(f"{output}: the name of a packed store ends in .zip")
+    store.refuse_as_output(output)
+    with (
+        disk_errors(output, StoreError),
+        new_file(output, overwrite=overwrite) as temporary,
+        zipfile.ZipFile(temporary, "w") as archive,
+    ):
+        for name in progress(files.sizes, "Packing", unit="file"):
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.create_system = 3  # Unix, wherever it is packed
+            info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
+            info.file_size = files.sizes[name]
+            digest = hashlib.sha256()
+            with (files.path / name).open("rb") as file, archive.open(info, "w") as member:
+                while data := file.read(BLOCK_BYTES):
+                    digest.update(data)
+                    member.write(data)
+            files.check(name, digest.hexdigest())
+    return Packed(output, len(files.sizes), output.stat().st_size, files.left_out)
+
+
+def push(store: Store, target: Path | str) -> Pushed:
+    """Put a final store elsewhere; run again, it sends what is missing or wrong there.
+
+    Parameters
+    ----------
+    store
+        In a folder.
+    target
+        A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
+        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
+        `StoreError` if something else is there.
+    """
+    files, where = _Files(store, "pushed"), str(target)
+    if where.startswith(("http://", "https://")):
+        where = redact_url(where)
+        raise UsageError(f"{where}: nothing is sent over HTTP; push to a folder, s3:// or hf://")
+    if where.startswith("hf://"):
+        sent = _push_to_hub(files, where)
+    else:
+        there = _Target(where)
+        if not where.rstrip("/").endswith(".zarr") and not there.has(fmt.CHECKSUMS):
+            there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
+        store.refuse_as_output(Path(there.address))
+        where, sent = there.where, _push_files(files, there)
+    size = sum(files.sizes.values())
+    return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
+
+
+class _Target:
+    """Where a store is pushed to: a folder, or a part of a bucket."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/") or address
+        self.system, self.root, _ = open_file_system(self.address)
+        self.where, self.remote = redact_url(self.address), Remote(self.address)
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there."""
+        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError, PermissionError):
+            return bool(self.system.exists(f"{self.root}/{name}"))
+        return False
+
+    def sizes(self) -> dict[str, int]:
+        """The files that are there."""
+        self.system.invalidate_cache()
+        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError):
+            found = self.system.find(self.root, detail=True).items()
+            start = f"{self.root}/"
+            return {name.removeprefix(start): int(info["size"] or 0) for name, info in found}
+        return {}
+
+    def is_right(self, name: str, sha256: str | None) -> bool:
+        """Whether a file is as it should be, by reading it; the log may be any."""
+        with contextlib.suppress(FileNotFoundError):
+            return sha256 is None or sha256_at(self.remote, name) == sha256
+        return False
+
+    def send(self, files: _Files, names: Collection[str]) -> int:
+        """Send files, none of which is damaged here; gives their number."""
+        with meter(sum(files.sizes[name] for name in names), "Sending", unit="B") as advance:
+            for name in names:
+                files.check(name)
+                goal = f"{self.root}/{name}"
+                try:
+                    with one_line_errors(f"{self.where}/{name}"):
+                        if not self.address.startswith(_BUCKETS):  # a push makes no bucket
+                            self.system.makedirs(goal.rpartition("/")[0], exist_ok=True)
+                        self.system.put_file(str(files.path / name), goal)
+                except FileNotFoundError:
+                    bucket = self.root.partition("/")[0] or self.root
+                    raise StoreError(
+                        f"there is no bucket {bucket}, for {self.where}; check its name, or make "
+                        "it: a push makes none"
+                    ) from None
+                advance(files.sizes[name])
+        return len(names)
+
+
+def _push_files(files: _Files, there: _Target) -> int:
+    """Send what is missing or wrong; gives the number of files sent."""
+    listed, sizes, sent = (files.path / fmt.CHECKSUMS).read_bytes(), there.sizes(), 0
+    listed_there = there.remote.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
+    # What a killed push left of its first file, or nothing, is nobody's.
+    if len(listed_there) < len(listed) and listed.startswith(listed_there):
+        if others := sizes.keys() - {fmt.CHECKSUMS}:
+            raise _holds_something_else(there.where, others)
+        sent += there.send(files, [fmt.CHECKSUMS])
+    body = [name for name in files.sizes if name not in (fmt.CHECKSUMS, GROUP)]
+    for names in (body, [GROUP]):
+        if there.remote.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
+            raise StoreError(f"{there.where} holds another store; choose another target")
+        wrong = [
+            name
+            for name in progress(names, "Verifying", unit="file")
+            if sizes.get(name) != files.sizes[name]
+            or not there.is_right(name, files.checksums.get(name))
+        ]
+        sent += there.send(files, wrong)
+        for name in progress(wrong, "Verifying", unit="file"):
+            if not there.is_right(name, files.checksums.get(name)):
+                remedy = f"run: obygaze stores verify {files.path}"
+                raise StoreError(f"{there.where}/{name} is not what was sent; {remedy}")
+    return sent
+
+
+def _holds_something_else(where: str, names: Iterable[str]) -> StoreError:
+    return StoreError(
+        f"{where} holds something else, such as {min(names)}; choose a target of its own"
+    )
+
+
+def _push_to_hub(files: _Files, address: str) -> int:
+    """Put a store into a data set of the Hub, in one commit; gives the number of files sent."""
+    repo = parse_hf_address(address, dataset_only=True)[0]
+    hub, there = need("huggingface_hub", extra="remote"), Remote(address)
+    if not sys.stderr.isatty():
+        need("huggingface_hub.utils", extra="remote").disable_progress_bars()
+    api, dataset = hub.HfApi(), {"repo_id": repo, "repo_type": "dataset"}
+
+    def wrong_there() -> list[str]:
+        tree = api.list_repo_tree(**dataset, recursive=True)
+        found = {file.path: file for file in tree if isinstance(file, hub.RepoFile)}
+        if fmt.CHECKSUMS not in found:
+            if odd := found.keys() - {".gitattributes"}:
+                raise _holds_something_else(address, odd)
+            return list(files.sizes)
+        if there.read(fmt.CHECKSUMS) != (files.path / fmt.CHECKSUMS).read_bytes():
+            raise StoreError(f"{there.where} holds another store; choose another name")
+        return [
+            name
+            for name, sha256 in files.checksums.items()
+            if name not in found
+            or sha256 != (found[name].lfs.sha256 if found[name].lfs else sha256_at(there, name))
+        ]
+
+    with one_line_errors(address):
+        api.create_repo(**dataset, private=True, exist_ok=True)
+        wrong = wrong_there()
+        for name in wrong:
+            files.check(name)
+        if wrong:
+            api.upload_folder(
+                **dataset,
+                folder_path=files.path,
+                allow_patterns=list(files.sizes),
+                commit_message=f"{files.path.name}: {len(files.sizes)} files",
+            )
+            if still := wrong_there():
+                remedy = f"run: obygaze stores verify {files.path}"
+                raise StoreError(f"{address}: {still[0]} is not what was sent; {remedy}")
+    return len(wrong)
+
+
+def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pulled:
+    """Download or unpack a final store; run again, it resumes where it was cut off.
+
+    Parameters
+    ----------
+    source
+        As for `open_store`: a URL, a zip file (also behind a URL), or a folder.
+    path
+        The new store, ``NAME.zarr``.
+    overwrite
+        Replace the store at `path`, once the new one is there and verified.
+    """
+    output = Path(path)
+    if output.suffix != ".zarr":
+        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    refuse_to_overwrite(output, overwrite=overwrite)
+    if is_url(source) and redact_url(source).endswith(".zip"):
+        fetched = _pull_zip(source, output, overwrite=overwrite)
+    else:
+        fetched = _pull_files(location_of(source), output, overwrite=overwrite)
+    sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
+    return Pulled(output, len(sizes), sum(sizes), fetched)
+
+
+def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
+    """Fetch the files of a store; gives the bytes that were fetched."""
+    if read_attributes(location)["state"] != "final":
+        raise StoreError(
+            f"{location.where} is still open, and its files come and go; take what is done: "
+            f"obygaze stores subset {location.where} --films FILM,... -o {output}"
+        )
+    checksums = read_checksums(location)
+    if odd := [name for name in checksums if not is_store_name(name)]:
+        raise StoreError(
+            f"{location.join(fmt.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a file name of a "
+            "store"
+        )
+    is_zip = isinstance(location, ZipArchive)
+    if isinstance(location, ZipArchive) and (
+        odd := sorted({*location.names} - {*checksums, fmt.CHECKSUMS, fmt.LOG})
+    ):
+        raise StoreError(f"{location.where}: {odd[0]!r:.80} is no file of this store")
+    with (
+        disk_errors(output, StoreError),
+        new_folder(
+            output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True
+        ) as final_folder,
+        # To read a zip file on this machine again costs little.
+        _pulling_folder(output, location.read(fmt.CHECKSUMS), keep=not is_zip) as folder,
+    ):
+        fetched = 0
+        with meter(None, "Fetching", unit="B") as advance:
+            for number, (name, sha256) in enumerate(checksums.items(), 1):
+                note = f"file {number:,} of {len(checksums):,}"
+                fetched += _fetch(location, name, sha256, folder, partial(advance, note=note))
+        log = folder / fmt.LOG
+        log.unlink(missing_ok=True)
+        if location.exists(fmt.LOG):  # it may be lost: it says nothing of features
+            _append(location, fmt.LOG, log, lambda size: None)
+        store = open_at(Folder(folder, location.where))
+        if not store.is_final:  # whatever the source said before
+            raise StoreError(f"{location.where} was changed meanwhile; run the same command again")
+        check_list(store, checksums)
+        final_folder.rmdir()
+        folder.rename(final_folder)
+    return fetched
+
+
+def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
+    """Download a zip file and unpack it; gives the bytes that were fetched."""
+    address, mark, query = url.partition("?")
+    parent, _, name = address.rpartition("/")
+    location, listed = Remote(f"{parent}{mark}{query}"), to_json({name: ""}).encode()
+    archive = output.with_name(f"{output.name}.zip")
+    with disk_errors(output, StoreError), _pulling_folder(archive, listed) as folder:
+        part = folder / _part_of(name)
+        resumed = part.exists()
+        with meter(None, "Fetching", unit="B") as advance:
+            fetched = _append(location, name, part, advance)
+        try:
+            _pull_files(ZipArchive(part, location.join(name)), output, overwrite=overwrite)
+            return fetched
+        except StoreError:
+            if not resumed:
+                raise
+        finally:
+            remove_resumable(folder, _fetched_names(folder).__contains__)
+    # An earlier start may be of another zip file: once from its beginning.
+    return fetched + _pull_zip(url, output, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterator[Path]:
+    """The hidden folder beside an output where its files are collected, for this process alone.
+
+    It has what an earlier run fetched, if that was of the same store by its list; `keep` it where
+    something is wrong.
+    """
+    folder = output.with_name(f".{output.name}.pulling")
+    listing = folder / fmt.CHECKSUMS
+    busy = f"another process is fetching {output}; wait for it, or choose another name"
+    with only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)):
+        try:
+            is_ours = _fetched_names(folder).__contains__
+            if not is_resumable(folder, fmt.CHECKSUMS, is_ours) or listing.read_bytes() != listed:
+                remove_resumable(folder, is_ours)
+                with new_folder(folder) as new:
+                    write_bytes(new / fmt.CHECKSUMS, listed)
+                    (new / fmt.CHECKSUMS).chmod(READ_ONLY)
+            yield folder
+        except StoreError:
+            if not keep:
+                remove_resumable(folder, _fetched_names(folder).__contains__)
+            raise
+
+
+def _fetched_names(folder: Path) -> set[str]:
+    """The files that a pull puts into its folder, whole or in part, by the list in it."""
+    names = {fmt.CHECKSUMS, fmt.LOG}
+    with contextlib.suppress(StoreError):
+        names |= read_checksums(Folder(folder)).keys()
+    return names | {_part_of(name) for name in names}
+
+
+def _part_of(name: str) -> str:
+    """Where the beginning of a file is until the rest is fetched."""
+    folder, slash, file = name.rpartition("/")
+    return f"{folder}{slash}.{file}.part"
+
+
+def _fetch(
+    location: Location, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
+) -> int:
+    """Fetch what is missing of a file, and compare all of it with its checksum."""
+    target, part, fetched = folder / name, folder / _part_of(name), 0
+    if target.exists():
+        if sha256_of(target) == sha256:
+            return 0
+        target.unlink()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):  # an earlier start may be useless: then once from the beginning
+        try:
+            fetched += _append(location, name, part, advance)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{location.join(name)} is missing, although {fmt.CHECKSUMS} lists it; tell "
+                "whoever offers the store"
+            ) from None
+        if sha256_of(part) == sha256:
+            part.chmod(READ_ONLY)
+            os.replace(part, target)
+            return fetched
+        part.unlink()
+    raise StoreError(
+        f"{location.join(name)} is not as it was written; tell whoever offers the store (if it was "
+        "changed this moment, run the same command again)"
+    )
+
+
+def _append(location: Location, name: str, part: Path, advance: Callable[[int], None]) -> int:
+    """Fetch the rest of a file; gives the bytes fetched."""
+    fetched = 0
+    with part.open("ab") as file:
+        for data in location.stream(name, file.tell()):
+            fetched += file.write(data)
+            file.flush()
+            advance(len(data))
+        os.fsync(file.fileno())
+    return fetched
