@@ -325,7 +325,7 @@ def _lost_processes() -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise ExperimentError(
-            "a process that made runs was ended, perhaps for want of memory; free some, or "
+            "a process that made runs was ended; if memory is short, free some, or "
             "reproduce one table or figure at a time, which needs one process"
         ) from None
 

@@ -436,7 +436,7 @@ DAMAGE = [
      ["format version 9, this obygaze reads up to 4"]),
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),
     ("run.json", lambda t: t.replace('"sha256":', '"other":', 1), ["its digest is another"]),
-    ("run.json", score(7.5), ["Expected `float` <= 1", "at `$.scores"]),
+    ("run.json", score(7.5), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
     ("run.json", edit(lambda r: r["store"]["backbone"].update(weights_sha256=5)), ["Expected"]),
