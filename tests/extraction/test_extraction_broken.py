@@ -260,7 +260,7 @@ SLIPS = {
                 NO_BACKBONE + "Backbone"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
-                   "tiny was loaded for images and texts"),
+                   "tiny is for images or texts, not for clips"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
 }  # fmt: skip
