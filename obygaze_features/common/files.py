@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from obygaze_features.common.text import find_closest, is_folder_of
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
@@ -289,17 +289,7 @@ def new_folder(
     after_swap
         Called with the replaced folder; if it raises, the old folder is put back.
     """
-    require_folder_name(path)
-    refuse_to_overwrite(path, overwrite=overwrite)
-    if path.is_symlink():
-        raise OutputExists(f"{path} is a link; give the folder that it leads to")
-    if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
-        raise OutputExists(
-            f"{path} was not made by obygaze (it has no {marker}); "
-            "remove it yourself or choose another name"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    clear_unfinished(path)
+    check_new_folder(path, overwrite=overwrite, marker=marker)
     temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
     try:
         # mkdtemp makes private folders; a store is for the whole lab.
@@ -312,27 +302,89 @@ def new_folder(
             _UNFINISHED.remove(unfinished)
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                sync_file(Path(folder, name))
-            sync_folder(Path(folder))
         if overwrite and path.exists():
+            _sync_all(temporary)
             _exchange(temporary, path)
             try:
                 after_swap(temporary)
             except BaseException:
                 _exchange(temporary, path)
                 raise
+            sync_folder(path.parent)
         else:
-            try:
-                os.rename(temporary, path)
-            except OSError:
-                refuse_to_overwrite(path)  # it may exist by now
-                raise
-        sync_folder(path.parent)
+            publish_folder(temporary, path)
     finally:
         # A failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
+    """Raise what `new_folder` raises before anything is written, and make the parent folder."""
+    require_folder_name(path)
+    refuse_to_overwrite(path, overwrite=overwrite)
+    if path.is_symlink():
+        raise OutputExists(f"{path} is a link; give the folder that it leads to")
+    if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
+        raise OutputExists(
+            f"{path} was not made by obygaze (it has no {marker}); "
+            "remove it yourself or choose another name"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    clear_unfinished(path)
+
+
+def publish_folder(folder: Path, path: Path) -> None:
+    """Flush a folder with all its files, and rename it to a name that nothing has."""
+    _sync_all(folder)
+    try:
+        os.rename(folder, path)
+    except OSError:
+        refuse_to_overwrite(path)  # it may exist by now
+        raise
+    sync_folder(path.parent)
+
+
+def _sync_all(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            sync_file(Path(parent, name))
+        sync_folder(Path(parent))
+
+
+@contextlib.contextmanager
+def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
+    """Hold a file while the block runs; raise `problem` if another process holds it.
+
+    Windows, and file systems without locks, do not tell.
+    """
+    if os.name == "nt":
+        yield
+        return
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    require_plain_file(lock, OutputExists)
+    with lock.open("ab") as file:
+        if file.tell():
+            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
+        if not _lock(file):
+            raise problem
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Take a file for this process alone, while it is open; False if another has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # file systems without locks
+        return True
+    # Who had it before may have removed its name at this moment.
+    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def _refuse_to_lose(old: Path, new: Path) -> None:

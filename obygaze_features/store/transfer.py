@@ -17,13 +17,14 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from obygaze_features.common.files import (
     disk_errors,
     is_resumable,
     new_file,
     new_folder,
+    only_process,
     refuse_to_overwrite,
     remove_resumable,
     require_plain_file,
@@ -34,7 +35,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter, progress
 from obygaze_features.common.text import redact_url
-from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import (
@@ -405,16 +406,9 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
     something is wrong.
     """
     folder = output.with_name(f".{output.name}.pulling")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lock, listing = folder.with_name(f"{folder.name}.lock"), folder / fmt.CHECKSUMS
-    require_plain_file(lock, OutputExists)
-    with lock.open("ab") as file:
-        if file.tell():
-            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        if not _lock(file):
-            raise StoreError(
-                f"another process is fetching {output}; wait for it, or choose another name"
-            )
+    listing = folder / fmt.CHECKSUMS
+    busy = f"another process is fetching {output}; wait for it, or choose another name"
+    with only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)):
         try:
             is_ours = _fetched_names(folder).__contains__
             if not is_resumable(folder, fmt.CHECKSUMS, is_ours) or listing.read_bytes() != listed:
@@ -427,22 +421,6 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
             if not keep:
                 remove_resumable(folder, _fetched_names(folder).__contains__)
             raise
-        finally:
-            lock.unlink(missing_ok=True)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Take a file for this process alone, while it is open; False if another has it."""
-    with contextlib.suppress(ImportError):  # Windows has no such locks
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had it before may have removed its name at this moment.
-            return os.fstat(file.fileno()).st_nlink > 0
-        except OSError as problem:  # a file system may have no locks, either
-            return not isinstance(problem, BlockingIOError)
-    return True
 
 
 def _fetched_names(folder: Path) -> set[str]:

@@ -122,11 +122,7 @@ def run(
     loaded = om.load_experiment(experiment)
     loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
     if dry_run:
-        from obygaze_models.experiments.plan import make_plan
-
-        plan = make_plan(loaded)
-        click.echo(plan.describe())
-        click.echo(f"about {plan.estimate():.0f} s on this machine, by one fit of each estimator")
+        _echo_plan(loaded, verbose=verbose, as_json=as_json)
         return
     if not as_json:
         stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
@@ -156,6 +152,28 @@ def run(
             err=True,
         )
         click.get_current_context().exit(PARTLY_DONE)
+
+
+def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
+    """What a run would do and skip, for how long, and what is known to limit its scores."""
+    from msgspec import to_builtins
+
+    from obygaze_models.experiments.messages import run_warnings
+    from obygaze_models.experiments.outcome import Outcome
+    from obygaze_models.experiments.plan import make_plan
+
+    plan = make_plan(experiment)
+    seconds, failed = plan.estimate()
+    outcome = Outcome(plan, [*plan.skipped, *failed])
+    warnings = run_warnings(outcome)
+    if as_json:
+        echo_json(to_builtins(outcome.planned(warnings) | {"seconds": seconds}))
+        return
+    click.echo(plan.describe())
+    for skip in failed:
+        click.echo(f"would be skipped: {skip.what}: {skip.why}")
+    click.echo(f"about {seconds:.0f} s on this machine, by one fit of each estimator")
+    echo_warnings([note for note in warnings if note.code != "skipped"], verbose=verbose)
 
 
 def _echo_run(done: om.Run, *, verbose: bool) -> None:

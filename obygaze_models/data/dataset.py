@@ -121,8 +121,9 @@ class Join:
     without_label: list[str]
 
     def lines(self) -> list[str]:
-        """What is missing on either side, for people to read."""
-        return [f"{len(ids)} {text}: {join_some(ids)}" for _, text, ids in self.missing()]
+        """How many there are, and what is missing on either side, for people to read."""
+        lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
+        return lines + [f"{len(ids)} {text}: {join_some(ids)}" for _, text, ids in self.missing()]
 
     def missing(self) -> list[tuple[str, str, list[str]]]:
         """The same in parts: the list's name, what its clips lack, and its clips."""

@@ -34,6 +34,7 @@ from obygaze_models.estimators.registry import (
     plugin_errors,
 )
 from obygaze_models.experiments.predictions import FitPredictions
+from obygaze_models.experiments.record import Skipped
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3
@@ -138,13 +139,17 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFit:
-    """An estimator, by its name in the experiment, and what it will be fitted to and tested on."""
+    """An estimator, by its name in the experiment, and what it will be fitted to and tested on.
+
+    `namesakes` counts the earlier tasks of the experiment whose folders would have the same name.
+    """
 
     model: str
     spec: EstimatorSpec
     problem: Problem
     fold: Fold
     balance: str | None = None
+    namesakes: int = 0
 
     @property
     def task(self) -> Task:
@@ -152,9 +157,15 @@ class PlannedFit:
         return self.problem.train
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Which of an experiment's fits it is."""
+        return self.model, self.task.name, self.fold.index
+
+    @property
     def place(self) -> str:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-        return f"{folder_name(self.model)}/{folder_name(self.task.name)}-{self.fold.index}"
+        task = folder_name(self.task.name) + (f"~{self.namesakes}" if self.namesakes else "")
+        return f"{folder_name(self.model)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
@@ -187,6 +198,17 @@ class FitResult:
     fit: Fit | None
     table: Array | None
     reason: str = ""
+
+    @property
+    def skipped(self) -> Skipped:
+        """How a run records that it failed."""
+        return skipped_fit(self.planned.model, self.planned.task, self.planned.fold, self.reason)
+
+
+def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
+    """How a run records that a model has no predictions of a fold."""
+    what = f"{model}, {fold.name}"
+    return Skipped(task=task.name, fit=fold.index, what=what, why=why)
 
 
 def test_predictions(

@@ -57,15 +57,14 @@ def notes(*texts: str) -> list[RunWarning]:
     return [RunWarning("note", "", text) for text in texts]
 
 
-def run_warnings(
-    plan: Plan, outcome: Outcome, leaks: Sequence[LeakCount], *, official: bool
-) -> list[RunWarning]:
-    """What is known once a run is done; `official` says whether its task has such a measure."""
+def run_warnings(outcome: Outcome) -> list[RunWarning]:
+    """What is known once a run is done; or, where nothing was fitted yet, what its plan says."""
+    plan = outcome.plan
     return [
         *origin_warnings(plan.manifest.items, plan.store.attributes),
-        *leak_warnings(leaks),
+        *leak_warnings(outcome.leak_counts),
         *_skipped_warnings(outcome.skipped),
-        *(_without_features(plan) if official else ()),
+        *(_without_features(plan) if plan.measure else ()),
         *_concept_warnings(plan, outcome.models),
         *_balance_warnings(plan.experiment),
         *unique_warnings(outcome.warnings),

@@ -1,8 +1,9 @@
 """What came of a plan's fits: kept as they come, so that a run can resume, and then recorded.
 
-``OUTPUT.partial`` is the run folder while it is written. A fit's model is where the run will have
-it, in ``models``; all else of it is a file in ``fits``, which appears by one rename after the
-model, survives a loss of power, and has their digests: what was killed before that is fitted again.
+``OUTPUT.partial`` is the run folder while it is written; it is renamed when all is there. A fit's
+model is where the run will have it, in ``models``; all else of it is a file in ``fits``, which
+appears by one rename after the model, survives a loss of power, and has their digests: what was
+killed before that is fitted again.
 ``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of them
 differs, the run starts anew. Nothing else is resumed or removed.
 """
@@ -31,6 +32,7 @@ from obygaze_features.common.files import (
     is_resumable,
     new_folder,
     parse_json,
+    publish_folder,
     remove_resumable,
     sha256_of,
     write_bytes,
@@ -41,10 +43,10 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import Fold, Leak, find_leaks
+from obygaze_models.data.folds import Leak, find_leaks
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
-from obygaze_models.data.tasks import Task, uses_external_data
+from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import (
@@ -62,6 +64,7 @@ from obygaze_models.experiments.predictions import (
     score_test_sets,
 )
 from obygaze_models.experiments.record import (
+    RECORD,
     Features,
     FitRecord,
     Intervals,
@@ -94,6 +97,7 @@ _OWN = re.compile(
 class _FitFile(msgspec.Struct):
     """A finished fit without its model, and the digests of the files of that, if it was saved."""
 
+    key: tuple[str, str, int]
     fit: Fit
     table: Array
     not_saved: str
@@ -171,6 +175,8 @@ class FinishedFits:
             fit, table = found.fit, found.table
             kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
             clips = {*fit.seen.tolist()} <= {*range(len(data))}
+            if found.key != planned.key:
+                raise ValueError("it is of another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
             check_probabilities(table, (len(rows), classes))
@@ -204,7 +210,7 @@ class FinishedFits:
         except ExperimentError as problem:  # its scores stay
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
-        record = _FitFile(replace(fit, model=None), table, not_saved, files)
+        record = _FitFile(planned.key, replace(fit, model=None), table, not_saved, files)
         content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
         write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
         self._kept[place] = not_saved
@@ -219,19 +225,24 @@ class FinishedFits:
         if self._read_identity() != self._identity:
             raise OutputExists(f"another run writes {self.folder}; choose another output")
 
-    def become(self, folder: Path, models: Collection[str]) -> None:
-        """Make the folder, whose tables are written, `folder`, which is empty; with these models.
+    def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
+        """Rename the folder, whose tables are written, to `output`; with these models.
 
-        What killed processes left is of no fit.
+        The fits are removed last: who is killed before that loses none.
         """
-        folder.rmdir()
-        self.folder.rename(folder)
-        kept = {folder / MODELS / place for place in models}
-        for path in (*folder.glob("*"), *folder.glob(f"{MODELS}/*/*")):
-            if path.is_dir() and path not in kept and path.name != MODELS:
-                shutil.rmtree(path)
-            elif path.is_file() and path.name not in RUN_FILES:
-                path.unlink()
+        kept = {self.folder / MODELS / place for place in models}
+        for path in (*self.folder.glob("*"), *self.folder.glob(f"{MODELS}/*/*")):
+            if path in kept or path.name in (FITS, MODELS, HEADER, *RUN_FILES):
+                continue
+            _remove(path)  # what killed processes left is of no fit
+        if overwrite and output.exists():
+            with new_folder(output, overwrite=True, marker=RECORD, allow_missing=True) as folder:
+                folder.rmdir()
+                self.folder.rename(folder)
+        else:
+            publish_folder(self.folder, output)
+        for name in (FITS, HEADER):
+            _remove(output / name)
 
     def discard(self) -> None:
         """Remove all that a run wrote."""
@@ -246,6 +257,13 @@ class FinishedFits:
             raise OutputExists(
                 f"{problem}; move {self.folder} elsewhere, or choose another output"
             ) from None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _digest(content: bytes) -> bytes:
@@ -283,7 +301,7 @@ class Outcome:
         planned, fit = result.planned, result.fit
         name, task, fold = planned.model, planned.task, planned.fold
         if fit is None or result.table is None:
-            self._skip(name, task, fold, result.reason)
+            self.skipped.append(result.skipped)
             return
         about = about_model(self.plan, planned, fit) | {"fit": fold.index}
         not_saved = finished.keep(planned, fit, result.table, about)
@@ -302,25 +320,6 @@ class Outcome:
         self.seen[task.name, fold.index] = np.union1d(before, fit.seen)
         data, problem = self.plan.data, planned.problem
         self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
-
-    def add_outside(self) -> None:
-        """The predictions of models that were trained elsewhere."""
-        data = self.plan.data
-        for model in self.plan.outside:
-            for problem in self.plan.problems:
-                for fold in self.plan.folds[problem.train.name]:
-                    ids = [data.ids[row] for row in fold.test_rows.tolist()]
-                    table = model.probabilities(problem.train, fold.index, ids)
-                    if table is None:
-                        why = f"{model.path.name} has no predictions of fit {fold.index}"
-                        self._skip(model.name, problem.train, fold, why)
-                        continue
-                    found = test_predictions(data, problem, model.name, fold, table)
-                    self.predictions.extend(found)
-
-    def _skip(self, model: str, task: Task, fold: Fold, why: str) -> None:
-        what = f"{model}, {fold.name}"
-        self.skipped.append(Skipped(task=task.name, fit=fold.index, what=what, why=why))
 
     @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:
@@ -359,22 +358,42 @@ class Outcome:
         seconds: float,
     ) -> RunRecord:
         """All of ``run.json``."""
+        plan, data = self.plan, self.plan.data
+        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
+        seed = plan.experiment.seed
+        return RunRecord(
+            **self.planned(warnings),
+            ablated=self._ablated(),
+            tests=score_test_sets(self.predictions, tests, seed=seed),
+            scores=score_models(
+                self.predictions,
+                dict(zip(data.ids, data.groups.tolist(), strict=True)),
+                seed=seed,
+                trec=plan.measure == TREC,
+            ),
+            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=seed),
+            machine=Machine(system=platform.platform(), cores=os.cpu_count()),
+            files=files,
+            started=started,
+            seconds=seconds,
+        )
+
+    def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
+        """Of ``run.json`` what needs no scores."""
         plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
         manifest, attributes = plan.manifest, plan.store.attributes
-        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
         official = None
         if plan.measure:
             external = uses_external_data(attributes["backbone"])
             official = Official(measure=plan.measure, external_data=external)
-        return RunRecord(
-            experiment=describe_experiment(experiment),
-            goal=experiment.goal,
-            models=[*experiment.learners, *(model.name for model in plan.outside)],
-            protocol=plan.division.protocol,
-            split=plan.division.split,
-            warnings=warnings,
-            ablated=self._ablated(),
-            manifest=ManifestRecord(
+        return {
+            "experiment": describe_experiment(experiment),
+            "goal": experiment.goal,
+            "models": [*experiment.learners, *(model.name for model in plan.outside)],
+            "protocol": plan.division.protocol,
+            "split": plan.division.split,
+            "warnings": warnings,
+            "manifest": ManifestRecord(
                 name=manifest.name,
                 version=manifest.version,
                 digest=manifest.digest,
@@ -383,15 +402,15 @@ class Outcome:
                 licence=manifest.licence,
                 citation=manifest.citation,
             ),
-            official=official,
-            store=msgspec.convert(
+            "official": official,
+            "store": msgspec.convert(
                 attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord
             ),
-            features=Features(
+            "features": Features(
                 **about_features(experiment, plan.store), frames=experiment.frame_array
             ),
-            join=plan.join,
-            fits=[
+            "join": plan.join,
+            "fits": [
                 FitRecord(
                     task=problem.train.name,
                     fit=fold.index,
@@ -405,25 +424,13 @@ class Outcome:
                 for codes in [problem.train.labels(data)]
                 for fold in plan.folds[problem.train.name]
             ],
-            skipped=self.skipped,
-            leaked=sorted({clip for _, leak in self.leaks for clip in leak.ids}),
-            leaks=self.leak_counts,
-            films=plan.films,
-            tests=score_test_sets(self.predictions, tests, seed=experiment.seed),
-            scores=score_models(
-                self.predictions,
-                dict(zip(data.ids, data.groups.tolist(), strict=True)),
-                seed=experiment.seed,
-                trec=plan.measure == TREC,
-            ),
-            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=experiment.seed),
-            versions=plan.versions,
-            machine=Machine(system=platform.platform(), cores=os.cpu_count()),
-            files=files,
-            started=started,
-            seconds=seconds,
-            balance=experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
-        )
+            "skipped": self.skipped,
+            "leaked": sorted({clip for _, leak in self.leaks for clip in leak.ids}),
+            "leaks": self.leak_counts,
+            "films": plan.films,
+            "versions": plan.versions,
+            "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
+        }
 
     def _ablated(self) -> dict[str, dict[str, float]]:
         """For each hybrid its mean accuracy on validation, with and without its concepts."""

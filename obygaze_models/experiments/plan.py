@@ -33,10 +33,17 @@ from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
-from obygaze_models.experiments.fit import PlannedFit, digest_of_values
-from obygaze_models.experiments.predictions import OutsideModel, read_outside
+from obygaze_models.experiments.fit import (
+    PlannedFit,
+    digest_of_values,
+    folder_name,
+    skipped_fit,
+    test_predictions,
+)
+from obygaze_models.experiments.predictions import FitPredictions, OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.summary import span
 
 Array = NDArray[Any]
 
@@ -53,8 +60,8 @@ class Plan:
         Whose clips, which features, and what is learnt and tested.
     division
         How the protocol divides the clips.
-    outside
-        Models that only bring predictions.
+    outside, outside_predictions
+        Models that only bring predictions, and these.
     data, join
         The clips that take part; and what was missing on either side.
     folds, skipped
@@ -71,6 +78,7 @@ class Plan:
     join: Join
     folds: dict[str, list[Fold]] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    outside_predictions: list[FitPredictions] = field(default_factory=list)
 
     @property
     def labels(self) -> LabelSet:
@@ -95,9 +103,11 @@ class Plan:
 
     def fits(self) -> list[PlannedFit]:
         """Every estimator in every fold of every problem."""
+        folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
         return [
-            PlannedFit(name, spec, problem, fold, self.experiment.balance)
-            for problem in self.problems
+            PlannedFit(name, spec, problem, fold, self.experiment.balance, namesakes)
+            for number, problem in enumerate(self.problems)
+            for namesakes in [folders[:number].count(folders[number])]
             for name, spec in self.experiment.learners.items()
             for fold in self.folds[problem.train.name]
         ]
@@ -181,33 +191,31 @@ class Plan:
         sizes = [len(fold.train) for fold in folds]
         tested = {row for fold in folds for row in fold.test_rows.tolist()}
         films = ", ".join(self.films.titles.values())
-        low, high = min(sizes), max(sizes)
-        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
-            f"{counted(len(folds), 'fold')}, each trained on {span} clips",
+            f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
             f"protocol: {PROTOCOLS[self.division.protocol].title}",
             *self.notes,
             f"tested: {counted(len(tested), 'clip')}"
             + (f" of {counted(self.films.tested, 'film')} ({films})" if films else ""),
-            f"{self.join.used} of {self.join.labelled} labelled clips have a fold and features",
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
         ]
         return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
 
-    def estimate(self) -> float:
-        """About how many seconds all fits take, by making one of each estimator."""
-        fits = self.fits()
+    def estimate(self) -> tuple[float, list[Skipped]]:
+        """About how many seconds all fits take, by one of each estimator; and which fail."""
+        fits, failed = self.fits(), []
         counts = Counter(planned.model for planned in fits)
         seconds = 0.0
         for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
-                planned.compute(self.data)
+                result = planned.compute(self.data)
+            failed += [result.skipped] if result.fit is None else []
             seconds += (time.monotonic() - begin) * counts[planned.model]
-        return seconds
+        return seconds, failed
 
     @property
     def notes(self) -> list[str]:
@@ -239,6 +247,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
             "--overwrite), or see which clips the store lacks"
         )
+    for model in plan.outside:
+        _add_outside(plan, model)
     return plan
 
 
@@ -300,6 +310,20 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     if data.frames is not None:
         check_frames(data.frames, data.ids)
     return Plan(experiment, manifest, store, problems, division, outside, data, join)
+
+
+def _add_outside(plan: Plan, model: OutsideModel) -> None:
+    """The predictions of a model that was trained elsewhere."""
+    for problem in plan.problems:
+        for fold in plan.folds[problem.train.name]:
+            ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
+            table = model.probabilities(problem.train, fold.index, ids)
+            if table is None:
+                why = f"{model.path.name} has no predictions of fit {fold.index}"
+                plan.skipped.append(skipped_fit(model.name, problem.train, fold, why))
+            else:
+                given = test_predictions(plan.data, problem, model.name, fold, table)
+                plan.outside_predictions.extend(given)
 
 
 def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:

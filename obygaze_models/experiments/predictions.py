@@ -48,7 +48,7 @@ class FitPredictions:
     probabilities
         [N] of the positive class, or [N, classes] where there are more than two.
     group
-        What the clips share, such as the film that was left out; only before it is written.
+        What the clips share, such as the film that was left out; read back only of such films.
     """
 
     model: str
@@ -209,9 +209,6 @@ def score_models(
             )
             for fit in fits
         ]
-        groups: dict[str, list[Scores]] = {}
-        for fit, scores in zip(fits, by_fit, strict=True):
-            groups.setdefault(fit.group, []).append(scores)
         models.append(
             ModelScores(
                 model=model,
@@ -220,18 +217,26 @@ def score_models(
                 std=over_fits(np.std, by_fit),
                 interval=film_intervals(scored, seed=seed),
                 films=len({film for fit in scored for film in fit.films}),
-                groups={
-                    name: GroupScores(
-                        fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own)
-                    )
-                    for name, own in groups.items()
-                    if name
-                },
+                groups=_score_groups(fits, by_fit),
                 fits=[fit.fit for fit in fits],
                 by_fit=by_fit,
             )
         )
     return models
+
+
+def _score_groups(
+    fits: Sequence[FitPredictions], by_fit: Sequence[Scores]
+) -> dict[str, GroupScores]:
+    """The mean and deviation over the fits of each group."""
+    groups: dict[str, list[Scores]] = {}
+    for fit, scores in zip(fits, by_fit, strict=True):
+        groups.setdefault(fit.group, []).append(scores)
+    return {
+        name: GroupScores(fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own))
+        for name, own in groups.items()
+        if name
+    }
 
 
 def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
@@ -252,6 +257,13 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
         raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
     recorded = [*scores.by_fit, scores.mean, scores.std]
     expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
+    for name, group in _score_groups(fits, by_fit).items():
+        if name not in scores.groups or scores.groups[name].fits != group.fits:
+            raise ExperimentError(
+                f"the fits of {what}, {name} are not those predicted; run it again"
+            )
+        recorded += [scores.groups[name].mean, scores.groups[name].std]
+        expected += [group.mean, group.std]
     for written, computed in zip(recorded, expected, strict=True):
         for metric, value in computed.items():
             if metric not in written and METRICS[metric].compute:

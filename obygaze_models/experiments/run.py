@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from obygaze_features.common.files import new_folder, sha256_of, write_text
+from obygaze_features.common.files import (
+    check_new_folder,
+    new_folder,
+    only_process,
+    refuse_to_overwrite,
+    sha256_of,
+    write_text,
+)
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, unknown_name
@@ -30,7 +37,7 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
-from obygaze_models.experiments.outcome import FinishedFits, Outcome, about_model
+from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
@@ -77,14 +84,17 @@ def run_experiment(
     started, clock = datetime.now(UTC), time.monotonic()
     # Models replace those of an earlier run; foreign files in the folder are never lost.
     there = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
-    if foreign := sorted(there - {*RUN_FILES, "models", "report.html"}):
+    if foreign := sorted(there - {*RUN_FILES, "models", "report.html", FITS, HEADER}):
         raise OutputExists(
             f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
             "another name"
         )
     absent = [folder for folder in output.absolute().parents if not folder.exists()]
+    busy = f"another process writes the run {output}; wait for it, or choose another output"
     try:
-        with new_folder(output, overwrite=overwrite, marker=RECORD, allow_missing=True) as folder:
+        check_new_folder(output, overwrite=overwrite, marker=RECORD)
+        with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
+            refuse_to_overwrite(output, overwrite=overwrite)  # the other may have ended just now
             plan = make_plan(experiment)
             for note in plan.notes:
                 log(f"{plan.experiment.name}: {note}")
@@ -110,15 +120,15 @@ def run_experiment(
                 "explanations.jsonl": explained,
             }.items():
                 write_text(finished.folder / name, text)
-            official = plan.measure is not None
             record = outcome.record(
-                run_warnings(plan, outcome, outcome.leak_counts, official=official),
+                run_warnings(outcome),
                 files={name: sha256_of(finished.folder / name) for name in FILES},
                 started=started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - clock, 1),
             )
             record = write_record(finished.folder, record)
-            finished.become(folder, {result.planned.place for result in outcome.saved})
+            places = {result.planned.place for result in outcome.saved}
+            finished.become(output, places, overwrite=overwrite)
     except BaseException:
         for parent in absent:
             with suppress(OSError):  # it holds the finished fits
@@ -150,7 +160,7 @@ def _compute(
                 last, left = now, (now - begin) / (done - resumed) * (len(todo) - done)
                 text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
                 log(f"{done} of {len(todo)} fits, about {text} left")
-        outcome.add_outside()
+        outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]
             raise ExperimentError(f"nothing could be learnt: {failed.what}: {failed.why}")

@@ -316,6 +316,8 @@ def _read_tables(run: Run) -> Tables:
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
                 f"one was edited or is damaged; run it again with: {MAKE}"
             )
+    if run.record.protocol == "leave-film-out":
+        predictions = [replace(part, group=clips[part.ids[0]].film) for part in predictions]
     for scores in run.record.scores:
         check_scores(scores, predictions)
     return Tables(predictions, clips, explained)

@@ -121,29 +121,28 @@ def describe_official(record: RunRecord) -> str:
 def describe_balance(record: RunRecord) -> str:
     """How many clips train, of how many, and how they are balanced."""
     sizes = [fit.train.clips for fit in record.fits]
-    clips = f"{_span(sizes)} training clips a fit"
+    clips = f"{span(sizes)} training clips a fit"
     if not record.balance:
         return f"{clips}; the {record.protocol} protocol fixes them."
     pools = [fit.drawn_from for fit in record.fits]
     if record.balance == "undersample" and any(pools):
-        clips = f"{_span(sizes)} of {_span(pools)} training clips a fit"
+        clips = f"{span(sizes)} of {span(pools)} training clips a fit"
     other = _OTHER_BALANCE[record.balance]
     return f'{clips}: {_BALANCED[record.balance]} (balance = "{other}" changes this).'
 
 
-def _span(numbers: list[int]) -> str:
+def span(numbers: list[int]) -> str:
+    """The lowest and the highest, or both in one."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _describe_clips(record: RunRecord) -> str:
-    join = record.join
-    lines = [f"{join.used} of {join.labelled} labelled clips have a fold and features"]
+    first, *missing = record.join.lines()
+    lines = [first]
     if record.split:
         lines.append(f"  folds: {record.split}; protocol: {record.protocol}")
-    lines += [
-        fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in join.lines()
-    ]
+    lines += [fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in missing]
     return "\n".join([*lines, fill(describe_balance(record), WIDTH)])
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -224,7 +225,8 @@ class ReproductionContext:
         )
         folder = self.folder / key
         folder.parent.mkdir(parents=True, exist_ok=True)
-        job = self._pool.submit(make_run, experiment, folder) if self._pool else None
+        with _lost_processes():
+            job = self._pool.submit(make_run, experiment, folder) if self._pool else None
 
         @cache
         def pending() -> Run:
@@ -233,7 +235,8 @@ class ReproductionContext:
             self.log(f"run: {experiment.name}")
             if job is None:
                 return run_experiment(experiment, folder, memo=self._memo)
-            job.result()
+            with _lost_processes():
+                job.result()
             return load_run(folder)
 
         self._asked[key] = pending
@@ -314,6 +317,17 @@ class ReproductionContext:
             f"{self._paths[slot]} has no array {name}; extract it with: obygaze features extract "
             f"--arrays {name}"
         )
+
+
+@contextmanager
+def _lost_processes() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool:
+        raise ExperimentError(
+            "a process that made runs was ended; if memory is short, free some, or "
+            "reproduce one table or figure at a time, which needs one process"
+        ) from None
 
 
 def _checked_slot(name: str, store: Store) -> str:

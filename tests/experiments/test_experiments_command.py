@@ -1,6 +1,9 @@
 """``obygaze models run``: what it prints, and with which exit code it ends."""
 
 import json
+import re
+import shutil
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -8,12 +11,14 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning, group_warnings
+from obygaze_models.experiments.record import RunRecord, seal
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
-from tests.kit.run import write_experiment
+from tests.kit.run import make_world, write_experiment
 
 
 @pytest.fixture
@@ -111,6 +116,19 @@ def test_films_that_are_not_tested_are_named_first(write, world, tmp_path):
     assert films.untested == dict.fromkeys(["tt0", "tt1", "tt2"], "not in a test fold")
 
 
+def test_the_score_of_a_film_is_that_of_its_predictions(make_run, tmp_path):
+    """Also where the digest of run.json is right; and its predictions say which film was left."""
+    run, folder = make_run("films", protocol="leave-film-out", split=None), tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    read = om.load_run(folder).predictions()
+    assert [part.group for part in read] == [part.group for part in run.predictions()]
+    record = json.loads((folder / "run.json").read_text())
+    next(iter(record["scores"][0]["groups"].values()))["mean"]["f1"] = 0.99
+    (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
+    with pytest.raises(ExperimentError, match=r"f1 of logistic on .* is not that of its pred"):
+        om.load_run(folder).predictions()
+
+
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     """The lowest, the highest and the median of the films' scores, by the record's own numbers."""
     record = make_run("films", protocol="leave-film-out", split=None).record
@@ -155,6 +173,28 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(world, tmp_path):
     assert f"{run.record.join.used} of {run.record.join.labelled} labelled clips" in result.stdout
     assert " s on this machine" in result.stdout
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_what_would_fail_or_be_void(tmp_path, monkeypatch):
+    """In words and as JSON, whose keys are those of run.json."""
+    world = make_world(tmp_path / "world", synthetic="drawn at random")
+    first = lambda items, left, right: left[:1]  # noqa: E731
+    monkeypatch.setattr("obygaze_models.experiments.outcome.overlapping", first)
+    failing = Mock(side_effect=ExperimentError("it fails"))
+    monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", failing)
+    toml = write_experiment(tmp_path / "e.toml", world, estimators=["majority"])
+    words, facts = (
+        run_obygaze("models", "run", toml, "-o", tmp_path / "run", "--dry-run", *options)
+        for options in ([], ["--json"])
+    )
+    assert re.search(r"would be skipped: majority, .*: it fails", words.stdout)
+    assert all(code in words.stderr for code in ("are synthetic", "LEAKAGE"))
+    record = json.loads(facts.stdout)
+    assert {skip["what"].split(",")[0] for skip in record["skipped"]} == {"majority"}
+    assert {"synthetic", "leak", "skipped"} <= {warning["code"] for warning in record["warnings"]}
+    assert record["join"]["labelled"] == 100
+    assert record["seconds"] > 0
+    assert record.keys() <= {*RunRecord.__struct_fields__}
 
 
 def test_a_concept_is_trained_by_its_alias(marked, tmp_path):

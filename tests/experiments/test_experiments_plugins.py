@@ -324,7 +324,9 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("text", "facts"), TABLES)
-def test_a_slip_in_predictions_is_one_line(world, tmp_path, text, facts):
+def test_a_slip_in_predictions_is_one_line(world, tmp_path, monkeypatch, text, facts):
+    """Before anything is trained."""
+    monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", None)
     table = write_lines(tmp_path / "theirs.csv", text)
     toml = write_experiment(tmp_path / "e.toml", world, estimators=["majority"])
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", "--predictions", table)

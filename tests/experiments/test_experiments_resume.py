@@ -23,9 +23,10 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
+from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
-from tests.kit.run import write_experiment, write_store
+from tests.kit.run import make_world, write_experiment, write_store
 
 PIPE = object()
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -122,6 +123,70 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     assert calls == 1 + 10
     assert sum("is damaged" in line for line in lines) == 9
     assert bytes_of(output) == complete
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_stop_at_the_last_rename_loses_nothing(
+    small, run, tmp_path, monkeypatch, renamed, overwrite
+):
+    """Neither the fits, nor the run that would be replaced."""
+    output, rename = tmp_path / "run", os.rename
+    if overwrite:
+        run(small, output)
+
+    def stop(source, target):
+        if Path(source).name == "run.partial":
+            if renamed:
+                rename(source, target)
+            raise Stop
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", stop)
+        with pytest.raises(Stop):
+            om.run_experiment(small, output, overwrite=overwrite)
+    if not (renamed or overwrite):
+        assert run(small, output)[0] == 0
+    assert len(om.load_run(output).predictions()) == 9 * 2
+    run(small, output, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"}
+
+
+def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
+    """Also on disks that know no case, and if the run resumes, or a fit's file is another's."""
+    names = ("Look (male)", "Look male", "LOOK, male")
+    monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
+    world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
+    asked = replace(
+        experiment, manifest=world.manifest, store=world.store, concepts=names, negatives="b",
+        positives=(), train_negatives=(), test_negatives=(), estimators=("logistic",),
+    )  # fmt: skip
+    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole").folder)
+    fits, _ = run(asked, output, 25)
+    first, second, *_ = sorted((tmp_path / "run.partial/fits/logistic").iterdir())
+    shutil.copy(first, second)
+    _, lines = run(asked, output)
+    assert (fits, sum(f"{second} is damaged" in line for line in lines)) == (25, 1)
+    assert bytes_of(output) == whole
+    models = om.load_run(output).models()
+    assert len({str(model["folder"]).casefold() for model in models}) == len(models) == 27
+    assert all(om.load_model(model["folder"])[1]["task"] == model["task"] for model in models)
+
+
+def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
+    real = fitting.fit_estimator
+
+    def fit(*arguments, **options):
+        monkeypatch.setattr(fitting, "fit_estimator", real)
+        with pytest.raises(OutputExists, match=r"another process .*run; wait"):
+            om.run_experiment(small, tmp_path / "run")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(fitting, "fit_estimator", fit)
+    om.run_experiment(small, tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -9,7 +9,7 @@ import random
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -488,10 +488,10 @@ def make_data(folder: Path) -> Path:
     return data
 
 
-def keep_and_become(finished: FinishedFits, folder: Path, models: Collection[str]) -> None:
+def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
     """Keep what a run leaves that is killed at its end."""
     shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
-    BECOME(finished, folder, models)
+    BECOME(finished, *arguments, **options)
 
 
 BECOME = FinishedFits.become

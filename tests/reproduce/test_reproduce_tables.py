@@ -8,7 +8,10 @@ import os
 import re
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -462,6 +465,15 @@ def test_a_slip_is_one_line(dataset, tmp_path, arguments, facts):
     assert all(fact.format(**paths) in result.stderr for fact in facts), result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
+    """As where memory is short; whether it is noticed by a new run or by a result."""
+    for lost in ("submit.side_effect", "submit.return_value.result.side_effect"):
+        pool = nullcontext(Mock(**{lost: BrokenProcessPool}))
+        monkeypatch.setattr(module, "_processes", lambda count, pool=pool: pool)
+        with pytest.raises(ExperimentError, match="one table or figure at a time"):
+            om.reproduce(["table2", "fig2"], dataset.manifest, dataset.stores, tmp_path / "out")
 
 
 def test_the_terminal_shows_one_table_of_one_protocol():
