@@ -121,7 +121,7 @@ def test_methods_get_the_parameters_of_what_they_call() -> None:
     lines = (of.Manifest.from_csv.__doc__ or "").splitlines()
     complete_docstring(None, "method", "from_csv", of.Manifest.from_csv, None, lines)
     text = "\n".join(lines)
-    assert text.startswith("Import any table of clips and labels.\n\nParameters\n")
+    assert text.startswith("Read any table into a manifest; columns without a meaning are kept")
     assert "\ncolumns\n    Meaning -> column" in text
     lines = (of.Store.export.__doc__ or "").splitlines()
     complete_docstring(None, "method", "export", of.Store.export, None, lines)

@@ -29,7 +29,6 @@ EXTRAS = {
     "remote": "stores over networks",
     "ray": "extraction driven by Ray",
     "onnx": "models as ONNX files",
-    "agreement": "gamma on free segments",
 }
 MAX_PACKAGES_SHOWN = 4
 

@@ -129,9 +129,9 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key[near_keys[0]] if near_keys else None
 
 
-def _split_numbers(name: str) -> tuple[str, list[int]]:
-    """The text around a name's numbers, and the numbers."""
-    return _DIGITS.sub("0", name), [int(digits) for digits in _DIGITS.findall(name)]
+def _split_numbers(name: str) -> tuple[str, list[str]]:
+    """The text around a name's numbers, and the numbers without leading zeros."""
+    return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:

@@ -25,7 +25,15 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
     files = [path for inside in folders for path in (ROOT / "manifests").glob(inside)]
     here = {path.relative_to(ROOT).as_posix() for path in files if path.is_file()}
     assert here == {name for name in wheel["only-include"] if name.startswith("manifests/")}
-    assert wheel["sources"] == {"manifests": "obygaze_features/reference"}
+    example = ROOT / "examples/mobygaze"
+    shipped = {name for name in wheel["only-include"] if name.startswith("examples/")}
+    assert shipped == {
+        f"examples/mobygaze/{p.name}" for p in example.iterdir() if p.suffix != ".sh"
+    }
+    assert wheel["sources"] == {
+        "manifests": "obygaze_features/reference",
+        "examples/mobygaze": "obygaze_features/reference/mobygaze",
+    }
     for name in here:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 

@@ -43,7 +43,7 @@ BROKEN = {
     "def __init__(self, mode): raise LookupError('gone')": r"LookupError: gone \(mylab/nets.py:",
     "def __init__(self): pass": "TypeError: .*takes 1 positional argument",
     "def __new__(self, mode): return 3": "makes a int, not a Backbone",
-    "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'module'",
+    "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'config'",
     "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
         "arrays has a str, not a ArraySpec",
     "def __init__(self, m): super().__init__(m); vars(self)['sampling'] = 2":
