@@ -133,6 +133,7 @@ def test_a_reproduction_counts_what_they_published(authors, tmp_path):
     assert [round(concepts[code], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
 
 
+@pytest.mark.gate
 def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
     environment = os.environ | {"OBYGAZE": str(Path(sys.executable).with_name("obygaze"))}
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]

@@ -122,7 +122,7 @@ def test_methods_get_the_parameters_of_what_they_call() -> None:
     complete_docstring(None, "method", "from_csv", of.Manifest.from_csv, None, lines)
     text = "\n".join(lines)
     assert text.startswith("Read any table into a manifest; columns without a meaning are kept")
-    assert "\ncolumns\n    Meaning -> column" in text
+    assert "columns\n        Meaning -> column" in text
     lines = (of.Store.export.__doc__ or "").splitlines()
     complete_docstring(None, "method", "export", of.Store.export, None, lines)
     assert "output" in lines
