@@ -9,6 +9,9 @@ import sys
 import time
 import tomllib
 
+# Nothing is fetched from a hub, and scikit-learn checks array inputs of every kind.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers that each compute on all cores wait for each other; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -16,8 +19,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -213,3 +216,104 @@ def finished_run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactor
     from obygaze_models.experiments.run import run_experiment
 
     return run_experiment(experiment, tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.fixture(scope="session")
+def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A final store of 18 rows, one of which failed. Not to be changed."""
+    from obygaze_features.store import finalise
+    from tests.kit.store import a_store
+
+    path = a_store(tmp_path_factory.mktemp("final") / "toy.zarr")
+    finalise(path)
+    return path
+
+
+@pytest.fixture
+def other_store(tmp_path: Path) -> Path:
+    from obygaze_features.store import finalise
+    from tests.kit.store import a_store
+
+    path = a_store(tmp_path / "other.zarr", 5)
+    finalise(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Embeddings of images of people in their professions."""
+    from tests.kit.clips import make_images
+
+    return make_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Embeddings of prompts about them."""
+    from tests.kit.clips import make_prompts
+
+    return make_prompts(tmp_path_factory.mktemp("prompts"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The authors' table of six clips."""
+    from tests.kit.authors import SIX_CLIPS, clip_table
+
+    (tmp_path / "annotations.csv").write_bytes(clip_table(*SIX_CLIPS))
+    return tmp_path / "annotations.csv"
+
+
+@pytest.fixture
+def manifest(source: Path, tmp_path: Path) -> Path:
+    """The folder of the manifest of six clips."""
+    from obygaze_features.manifests import Manifest
+
+    Manifest.from_obygaze12(source).save(tmp_path / "manifest")
+    return tmp_path / "manifest"
+
+
+@pytest.fixture(scope="session")
+def small_authors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The authors' files in miniature."""
+    from tests.kit.authors import make_authors
+
+    return make_authors(tmp_path_factory.mktemp("authors"))
+
+
+@pytest.fixture(scope="session")
+def released(small_authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The small files' annotations with their splits and runs, on disk."""
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+    from obygaze_features.manifests.manifest import save_parts
+
+    folder, data = tmp_path_factory.mktemp("released") / "obygaze12", small_authors / "obygaze12"
+    Manifest.from_obygaze12(data / "ObyGaze12_thresh_02.csv").save(folder)
+    splits, runs = read_released_splits(data, Manifest.load(folder))
+    save_parts(folder, [*splits, *runs])
+    return Manifest.load(folder)
+
+
+@pytest.fixture(scope="session")
+def clips() -> SimpleNamespace:
+    """Clips, their labels (two and three classes), and a bank of the concepts' directions."""
+    import numpy as np
+
+    import obygaze_models as om
+    from tests.kit.clips import small_clips
+
+    data = small_clips()
+    bank = om.ConceptBank(C=1.0)
+    bank.fit(data.X, data.concepts.astype(int), concept_names=data.concept_names)
+    codes = np.searchsorted(("EN", "HN", "S"), np.array(data.levels))
+    return SimpleNamespace(data=data, X=data.X, y=(codes == 2).astype(int), levels=codes, bank=bank)
+
+
+@pytest.fixture(scope="session")
+def network(clips: SimpleNamespace) -> Any:
+    """Three classes, two hidden layers."""
+    import obygaze_models as om
+
+    network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)
+    return network.fit(clips.X, clips.levels)

@@ -18,8 +18,7 @@ from obygaze_models.bias.battery import Published, read_battery, select
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.saved.persistence import save_model
-from tests.kit.clips import tree_on
-from tests.kit.embeddings import CLIP, STIMULI, WEIGHTS, sets
+from tests.kit.clips import CLIP, STIMULI, WEIGHTS, sets, tree_on
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.run import write_store
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.kit.embeddings import sets
+from tests.kit.clips import sets
 from tests.kit.files import refused, write
 
 CLASSES = "drawings,hentai,neutral,porn,sexy"

@@ -19,8 +19,8 @@ from obygaze_features.store import Status, diff, finalise, open_store
 from obygaze_features.store.import_features import import_features
 from obygaze_features.store.import_rows import read_recipe
 from obygaze_features.store.metadata import unknown_parts
-from tests.exchange.conftest import Malice
 from tests.kit.files import write
+from tests.kit.store import Malice
 
 N = 40
 VALUES = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)

@@ -14,10 +14,9 @@ import obygaze_features as of
 from obygaze_features.errors import UsageError
 from obygaze_features.store import open_store, verify
 from obygaze_features.store.export import export
-from tests.exchange.conftest import Malice
 from tests.kit.files import refused, touch, write
 from tests.kit.servers import serve
-from tests.kit.store import a_manifest, a_store, flip_bit, open_state, pack
+from tests.kit.store import Malice, a_manifest, a_store, flip_bit, open_state, pack
 
 RECIPES = {
     "text.toml": "x",

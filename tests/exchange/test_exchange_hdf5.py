@@ -17,8 +17,7 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import diff, finalise, open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.import_features import import_features
-from tests.exchange.conftest import Malice
-from tests.kit.store import a_manifest, contents, open_state, plain_manifest
+from tests.kit.store import Malice, a_manifest, contents, open_state, plain_manifest
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 MANIFEST = plain_manifest(5)

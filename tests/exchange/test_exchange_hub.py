@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.store import open_store
-from tests.exchange.conftest import files_of
 from tests.kit.files import refused
 from tests.kit.servers import serve
+from tests.kit.store import files_of
 
 TOKEN = "hf_secret0123456789"
 LARGE = 1000

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from obygaze_features.errors import StoreError
 from obygaze_features.store import finalise, open_store, repair, verify
 from obygaze_features.store.transfer import pull
-from tests.exchange.conftest import files_of
-from tests.kit.store import a_store, open_state, pack, push, resume
+from tests.kit.store import a_store, files_of, open_state, pack, push, resume
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]

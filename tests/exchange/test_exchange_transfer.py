@@ -12,9 +12,8 @@ from obygaze_features.errors import OutputExists, StoreError
 from obygaze_features.store import diff, open_store, remote, transfer, verify
 from obygaze_features.store.remote import open_file_system
 from obygaze_features.store.transfer import pull
-from tests.exchange.conftest import files_of
 from tests.kit.servers import Served, bucket, serve
-from tests.kit.store import flip_bit, pack, push
+from tests.kit.store import files_of, flip_bit, pack, push
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.gate)])

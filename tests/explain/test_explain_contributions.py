@@ -17,7 +17,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.explain.attributions import attribute, explain_rows, join_steps, nearest_clips
-from tests.kit.clips import logistic_on, tree_on, with_output
+from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
 
 LEVELS = ("EN", "HN", "S")
 
@@ -149,7 +149,7 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_networks_parts_are_derivatives_along_concepts(clips, network, torch_logits, several):
+def test_a_networks_parts_are_derivatives_along_concepts(clips, network, several):
     if not several:
         network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)
         network.fit(clips.X, clips.y)

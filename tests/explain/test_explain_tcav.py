@@ -5,6 +5,7 @@ import torch
 from obygaze_models import MLPProbe
 from obygaze_models.explain.attributions import logits_and_gradients
 from obygaze_models.explain.significance import tcav
+from tests.kit.clips import torch_logits
 
 
 def random_cavs(X, runs, *, random_state):
@@ -16,7 +17,7 @@ def random_cavs(X, runs, *, random_state):
 
 
 @pytest.mark.parametrize("code", [0, 2])
-def test_gradients_are_torchs(clips, network, torch_logits, code):
+def test_gradients_are_torchs(clips, network, code):
     seen = torch.tensor(np.asarray(clips.X, np.float64), requires_grad=True)
     output = torch_logits(network)(seen)
     logits, gradients = logits_and_gradients(network, clips.X)
@@ -28,7 +29,7 @@ def test_gradients_are_torchs(clips, network, torch_logits, code):
     assert np.allclose(ours, seen.grad.numpy(), atol=1e-12)
 
 
-def test_scores_are_shares_of_finite_differences(clips, network, torch_logits):
+def test_scores_are_shares_of_finite_differences(clips, network):
     after, seen = torch_logits(network), clips.X[clips.levels == 1].astype(np.float64)
     cavs = random_cavs(seen, 5, random_state=1)
     result = tcav(network, seen, 1, cavs, list("abcde"), cavs[:2])

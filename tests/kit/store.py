@@ -225,3 +225,19 @@ def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
 
 def push(path: Path, target: Path | str) -> Pushed:
     return open_store(path).push(target)
+
+
+class Malice:
+    """A program in the shape of data: unpickling it makes a folder."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its name in it."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
