@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_STARTS_AT_FLAGS = {"mpeg4", "vp9", "mjpeg", "prores", "dnxhd"}
+_STARTS_AT_FLAGS = {"mpeg4", "mpeg2video", "vp9", "mjpeg", "prores", "dnxhd"}
 """Codecs in which no frame shown after a keyframe refers to a frame before it."""
 
 PARSED_CODECS = _STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
@@ -20,7 +20,7 @@ _H264_SEI, _H264_RECOVERY_POINT, _H264_EXACT_NOW = 6, 6, 0b110
 _HEVC_SLICES, _HEVC_RANDOM_ACCESS = range(32), range(16, 22)
 _AV1_FRAMES, _AV1_SHOWN_KEY = (3, 6), 0b0001
 """The last: show_existing_frame 0, frame_type key, show_frame 1."""
-_MPEG4_B = 2
+_MPEG4_B, _MPEG2_B = 2, 3
 
 
 def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
@@ -52,6 +52,9 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
                 return False
     if codec == "mpeg4":
         return data[:4] == b"\0\0\1\xb6" and len(data) > 4 and data[4] >> 6 == _MPEG4_B
+    # Without it, frames of a damaged file would be lost in silence, and others take their place.
+    if codec == "mpeg2video":
+        return data[:4] == b"\0\0\1\0" and len(data) > 5 and data[5] >> 3 & 7 == _MPEG2_B
     return False
 
 
