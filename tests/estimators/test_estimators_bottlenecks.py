@@ -48,14 +48,13 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
     solver = "liblinear" if l1_ratio in (0, 1) else "saga"
     options = {"l1_ratio": l1_ratio, "C": C, "random_state": 42}
     scores = bank.transform(DATA.X)
-    reference = LogisticRegression(solver=solver, max_iter=5000, **options).fit(
-        scores[TRAIN], Y[TRAIN]
-    )
+    reference = LogisticRegression(solver=solver, max_iter=5000, **options)
+    reference.fit(bank.transform(DATA.X[TRAIN]), Y[TRAIN])  # in one computation, as in a fit
     ours = logistic_on(bank, **options).fit(DATA.X[TRAIN], Y[TRAIN])
     assert (ours.head_.coef_ == reference.coef_).all()
     assert (ours.head_.intercept_ == reference.intercept_).all()
     expected = reference.predict_proba(scores)
-    assert ours.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-14)
+    assert ours.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
     if C == 1:  # and of three classes
         linear = logistic_on(bank, C=10).fit(DATA.X, LEVELS)
         expected = LogisticRegression(C=10, max_iter=5000).fit(scores, LEVELS).predict_proba(scores)
