@@ -2,19 +2,21 @@
 
 Each word of two letters or more, and each pair of neighbours, adds 1 or -1 to one of 1,024 numbers,
 both chosen by its hash (MurmurHash3), and the row is scaled to length one. Nothing is fitted, so
-every machine makes the same bits, and the words cannot be read out of the numbers. It is what
+every machine makes the same bits. The order of words is lost, though who guesses a word can look
+whether it may be there. It is what
 scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))`` does.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from obygaze_features.backbones.backbone import NO_CLIPS, Backbone, Family, KnownCheckpoint
 from obygaze_features.common.files import to_json, write_text
@@ -44,20 +46,17 @@ class Words(Backbone):
         """Hashed words, and how many there are."""
         import torch
 
-        counts = [[float(len(split_words(text)))] for text in texts]
-        hashed = torch.zeros(len(texts), WIDTH, dtype=torch.float64)
-        for row, text in enumerate(texts):
-            words = split_words(text)
-            terms = Counter([*words, *(f"{first} {second}" for first, second in pairwise(words))])
-            for term, times in terms.items():
+        counts = np.zeros((len(texts), 1), np.float32)
+        hashed = np.zeros((len(texts), WIDTH))
+        for row, words in enumerate(map(split_words, texts)):
+            counts[row] = len(words)
+            for term in (*words, *(f"{first} {second}" for first, second in pairwise(words))):
                 value = hash_term(term)
-                hashed[row, abs(value) % WIDTH] += times if value >= 0 else -times
+                hashed[row, abs(value) % WIDTH] += 1 if value >= 0 else -1
         # Sums of whole numbers are exact in any order, so that the bits are the same everywhere.
-        lengths = hashed.square().sum(1, keepdim=True).sqrt()
-        return {
-            "native": (hashed / lengths.clamp(min=1)).float().to(self.device),
-            "count": torch.tensor(counts).to(self.device),
-        }
+        lengths = np.sqrt(np.square(hashed).sum(1, keepdims=True)).clip(min=1)
+        arrays = {"native": (hashed / lengths).astype(np.float32), "count": counts}
+        return {name: torch.from_numpy(rows).to(self.device) for name, rows in arrays.items()}
 
     def check_reads_texts(self) -> None:
         """It does."""
