@@ -246,7 +246,7 @@ def run_local(run: ExtractionRun) -> None:
     """
     claims, options, tally = run.claims(), run.options, run.tally
     workers = options.workers or default_workers(run.backbones[0].device)
-    reader = ItemReader(run.media, run.backbones, options.cache)
+    reader = ItemReader(run.media, run.backbones)
     forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
     embedder = Embedder(forwards, run.broken)
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.package import cache_folder
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -73,8 +72,6 @@ class Options:
         Stop cleanly after this time; starts no block that would take longer.
     stall_timeout
         Seconds without progress after which a file is given up.
-    cache
-        The folder that keeps the frame indexes of long films.
     engine
         ``local``, or ``ray`` for a Ray cluster.
     ray_address
@@ -98,7 +95,6 @@ class Options:
     workers: int | None = None
     max_hours: float | None = None
     stall_timeout: float = STALL_TIMEOUT_S
-    cache: Path | None = field(default_factory=lambda: cache_folder("index"))
     engine: str = "local"
     ray_address: str | None = None
     ray_forwards: int | None = None

@@ -99,20 +99,16 @@ class ReadItem:
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
-    `media` is the folder of the files, None where there are only texts; `cache` the folder that
-    keeps the frame indexes of long films.
+    `media` is the folder of the files, None where there are only texts.
     """
 
-    def __init__(
-        self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
-    ) -> None:
+    def __init__(self, media: Path | None, backbones: Sequence[Backbone]) -> None:
         max_pixels()  # a wrong limit is one error, not a failure of each item
         self._folders: dict[str, MediaFolder] = {}
         if media:
             root = media.resolve()
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
-        self._cache = cache
         devices = dict.fromkeys(backbone.device for backbone in backbones)
         self._resizers = {device: FrameResizer(device) for device in devices}
 
@@ -130,7 +126,7 @@ class ItemReader:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
         media = self._folders["clip"]
-        answer = ask_decoder(decoder, "decode", media, item, samplings, self._cache)
+        answer = ask_decoder(decoder, "decode", media, item, samplings)
         if "error" in answer:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
             return Failed(status, answer["error"], answer["source"])
@@ -246,7 +242,6 @@ def ask_decoder(
     media: MediaFolder,
     item: Item,
     samplings: Iterable[Sampling],
-    cache: Path | None,
 ) -> dict[str, Any]:
     """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
 
@@ -263,8 +258,6 @@ def ask_decoder(
             "start": item.start,
             "end": item.end,
             "samplings": [asdict(sampling) for sampling in samplings],
-            # Short clips are indexed quickly; only the index of a whole film is worth keeping.
-            "cache": str(cache) if cache and item.end is not None else None,
         }
     )
     file = str(path.relative_to(media.root))

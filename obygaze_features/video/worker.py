@@ -107,11 +107,10 @@ def _answer(
     request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
 ) -> dict[str, Any]:
     path, start, end = Path(request["path"]), request["start"], request["end"]
-    cache = Path(request["cache"]) if request["cache"] else None
     samplings = [Sampling(**fields) for fields in request["samplings"]]
     try:
         changed = path.stat().st_mtime_ns if path.is_file() else 0
-        index = _cached_index(path, changed, cache, heartbeat)
+        index = _cached_index(path, changed, heartbeat)
         if request["task"] == "examine":
             span_options = {"start": start, "end": end, "samplings": samplings}
             return {"examination": examine(path, index, **span_options, tick=heartbeat)}
@@ -136,11 +135,9 @@ def _answer(
 
 
 @lru_cache(maxsize=1)
-def _cached_index(
-    path: Path, changed: int, cache: Path | None, heartbeat: Callable[[], None]
-) -> FrameIndex:
-    """The index of the last film, for its next span, even where no cache can be written."""
-    return index_file(path, cache=cache, tick=heartbeat)
+def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> FrameIndex:
+    """The index of the last film, for its next span."""
+    return index_file(path, tick=heartbeat)
 
 
 def _fingerprint_if_readable(path: Path) -> str | None:

@@ -232,7 +232,7 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
     assert read_picture(tmp_path / "L.png").shape == (20, 30, 3)
     for limit in ("1e9", "-5", "0", "lots"):
         monkeypatch.setenv("OBYGAZE_MAX_PIXELS", limit)
-        for read in (lambda: read_picture(tmp_path / "L.png"), lambda: ItemReader(None, [], None)):
+        for read in (lambda: read_picture(tmp_path / "L.png"), lambda: ItemReader(None, [])):
             with pytest.raises(VideoError, match=f"above 0, .*got '{limit}'"):
                 read()  # at once, and not as a failure of each image
     monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
