@@ -306,11 +306,7 @@ def describe_failure(problem: Exception) -> str:
         raise cause from None
     if isinstance(cause, Exception):
         return f"{type(cause).__name__}: {first_line(cause)}"
-    if "node has died" in text or "node was terminated" in text:
-        return "its machine is gone"
-    if "is unavailable" in text:  # the rest names the actor by a number
-        return "its process ended"
-    return text.splitlines()[-1] if "creation task" in text else first_line(problem)
+    return text.splitlines()[-1] if "creation task" in text else type(problem).__name__
 
 
 def comparable(backbone: Backbone) -> dict[str, Any]:
