@@ -149,13 +149,10 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     names = names or list(run.targets)
     stores = {name: run.targets[name].writer.store.refresh() for name in names}
     failed: dict[str, dict[str, str]] = {}
-    for name, store in stores.items():
+    for store in stores.values():
         for row in rows[store.status[rows] > Status.DONE].tolist():
             kind = Status(store.status[row]).name.lower()
-            reason = store.failures[store.ids[row]]
-            if run.targets[name].backbone.plugin and kind == "not_finite":
-                reason = f"{run.targets[name].backbone.label}: {reason}"
-            failed.setdefault(kind, {})[store.ids[row]] = reason
+            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
     status = np.array([store.status[rows] for store in stores.values()])
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(

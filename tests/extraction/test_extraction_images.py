@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,21 +128,6 @@ def test_parts_films_and_limits_make_the_whole(towers, images, photos, whole, tm
     np.testing.assert_array_equal(of.open_store(store.path).read("native"), rows)
 
 
-def test_two_runs_share_the_work(towers, tmp_path):
-    manifest = texts(*(f"a photo of person {number}" for number in range(200)))
-    done = []
-    runs = [
-        threading.Thread(target=lambda: done.append(of.extract(manifest, None, towers, tmp_path)))
-        for _ in range(2)
-    ]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert sum(first.clips for first in done) == 200
-    assert of.open_store(tmp_path / "small.zarr").status.tolist() == [Status.DONE] * 200
-
-
 #: What cannot be embedded, and why; "whole" can.
 BROKEN = {
     "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
@@ -248,31 +231,11 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
     assert "2 items in" in result.stdout
 
 
-def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path):
-    sizes = []
-
-    def small(tokens):
-        sizes.append(len(tokens["input_ids"]))
-        if sizes[-1] > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return towers.text_tower.encode(tokens)
-
-    poor = replace(towers, text_tower=replace(towers.text_tower, encode=small))
-    manifest = texts(*(f"person {number}" for number in range(10)))
-    summary = of.extract(manifest, None, poor, tmp_path / "poor")
-    assert (sizes, summary.batches) == ([10, 5, 2, 2, 2, 2, 2], {"small": 2})
-    of.extract(manifest, None, towers, tmp_path / "rich")
-    first, second = (of.open_store(tmp_path / name / "small.zarr") for name in ("poor", "rich"))
-    np.testing.assert_allclose(first.read("native"), second.read("native"), atol=1e-6)
-
-
 #: Options of the command, and what is said about them; of images unless they name another manifest.
 SLIPS = [
     ("tiny-clip", "has images; say where they are: --images FOLDER"),
     ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
     ("tiny-clip --images PHOTOS --dry-run", "--dry-run is for clips"),
-    ("tiny-clip --images PHOTOS --arrays native", "--arrays is for clips"),
-    ("tiny-clip --videos PHOTOS", "--videos is for clips"),
     ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
     ("DINO MANIFEST words", "dino: the family dinov3 reads no texts, only images"),
     ("tiny-clip MANIFEST films", "say where they are: --videos FOLDER"),
@@ -300,13 +263,7 @@ def test_options_that_do_not_fit_are_refused(options, facts, manifests, photos, 
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_embeds_images(clip, manifests, photos, images, tmp_path, obygaze):
-    run = ["features", "extract", manifests / "images", "-o", tmp_path / "s", "--limit", 4]
-    result = obygaze(*run, "--backbone", f"mine={clip}", "--images", photos, "--json")
-    summary = json.loads(result.stdout)
-    assert (result.exit_code, summary["done"], summary["cut"]) == (0, 4, {})
-    info = obygaze("stores", "info", tmp_path / "s/mine.zarr").stdout
-    assert "frames     none, of images and texts; preprocessing standard" in info
+def test_a_folder_without_the_images_is_refused(clip, photos, images, tmp_path):
     with pytest.raises(VideoError, match="has none of the 40 images"):
         of.extract(images, tmp_path, f"mine={clip}", tmp_path / "t")
     assert not (tmp_path / "t").exists()

@@ -375,22 +375,3 @@ def test_a_clip_that_fits_neither_way_is_one_line(frames, tiny, gpu, monkeypatch
         FrameResizer(GPU)(frames, {"tiny": (tiny.preprocessing, [0])})
     assert "\n" not in str(caught.value)
     assert gpu.log[-1] == ("free",)
-
-
-def test_cpu_threads_resize_at_the_same_time(frames, tiny, monkeypatch):
-    def meet(*arguments):
-        both.wait(10)
-        return resize_and_crop(*arguments)
-
-    both = threading.Barrier(2)
-    monkeypatch.setattr(readers, "resize_and_crop", meet)
-    resize = FrameResizer("cpu")
-    threads = [
-        threading.Thread(target=resize, args=(frames, {"tiny": (tiny.preprocessing, [0])}))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not both.broken

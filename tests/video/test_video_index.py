@@ -66,8 +66,14 @@ def test_a_span_is_examined_and_damage_named(tmp_path):
     film = SimpleNamespace(**examine(path, index_file(path), start=1, end=14, samplings=BOTH))
     assert (film.width, film.height, film.rotation) == (120, 160, 90)
     assert (film.frames, film.seconds, film.problems) == (13 * 24, pytest.approx(13), [])
-    with pytest.raises(VideoError, match=rf"{path}: there is no frame from 40 s"):
-        examine(path, index_file(path), start=40, samplings=BOTH)
+    rounded = examine(path, index_file(path), start=1, end=15.9, samplings=BOTH)
+    assert rounded["problems"] == ["ends early"]
+    for span, reason in (
+        ({"start": 40.0}, "there is no frame from 40 s"),
+        ({"end": 99.0}, r"\(0 s to 99 s\) is after the film's end: the film is 15.000 s long"),
+    ):
+        with pytest.raises(VideoError, match=reason):
+            examine(path, index_file(path), **span, samplings=BOTH)
 
 
 @pytest.mark.parametrize(
