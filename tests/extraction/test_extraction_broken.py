@@ -230,6 +230,8 @@ SLIPS = {
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips"),
+    "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
+    "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
 }  # fmt: skip

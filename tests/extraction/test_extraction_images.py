@@ -99,21 +99,6 @@ def test_images_and_texts_are_embedded_as_transformers_does(
     assert both.read("native", ["p"]).shape == (1, 32)
 
 
-def test_several_towers_give_what_each_gives_alone(towers, images, photos, whole, tmp_path):
-    other = of.load_backbone(write_checkpoint("tiny-dinov3", tmp_path / "dino"), "cpu")
-    for name, given in (("all", [towers, other]), ("each", other)):
-        summary = of.extract(images, photos, given, tmp_path / name, limit=32)
-        assert (summary.clips, summary.done) == (32, 32)
-    dino, alone = (of.open_store(tmp_path / name / "dino.zarr") for name in ("all", "each"))
-    np.testing.assert_array_equal(
-        dino.read("native", missing="nan"), alone.read("native", missing="nan")
-    )
-    ids = images.ids[:32]
-    both = of.open_store(tmp_path / "all/small.zarr").read("native", ids)
-    np.testing.assert_array_equal(both, whole.read("native", ids))
-    assert "texts" not in dino.attributes["preprocessing"]
-
-
 def test_parts_films_and_limits_make_the_whole(towers, images, photos, whole, tmp_path):
     counts = []
     for options in ({"part": "2/2"}, {"films": ("yes",)}, {"limit": 22}, {"limit": 22}, {}):
