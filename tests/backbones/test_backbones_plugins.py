@@ -63,7 +63,6 @@ def test_backbones_of_another_package_are_loaded(install, obygaze, tmp_path, mon
         ("mylab.maker:Nothing", "Nothing"),
         ("mylab.maker:NUMBER", "not a class or a function"),
         ("mylab.bad:Colours", r"mylab.bad:Colours.*NameError: .*'Unknown'"),
-        ("nobody:Class", "nobody"),
     ):
         with pytest.raises(BackboneError, match=facts) as caught:
             of.load_backbone(spec, "cpu")

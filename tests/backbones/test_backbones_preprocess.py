@@ -44,13 +44,10 @@ BIT = video_processor(32) | {"image_processor_type": "BitImageProcessor", "do_co
 PROCESSORS = {
     # The configuration, and the range of its values where that says more.
     "videomae": (VIDEOMAE, None),
-    "videomae-bicubic": (VIDEOMAE | {"resample": 3}, None),
     "siglip": (SIGLIP | {"resample": 3}, None),
-    "siglip2": (SIGLIP | {"do_convert_rgb": None}, None),
     "clip": (CLIP, None),
     "dinov2": (BIT, None),
     "vivit": (VIVIT, (-3, 1)),
-    "vivit-raw": (VIVIT | {"do_normalize": False}, (-1, 1)),
     "vivit-no-offset": (VIVIT | {"offset": False}, (-1, 3)),
 }
 SIZES = [(120, 160), (161, 91), (48, 48), (30, 41), (360, 641), (20, 300)]
