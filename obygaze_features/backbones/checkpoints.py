@@ -100,13 +100,17 @@ def resolve(
     # With a name of the user's, an existing path is preferred to a known name.
     if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
-    if target in checkpoints:
-        path = _known_folder(checkpoints[target], accept, required)
-        repository = checkpoints[target].repository
-        revision = path.name if repository else None
-        return Checkpoint(name or target, path, revision, repository, target)
+    if known := checkpoints.get(target):
+        if known.write:
+            path = cached_random_weights(target, known.write)
+            return Checkpoint(name or target, path, known_name=target)
+        if not known.repository:
+            raise BackboneError(f"{target} cannot be downloaded: {known.how_to_get}")
+        path = _fetch(known.repository, target, accept, required)
+        return Checkpoint(name or target, path, path.name, known.repository, target)
     if not is_repository(target):
-        hint = _suggest(target, checkpoints, list_command)
+        near = find_closest(path.name, checkpoints)
+        hint = f"did you mean {near}?" if near else f"list the names with: {list_command}"
         raise BackboneError(f"{target} is neither a path nor a known name; {hint}")
     try:
         path = _fetch(target, target, accept, required)
@@ -149,23 +153,6 @@ def prefetch(name: str) -> Path:
     if family_of(checkpoint.path).embeds_texts:
         checkpoint.fetch_tokenizer()
     return checkpoint.path
-
-
-def _known_folder(
-    checkpoint: KnownCheckpoint,
-    accept: Callable[[Path], object],
-    required: Sequence[Sequence[str]],
-) -> Path:
-    if checkpoint.write:
-        return cached_random_weights(checkpoint.name, checkpoint.write)
-    if not checkpoint.repository:
-        raise BackboneError(f"{checkpoint.name} cannot be downloaded: {checkpoint.how_to_get}")
-    return _fetch(checkpoint.repository, checkpoint.name, accept, required)
-
-
-def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
-    near = find_closest(Path(name).name, names)
-    return f"did you mean {near}?" if near else f"list the names with: {list_command}"
 
 
 def is_repository(text: str) -> bool:

@@ -57,9 +57,8 @@ class Tally:
     def note(self, seconds: float) -> str:
         """Speed and bottleneck, for a progress bar."""
         shares = self.shares(seconds)
-        bound = max(shares, key=lambda stage: shares[stage])
-        busy = f"device {shares['device']:.0%} busy"
-        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
+        busy = f"device {shares['device']:.0%} busy, bound by {max(shares, key=shares.__getitem__)}"
+        return f"{self.frames / seconds:.0f} frames/s, {busy}"
 
 
 @dataclass(frozen=True)

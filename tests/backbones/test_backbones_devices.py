@@ -101,10 +101,7 @@ def use_new_switches() -> None:
 
 CALLERS = {
     "nothing": lambda: None,
-    "old": lambda: (
-        setattr(torch.backends.cuda.matmul, "allow_tf32", True),
-        setattr(torch.backends.cudnn, "allow_tf32", True),
-    ),
+    "old": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "new": use_new_switches,
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "medium": lambda: torch.set_float32_matmul_precision("medium"),

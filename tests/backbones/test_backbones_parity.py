@@ -332,28 +332,3 @@ def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
     with pytest.raises(BackboneError, match=facts) as caught:
         of.load_backbone(folder, "cpu").embed_texts(TEXTS)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.gate
-def test_the_first_siglip_is_read_by_sentence_piece(copy, tmp_path):
-    import sentencepiece
-
-    words = "a photo of the person woman man happy angry sad engineer doctor picture image this is"
-    (tmp_path / "words.txt").write_text("\n".join([words, *words.split()] * 20))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "words.txt"), model_prefix=str(tmp_path / "spiece"), vocab_size=60,
-        unk_id=2, eos_id=1, pad_id=0, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    folder = copy("tiny-siglip")
-    (folder / "tokenizer.json").unlink()
-    shutil.copy(tmp_path / "spiece.model", folder)
-    marks = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
-    config = {"tokenizer_class": "SiglipTokenizer", "model_input_names": ["input_ids"], **marks}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
-    ours = of.load_backbone(folder, "cpu").embed_texts
-    expected = text_features(folder, "SiglipModel", TEXTS[:3])
-    torch.testing.assert_close(ours(TEXTS[:3]), expected, atol=1e-5, rtol=0)
-    # Capitals and punctuation are nothing to it.
-    first, same = ours(["a photo of a woman", "A photo, of a Woman!"])
-    torch.testing.assert_close(first, same, atol=1e-6, rtol=0)

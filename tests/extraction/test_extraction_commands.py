@@ -154,11 +154,6 @@ def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
     assert cool[2] > cool[0] + 40
     assert warm[0] > warm[2] + 40
     assert seen["upright"].shape == (160, 96, 3)
-    # By default they are made small, and never larger.
-    write_thumbnails(manifest, tmp_path, tmp_path / "small", workers=1)
-    large, small = (picture(tmp_path / f"small/{name}.jpg") for name in ("cool", "upright"))
-    assert (large.format, large.size, small.size) == ("JPEG", (160, 90), (96, 160))
-    assert (tmp_path / "small/cool.jpg").stat().st_size < 10_000
 
 
 @pytest.mark.gate

@@ -14,7 +14,6 @@ import torch
 import obygaze_features as of
 from benchmarks import gpu
 from benchmarks.gpu_device import Bench
-from benchmarks.result import Result
 from obygaze_features.backbones.devices import choose_device, limit_gpu_share
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,29 +98,3 @@ def test_the_benchmark_runs_on_a_cpu(tmp_path):
     results = {path.stem: json.loads(path.read_text()) for path in files}
     assert set(results) == {f"gpu-{name}" for name in gpu.SECTIONS if name != "nvdec"}
     assert all(row["holds"] for rows in results.values() for row in rows)
-
-
-def test_a_section_that_fails_or_is_late_leaves_its_figures(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv(gpu.SMALL, "1")
-
-    def broken(bench):
-        yield Result("first", 1.0, "s", 2.0, 0.5, 1)
-        raise RuntimeError("the device is lost")
-
-    def endless(bench):
-        for part in bench.parts(["again", "and again", "for ever"]):
-            yield Result(part, 3.0, "s", 2.0, 1.5, 1)
-
-    monkeypatch.setattr(gpu, "SECTIONS", {"broken": (broken, 5), "endless": (endless, 1e-9)})
-    with pytest.raises(SystemExit) as end:
-        gpu.main(["--out", str(tmp_path)])
-    assert end.value.code == 1
-    figures = [
-        json.loads((tmp_path / f"gpu-{name}.json").read_text()) for name in ("broken", "endless")
-    ]
-    assert [[row["name"] for row in rows] for rows in figures] == [["first"], ["again"]]
-    output = capsys.readouterr()
-    assert "the device is lost" in output.err
-    assert "left out: and again; for ever" in output.out
-    lines = [line for line in output.out.splitlines() if "(2)" in line]
-    assert [line.split("  ")[-1] for line in lines] == ["holds", "does not hold"]

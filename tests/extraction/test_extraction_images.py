@@ -16,7 +16,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.readers import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, finalise
+from obygaze_features.store import Status
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 
@@ -97,20 +97,6 @@ def test_images_and_texts_are_embedded_as_transformers_does(
         expected = embedding(model.get_text_features(**tokens))
     np.testing.assert_allclose(both.read("native", ["t0", "t1"]), expected, atol=1e-5)
     assert both.read("native", ["p"]).shape == (1, 32)
-
-
-def test_parts_films_and_limits_make_the_whole(towers, images, photos, whole, tmp_path):
-    counts = []
-    for options in ({"part": "2/2"}, {"films": ("yes",)}, {"limit": 22}, {"limit": 22}, {}):
-        summary = of.extract(images, photos, towers, tmp_path, **options)
-        counts.append((summary.wanted, summary.clips, summary.done))
-    # Of 40 in blocks of 32; of 20 in "yes", the last, 8 were in that part; of 22 two were done.
-    assert counts == [(8, 8, 8), (20, 12, 20), (22, 20, 22), (22, 0, 22), (40, 0, 40)]
-    store = of.open_store(tmp_path / "small.zarr")
-    rows = store.read("native")
-    np.testing.assert_allclose(rows, whole.read("native"), atol=1e-6)
-    finalise(store.path)
-    np.testing.assert_array_equal(of.open_store(store.path).read("native"), rows)
 
 
 #: What cannot be embedded, and why; "whole" can.
