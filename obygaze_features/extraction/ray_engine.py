@@ -49,8 +49,7 @@ from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
 from obygaze_features.extraction.readers import Decoder, FrameResizer, ItemReader, ReadItem, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.media import MediaFolder
-from obygaze_features.store import Done, Failed, Status
+from obygaze_features.store import Done, Failed
 from obygaze_features.store.writer import recipe_differences
 
 logger = logging.getLogger(__name__)
@@ -158,7 +157,6 @@ class _RayRun:
         self.run, self.plan, self.cluster, self.ray = run, plan, cluster, cluster.ray
         options, media = run.options, run.media
         assert media is not None
-        self._media = MediaFolder(media.resolve())
         blind = [backbone.without_network() for backbone in run.backbones]
         self._setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
         # The reference is within a tuple, where Ray does not resolve it.
@@ -276,15 +274,8 @@ class _RayRun:
 
     def _finish(self, task: BlockTask, computed: Computed) -> None:
         tally = self.run.tally
-        for row, clip in zip(task.rows, computed.clips, strict=True):
+        for clip in computed.clips:
             tally.count(clip)
-            if isinstance(clip, Failed) and clip.status == Status.MISSING:
-                with contextlib.suppress(VideoError):
-                    path = self._media.find(self.run.manifest.items[row])
-                    raise ClusterError(
-                        f"{path} is here, but not on every machine of the cluster; each of them "
-                        "has to see the films under the same path"
-                    )
         tally.device += computed.seconds / self.plan.forwards
         self.run.batches.update(computed.batches)
         for name, reason in computed.broken.items():

@@ -35,8 +35,6 @@ READY = b"ready\n"
 """Sent first: requests are answered from then on."""
 HEARTBEAT = b".\n"
 """Sent at most once a second while a request makes progress."""
-RETAINED_BYTES = 256 * 2**20
-"""Shared memory above this size is freed before the next request."""
 
 
 class Memory:
@@ -53,16 +51,7 @@ class Memory:
             if os.fstat(self._descriptor).st_size < size:
                 os.ftruncate(self._descriptor, size)
             self._map = mmap.mmap(self._descriptor, size)
-        elif os.fstat(self._descriptor).st_size < len(self._map):
-            # The other side freed the memory since; what it wrote afterwards is in new pages.
-            self._map = mmap.mmap(self._descriptor, size)
         return np.frombuffer(self._map, np.uint8, size).reshape(shape)
-
-    def shrink(self, limit: int) -> None:
-        """Free the memory if it has grown beyond this size; no array of it may be in use."""
-        if self._map is not None and len(self._map) > limit:
-            self._map = None
-            os.ftruncate(self._descriptor, 0)
 
 
 def main() -> None:
@@ -74,7 +63,6 @@ def main() -> None:
     channel.sendall(READY)
     while True:
         request = requests.get()
-        memory.shrink(RETAINED_BYTES)
         try:
             answer = _answer(request, memory, heartbeat)
         except Exception as problem:  # a bug of ours costs this file alone, and is named

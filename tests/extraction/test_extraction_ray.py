@@ -181,9 +181,6 @@ def test_a_machine_that_is_not_like_this_one_is_named(
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
-    monkeypatch.chdir(films)
-    with pytest.raises(ClusterError, match=r"clip0\.mp4 is here, but not on every machine"):
-        extract_on(cluster, manifest, "/proc/self/cwd", [tiny], tmp_path, [load])
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
 
