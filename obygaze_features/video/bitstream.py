@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _STARTS_AT_FLAGS = {"mpeg4", "mpeg2video", "vp9", "mjpeg", "prores", "dnxhd"}
-"""Codecs in which no frame shown after a keyframe refers to a frame before it."""
+"""Codecs in which no frame shown after a keyframe refers to a frame before it.
+
+MPEG-2 too: counted, frames of a damaged file would be lost in silence, and others take their place.
+"""
 
 PARSED_CODECS = _STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
 """Codecs whose start points can be trusted."""
@@ -52,7 +55,6 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
                 return False
     if codec == "mpeg4":
         return data[:4] == b"\0\0\1\xb6" and len(data) > 4 and data[4] >> 6 == _MPEG4_B
-    # Without it, frames of a damaged file would be lost in silence, and others take their place.
     if codec == "mpeg2video":
         return data[:4] == b"\0\0\1\0" and len(data) > 5 and data[5] >> 3 & 7 == _MPEG2_B
     return False

@@ -64,20 +64,6 @@ def test_a_film_of_one_frame_repeats_it(tmp_path, name):
     assert numbers(decode_frames(path, requested).take(requested).rgb) == [0] * 8
 
 
-@pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])
-def test_frames_go_into_the_allocated_array(tmp_path, name):
-    path, arrays = write(tmp_path / name), []
-
-    def allocate(shape):
-        arrays.append(np.zeros(shape, np.uint8))
-        return arrays[-1]
-
-    frames = decode_frames(path, [3, 50], allocate=allocate)
-    assert len(arrays) == 1
-    assert frames.rgb is arrays[0]
-    assert numbers(arrays[0]) == [3, 50]
-
-
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
     """The first frame at or after each tick; of too many, evenly, with both ends."""
     picked: list[int] = []
