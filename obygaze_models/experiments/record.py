@@ -19,6 +19,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
+from obygaze_models.scoring.annotators import BesideAnnotators
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
@@ -294,6 +295,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         The test clips that leak in any fit.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
+    annotators
+        By test set the models beside each annotator, where the labels were merged of several.
     files
         The digest of each file that the scores are of.
     sha256
@@ -328,6 +331,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
+    annotators: dict[str, BesideAnnotators] = {}
     sha256: str = ""
 
     def __post_init__(self) -> None:
