@@ -85,7 +85,9 @@ class _Backbone(_Part, frozen=True, kw_only=True):
 
 
 class ManifestRecord(_Part, frozen=True, kw_only=True):
-    """The labelled items. `levels` has the name of each level's code."""
+    """The labelled items. `levels` has the name of each level's code, `senses` by concept how it
+    is perceived, where that is known.
+    """
 
     name: str
     version: str
@@ -94,6 +96,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     levels: dict[str, str]
     licence: str
     citation: str
+    senses: dict[str, str] = {}
 
 
 class StoreRecord(_Part, frozen=True, kw_only=True):

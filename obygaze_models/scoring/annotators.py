@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import counted, format_signed
 from obygaze_models.scoring.intervals import (
     REPLICATES,
     draw_films,
@@ -78,19 +79,18 @@ class BesideAnnotators(msgspec.Struct, frozen=True, kw_only=True):
         rater = next(rater for rater in self.raters if (rater.name, rater.kind) == (model, "model"))
         if self.between is None or rater.difference is None:
             return ""
-        each = " and ".join(f"{_number(rater.kappa[name])} with {name}" for name in self.annotators)
-        others = " and ".join(self.annotators) if len(self.annotators) == 2 else "annotators"
-        low, high = rater.interval or (-1.0, 1.0)
-        verdict = "as much as they do with each other, as far as so few films can tell"
-        if rater.interval is not None and not self.few:
-            verdict = "not measurably less or more than they do with each other"
+        each = " and ".join(f"{name} ({_number(rater.kappa[name])})" for name in self.annotators)
+        numbers = f"difference {format_signed(rater.difference)}"
+        verdict, certainty = "as much as", f" as far as {counted(self.films, 'film')} can tell"
+        if rater.interval is not None:
+            low, high = rater.interval
+            numbers += f", 95% {format_signed(low)} to {format_signed(high)}"
             if high < 0 or low > 0:
-                verdict = f"{'less' if high < 0 else 'more'} than they do with each other"
-        ends = f", {_number(low)} to {_number(high)}" if rater.interval is not None else ""
+                verdict, certainty = "less than" if high < 0 else "more than", ""
         return (
-            f"Beyond chance (Cohen's kappa, {self.clips:,} clips) {others} agree "
-            f"{_number(self.between)}; {model} agrees {each}: {verdict} "
-            f"(difference {_number(rater.difference)}{ends}{f'; {self.few}' * bool(self.few)})."
+            f"{model} agrees with {each.replace('(', '(kappa ', 1)} {verdict} they agree with each "
+            f"other ({_number(self.between)}){f', {self.few}' if self.few else certainty}: "
+            f"{numbers}, on {counted(self.clips, 'clip')} that all labelled."
         )
 
 

@@ -218,7 +218,7 @@ def test_sentence_says_less_more_or_neither() -> None:
               {"poor": 0.4, "alike": 0.2, "better": 0.01}.items()}  # fmt: skip
     beside = compare_with_annotators(votes, models, films)
     assert beside is not None
-    words = {"poor": ": less than", "alike": ": not measurably", "better": ": more than"}
+    words = {"poor": "less than", "alike": "as much as", "better": "more than"}
     for name, verdict in words.items():
         assert verdict in beside.sentence(name)
         found = next(rater for rater in beside.raters if rater.name == name)
@@ -228,7 +228,7 @@ def test_sentence_says_less_more_or_neither() -> None:
     few = compare_with_annotators(votes, models, ["one"] * 1200)
     assert few is not None
     assert few.few
-    assert "so few films" in few.sentence("poor")
+    assert "too few" in few.sentence("poor")
 
 
 def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
