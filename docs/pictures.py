@@ -38,6 +38,7 @@ estimators = ["logistic", {name = "pcbm-logistic", negatives = "b"},
   {name = "frame-mil", class_weight = "balanced"}, "film-prior"]
 """
 TEMPLATES = Path(__file__).parents[1] / "obygaze_models/report/templates"
+REAL_PAGE = "real.html"
 README_PICTURE = Path(__file__).with_name("report.png")
 #: Pictures of the report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number.
@@ -132,12 +133,12 @@ report run -o report.html --timelines lines --moments moments.csv --frames frame
 """
 
 
-REAL = """
+REAL = f"""
 models example mobygaze
 models run mobygaze/level.toml -o runs/level
 models run mobygaze/length.toml -o runs/length
 models run mobygaze/concepts.toml -o runs/concepts
-report runs/level runs/length runs/concepts --title "What is said in 20 films" -o real.html
+report runs/level runs/length runs/concepts --title "What is said in 20 films" -o {REAL_PAGE}
 """
 """README's picture and the site's live page: the shipped example, which is real."""
 
@@ -164,7 +165,7 @@ def make_real_report(folder: Path) -> Path:
     """Make the page of the shipped example."""
     with contextlib.chdir(folder):
         run_commands(REAL)
-    return folder / "real.html"
+    return folder / REAL_PAGE
 
 
 def take_shot(page: Path, output: Path, name: str) -> None:
