@@ -23,7 +23,6 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable
 from obygaze_features.store.shards import MappedFile, map_file
 
-REPLACED = "{} was replaced since it was opened (finalised, repaired, overwritten); open it again"
 BLOCK_BYTES = 2**20
 """Bytes that are read at a time from a file that is read from end to end."""
 _HEADER_BYTES = 30
@@ -75,53 +74,58 @@ class Location:
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
 
+    identity: object = None
+    """What tells the store that is read from another at its address; None where nothing can."""
+
+    def identify(self) -> object:
+        """The identity of the store that is there now."""
+
+    def pin(self) -> None:
+        """Take the store that is there now for the one to read: no file of another is given."""
+        self.identity = self.identify()
+
     def refuse_if_changed(self) -> None:
-        """Raise `StoreUnreadable` if another store, or none, is there by now."""
+        """Raise `StoreUnreadable` if another store, or none, is there by now.
+
+        Each kind of location calls it after it has read: what was read before another store took
+        the place belongs to the first.
+        """
+        if self.identity is not None and self.identity != self.identify():
+            raise StoreUnreadable(
+                self.where,
+                "was replaced since it was opened (finalised, repaired, overwritten); open it "
+                "again",
+            )
+
+
+def _identify_file(path: Path) -> object:
+    """What changes when a file is replaced: who does that cannot set ctime."""
+    with contextlib.suppress(FileNotFoundError), _reading(path):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return None
 
 
 class Folder(Location):
-    """A folder on this machine, which messages may call by another name (`where`).
-
-    From `pin` on it is the store that was there then: files of another one are not read.
-    """
+    """A folder on this machine, which messages may call by another name (`where`)."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
-        self._pinned: tuple[int, ...] | None = None
 
-    def pin(self) -> None:
-        """Take the store that is at the path now for the one to read."""
-        self._pinned = self._identify()
-
-    def refuse_if_changed(self) -> None:
-        """Raise if another store, or none, is at the path by now."""
-        if self._pinned and self._pinned != self._identify():
-            raise StoreUnreadable(REPLACED.format(self.where))
-
-    def _identify(self) -> tuple[int, ...] | None:
-        """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
-        with contextlib.suppress(FileNotFoundError), _reading(self.path / "zarr.json") as path:
-            status = path.stat()
-            times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
-            return status.st_dev, status.st_ino, status.st_size, *times
-        return None
+    def identify(self) -> object:
+        """Of ``zarr.json``, which nobody changes in place."""
+        return _identify_file(self.path / "zarr.json")
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """The path of a file to be opened and read while the block runs.
-
-        Whether it is still the same store's is looked at afterwards: what was open before another
-        store took the path belongs to the first.
-        """
+        """The path of a file to be opened and read while the block runs."""
         try:
             with _reading(self.path / name) as path:
                 yield path
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
-        if name != "zarr.json":
-            self.refuse_if_changed()
+        finally:
+            if name != "zarr.json":  # by which a writer sees that the store was finalised
+                self.refuse_if_changed()
 
     def read(self, name: str) -> bytes:
         """A whole file."""
@@ -168,6 +172,10 @@ class ZipArchive(Location):
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
+
+    def identify(self) -> object:
+        """Of the zip file, which is mapped once."""
+        return _identify_file(self.path)
 
     def read(self, name: str) -> bytes:
         """A whole file, compared with the checksum that the zip file has of it."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +25,7 @@ from obygaze_features.store.metadata import (
     read_rows_table,
     remedy,
 )
-from obygaze_features.store.remote import Remote, location_of
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import RowReader
 from obygaze_features.store.shards import DamagedChunk
 
@@ -186,8 +183,6 @@ class Store:
         for record in self.records:
             first = record.block * self.block_rows
             status[first : first + len(record.status)] = record.status
-        if not status.all():
-            self.location.refuse_if_changed()
         return status
 
     @cached_property
@@ -241,8 +236,7 @@ class Store:
 
     def refresh(self) -> Store:
         """Read again what other processes may have changed: the state, rows and their status."""
-        if isinstance(self.location, Folder):
-            self.location.pin()
+        self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
         self._stored: dict[str, StoredArray] = {}
@@ -270,21 +264,6 @@ class Store:
             },
             "failures": self.failures,
         }
-
-    def fingerprint(self, rows: Rows) -> str:
-        """What tells these rows from those of another store at the same address.
-
-        The SHA-256 of the attributes, and of the list of checksums or, in an open store, of the
-        records of the rows' blocks.
-        """
-        parts = [json.dumps(self.attributes, sort_keys=True).encode()]
-        if self.is_final:
-            with contextlib.suppress(FileNotFoundError):
-                parts.append(self.location.read(fmt.CHECKSUMS))
-        else:
-            records = map(self.record_of, np.unique(rows // self.block_rows).tolist())
-            parts += [record.to_bytes() for record in records if record]
-        return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
     # Reading rows
 
@@ -541,8 +520,6 @@ class Store:
             if record is not None:
                 in_block = np.flatnonzero(blocks == block)
                 done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
-        if not done.all():
-            self.location.refuse_if_changed()
         return done
 
     def _require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
@@ -578,7 +555,6 @@ class Store:
             raise self._damage_error(problem, rows) from None
 
     def _damage_error(self, problem: DamagedChunk, rows: Rows) -> StoreError:
-        self.location.refuse_if_changed()
         hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
         ids = [self.ids[row] for row in hit.tolist()]
         more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -600,10 +576,7 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
         Verify the checksum of everything that is read. Without, reading is faster, and damage
         is not noticed.
     """
-    location = location_of(address)
-    if isinstance(location, Remote):
-        location.load_checksums()
-    return open_at(location, checksums=checksums)
+    return open_at(location_of(address), checksums=checksums)
 
 
 def open_at(location: Location, *, checksums: bool = True) -> Store:
