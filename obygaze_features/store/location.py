@@ -16,6 +16,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -104,6 +105,17 @@ def _identify_file(path: Path) -> object:
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """A file of a store, for messages."""
+
+    location: Location
+    name: str
+
+    def __str__(self) -> str:
+        return self.location.join(self.name)
 
 
 class Folder(Location):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location
+from obygaze_features.store.location import Folder, Location, StoreFile
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -174,10 +174,10 @@ class Store:
     def status(self) -> NDArray[np.uint8]:
         """The `Status` of each row."""
         if self.is_final:
-            status = read_bytes_array(self.location, fmt.STATUS, (len(self),))
+            status = read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
             if status.max() > max(Status):
                 reason = f"it has the unknown status {status.max()}"
-                raise DamagedFile(self.location, f"{fmt.STATUS}/c/0", reason)
+                raise DamagedFile(StoreFile(self.location, f"{fmt.STATUS}/c/0"), reason)
             return status
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
@@ -466,19 +466,18 @@ class Store:
 
     @cached_property
     def _id_bytes(self) -> NDArray[np.uint8]:
-        return read_bytes_array(self.location, fmt.IDS, (len(self), None))
+        return read_bytes_array(self.location, fmt.IDS, len(self))
 
     def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
-        try:
+        with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
             return fmt.decode_ids(table)
-        except ValueError as problem:
-            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", str(problem)) from None
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
         rows = {item_id: row for row, item_id in enumerate(self.ids)}
         if len(rows) < len(self):
-            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", "an id is there twice")
+            file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
+            raise DamagedFile(file, "an id is there twice")
         return rows
 
     @cached_property
