@@ -245,5 +245,5 @@ def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     for store in stores:
-        store.refuse_as_output(output)
+        store.location.refuse_as_output(output)
     return output

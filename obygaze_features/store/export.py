@@ -72,7 +72,7 @@ def export(
     write = writers.get(output.suffix.lower())
     if write is None:
         raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
-    store.refuse_as_output(output)
+    store.location.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
         if write is _write_parquet:

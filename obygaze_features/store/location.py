@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable
+from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError
 from obygaze_features.store.shards import MappedFile, map_file
 
 BLOCK_BYTES = 2**20
@@ -74,6 +74,14 @@ class Location:
 
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
+
+    def refuse_as_output(self, output: Path) -> None:
+        """Raise `UsageError` if an output is the store itself, or inside it."""
+        folder, goal = self.address, output.resolve()
+        if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
+            raise UsageError(
+                output, "is the store itself, or is inside the store; choose another output"
+            )
 
     identity: object = None
     """What tells the store that is read from another at its address; None where nothing can."""

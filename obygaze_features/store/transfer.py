@@ -134,7 +134,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
-    store.refuse_as_output(output)
+    store.location.refuse_as_output(output)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -176,7 +176,7 @@ def push(store: Store, target: Path | str) -> Pushed:
         there = _Target(where)
         if not where.rstrip("/").endswith(".zarr") and not there.has(fmt.CHECKSUMS):
             there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        store.refuse_as_output(Path(there.address))
+        store.location.refuse_as_output(Path(there.address))
         where, sent = there.where, _push_files(files, there)
     size = sum(files.sizes.values())
     return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
