@@ -7,14 +7,13 @@ file claims is checked before anything is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
@@ -90,7 +89,7 @@ def _read_exported(path: Path, file: Any) -> RowSource:
             if reference.shape != array.shape or not _is_numbers(reference):
                 raise StoreError(f"{name} is not a row of {array.name}")
             probe[array.name] = check_row(to_storable(_read(reference, ())), array)
-    return RowSource(path, matrices, ids, recipe, without, sources, probe)
+    return RowSource(path, matrices, ids, recipe, without, lambda row: sources[row] or None, probe)
 
 
 class _Hdf5Rows:
@@ -107,8 +106,8 @@ class _Hdf5Rows:
             written = self.dataset.id.get_storage_size() > 0
         else:
             first = (row // chunks[0] * chunks[0], *(0 for _ in self.shape[1:]))
-            written = _try_to_read(lambda: self.dataset.id.get_chunk_info_by_coord(first))
-            written = written.byte_offset is not None
+            with translate(StoreError, "it", "cannot be read ({})"):
+                written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
         if not written:  # HDF5 reads it as zeros
             raise StoreError("nothing was ever written there")
         return _read(self.dataset, row)
@@ -149,19 +148,10 @@ def _read_texts(file: Any, name: str, *, axes: int = 1) -> list[str]:
     if dataset.nbytes > MAX_TEXT_BYTES:
         raise StoreError(f"{name}: it would take more than {MAX_TEXT_BYTES >> 20} MiB")
     texts = _read(dataset, ())
-    try:
+    with translate(StoreError, name, "is not text in UTF-8 ({})"):
         return [text.decode() for text in (texts.tolist() if axes else [texts])]
-    except UnicodeDecodeError:
-        raise StoreError(f"{name} is not text in UTF-8") from None
 
 
 def _read(dataset: Any, selection: Any) -> Any:
-    return _try_to_read(lambda: dataset[selection])
-
-
-def _try_to_read(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
-        words = " ".join(str(problem).split())
-        raise StoreError(f"it cannot be read ({words:.100})") from None
+    with translate(StoreError, "it", "cannot be read ({})"):
+        return dataset[selection]

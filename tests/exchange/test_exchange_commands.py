@@ -66,7 +66,7 @@ SLIPS = [
     (2, "export odd.zarr -o output.parquet --arrays film", "film has the name of a column"),
     (2, "import pth nowhere", "nowhere is not a folder"),
     (1, "import pth empty", "none of the 40 items", "no tt1/tt1_0.pth in empty"),
-    (1, "import pth text", "can be read; text/tt1/tt1_0.pth: it is not a PyTorch file"),
+    (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o output", "ends in .zarr"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
     (2, "import npy features other", "two paths are for the array native; name them: ARRAY=PATH"),
