@@ -10,6 +10,7 @@ a longer film, and where nothing is found, by the id.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import zipfile
 from collections import Counter
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import describe_absent
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import StoreError, UsageError, translate
+from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Failed
@@ -32,7 +33,6 @@ from obygaze_features.store.format import Recipe, Status
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
     RowSource,
-    describe_shape,
     errors_named,
     map_npy,
     read_ids,
@@ -196,10 +196,9 @@ def _fill_store(
         recipe = replace(recipe, name=path.stem, arrays=arrays)
         writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
     specs = {array.name: array for array in arrays}
-    with writer.claimed() as blocks:
-        total = len(writer.missing_blocks())
-        for block in progress(blocks, "Importing", unit="block", total=total):
-            rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
+    for block in progress(writer.missing_blocks(), "Importing", unit="block"):
+        rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
+        with contextlib.suppress(BlockTaken):  # by another import at the same time
             writer.write_block(block, rows)
     store = open_store(path)
     missing = store.missing_rows(retry_failed=retry_failed)
@@ -273,7 +272,7 @@ class ClipFolder:
 
     def _most_common(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and type that most files have."""
-        first_of, kinds, problem = dict[str, tuple[Path, Any]](), Counter[str](), None
+        kinds, problem = Counter[tuple[tuple[int, ...], np.dtype[Any]]](), None
         sample = list(self.files.values())
         sample = sample[:: -(-len(sample) // MAX_SAMPLED)]
         for file in sample:
@@ -282,22 +281,10 @@ class ClipFolder:
             except StoreError as error:
                 problem = problem or error
             else:
-                kind = describe_shape(values.shape, values.dtype)
-                kinds[kind] += 1
-                first_of.setdefault(kind, (file, values))
+                kinds[values.shape, values.dtype] += 1
         if not kinds:
             raise StoreError(f"{self.path}: none of {len(sample)} files can be read; {problem}")
-        [(kind, count), *others] = kinds.most_common()
-        if 2 * count <= kinds.total():
-            pair = [
-                f"{self.short(first_of[kind][0])} holds {kind}" for kind in (kind, others[0][0])
-            ]
-            raise StoreError(
-                f"{' and '.join(pair)}, and most files of {self.path.name} are not alike; an array "
-                "of a store has one shape and type per clip: remove the files that do not belong"
-            )
-        values = first_of[kind][1]
-        return values.shape, values.dtype
+        return kinds.most_common(1)[0][0]
 
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.read(self.files[row])

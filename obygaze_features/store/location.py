@@ -11,24 +11,22 @@ import errno
 import hashlib
 import os
 import re
-import stat
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError
+from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError, translate
 from obygaze_features.store.shards import MappedFile, map_file
 
-BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**22
 """Bytes that are read at a time from a file that is read from end to end."""
 _HEADER_BYTES = 30
 """Bytes of the header before a file's name in a zip file."""
-_ENCRYPTED = 0x1
+_NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 Span = tuple[int, int]
@@ -66,11 +64,17 @@ class Location:
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` to its end, piece by piece."""
-        raise NotImplementedError
+        while data := self.read_part(name, start, BLOCK_BYTES):
+            yield data
+            start += len(data)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
-        raise NotImplementedError
+        try:
+            self.read_part(name, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
@@ -165,21 +169,6 @@ class Folder(Location):
                 parts.append(file.read(length))
         return parts
 
-    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` on."""
-        with self.file(name) as path, path.open("rb") as file:
-            file.seek(start)
-            yield from iter(lambda: file.read(BLOCK_BYTES), b"")
-
-    def exists(self, name: str) -> bool:
-        """Whether the file is there."""
-        try:
-            with _reading(self.path / name) as path:
-                path.stat()
-        except FileNotFoundError:
-            return False
-        return True
-
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
         with self.file(name) as path:
@@ -210,15 +199,6 @@ class ZipArchive(Location):
         start = max(0, start + len(data) if start < 0 else start)
         return data[start : start + length].tobytes()
 
-    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` on."""
-        for offset in range(start, self._info(name).file_size, BLOCK_BYTES):
-            yield self.read_part(name, offset, BLOCK_BYTES)
-
-    def exists(self, name: str) -> bool:
-        """Whether the zip file has it."""
-        return name in self._infos
-
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
         info, archive = self._info(name), self._mapped.bytes
@@ -243,15 +223,21 @@ class ZipArchive(Location):
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
         """What the zip file holds, by name."""
-        try:
-            with _reading(self.path) as path, ZipFile(path) as archive:
-                infos = archive.infolist()
-        except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
-            raise StoreError(
-                f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
-            ) from None
-        _check_zip_members(self.where, infos, len(self._mapped.bytes))
-        return {info.orig_filename: info for info in infos}
+        reason = "is not a zip file, or is cut short ({}); get it again"
+        with (
+            _reading(self.path) as path,
+            translate(StoreError, self.where, reason, foreign=_NO_ZIP),
+            ZipFile(path) as archive,
+        ):
+            infos = {info.orig_filename: info for info in archive.infolist()}
+        for name, info in infos.items():
+            if info.compress_type != ZIP_STORED:  # it could not be mapped
+                raise StoreError(
+                    self.where,
+                    f": {name!r:.80} is compressed; pack the store with: obygaze stores pack STORE "
+                    "-o NAME.zip",
+                )
+        return infos
 
     def _info(self, name: str) -> ZipInfo:
         if info := self._infos.get(name):
@@ -278,28 +264,6 @@ def _reading(path: Path) -> Iterator[Path]:
 def is_store_name(name: str) -> bool:
     """Whether a file of a store may have this name: inside its folder, of a safe alphabet."""
     return _STORE_NAME.fullmatch(name) is not None
-
-
-def _check_zip_members(where: str, infos: Sequence[ZipInfo], size: int) -> None:
-    """Raise on the first member that no packed store has, by the table of contents alone.
-
-    `size` are the bytes of the zip file, `where` names it.
-    """
-    for info in infos:
-        is_stored = info.compress_type == ZIP_STORED and info.compress_size == info.file_size
-        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-        is_encrypted = info.flag_bits & _ENCRYPTED
-        if not (is_store_name(info.orig_filename) and is_stored and is_plain) or is_encrypted:
-            raise StoreError(
-                f"{where}: {info.orig_filename!r:.80} is not an uncompressed plain file of a "
-                "store; pack the store with: obygaze stores pack STORE -o NAME.zip"
-            )
-    names = [info.orig_filename.casefold() for info in infos]  # some file systems ignore case
-    taken = [str(parent) for name in set(names) for parent in PurePosixPath(name).parents]
-    if twice := [name for name, count in Counter([*names, *set(taken)]).items() if count > 1]:
-        raise StoreError(f"{where}: {twice[0]!r:.80} is there twice")
-    if sum(info.file_size for info in infos) > size:
-        raise StoreError(f"{where}: its files claim more bytes than the zip file has")
 
 
 def sha256_at(location: Location, name: str) -> str:

@@ -24,7 +24,7 @@ import msgspec
 
 from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
-from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.location import Folder, Location, Span, ZipArchive
 
@@ -282,13 +282,10 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
             "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
         )
     with one_line_errors(where):
-        try:  # not by `fsspec.url_to_fs`, which takes chains of file systems, too
+        extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
+        with translate(MissingExtra, where, extra, foreign=ImportError):
+            # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
             system = fsspec.filesystem(scheme, **(_S3_OPTIONS if scheme == "s3" else {}))
-        except ImportError as problem:
-            raise MissingExtra(
-                f"{where} takes a package that is not installed ({problem}); for S3: "
-                "pip install 'obygaze[remote]'"
-            ) from None
         return system, system._strip_protocol(address).rstrip("/"), ""
 
 

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +29,6 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import LEASE_S, BlockClaims
 from obygaze_features.store.commit import (
     Done,
     Failed,
@@ -53,7 +51,7 @@ class StoreWriter:
     """Fills a store. Make one with `create`, or continue one with `resume`.
 
     Several writers (processes, or machines over a shared file system) may fill one store; one of
-    them writes each block. Divide the work by `missing_blocks(part="2/4")` or by `claimed`, or
+    them writes each block. Divide the work by `missing_blocks(part="2/4")` or by `BlockClaims`, or
     let them race: the commit record decides.
     """
 
@@ -139,37 +137,6 @@ class StoreWriter:
         wanted = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
         first = self.rows_of(block).start
         return [row for row in rows if record.status[row - first] in wanted]
-
-    @contextlib.contextmanager
-    def claimed(
-        self, part: str | None = None, *, lease: float = LEASE_S
-    ) -> Iterator[Iterator[int]]:
-        """Iterate over the missing blocks that no other writer has, each claimed while it is used.
-
-        Examples
-        --------
-        ::
-
-            with writer.claimed() as blocks:
-                for block in blocks:
-                    writer.write_block(block, compute(writer.rows_of(block)))
-        """
-        claims = BlockClaims({"": self}, lease=lease)
-        with claims.heartbeat():
-            yield self._iter_claimed(claims, part)
-
-    def _iter_claimed(self, claims: BlockClaims, part: str | None) -> Iterator[int]:
-        # Repeat while a pass finds a block: other writers may have released some.
-        has_claimed = True
-        while has_claimed:
-            has_claimed = False
-            for block in self.missing_blocks(part):
-                if claims.take(block, {"": self.rows_of(block)}):
-                    # Another writer may have written the block before the claim.
-                    if not self.is_written(block):
-                        has_claimed = True
-                        yield block
-                    claims.release(block, [""])
 
     def rows_of(self, block: int) -> range:
         """The rows of a block."""

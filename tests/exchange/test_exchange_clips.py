@@ -110,17 +110,6 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     finalise(path)
 
 
-@pytest.mark.parametrize("lengths", [(3, 4, 3, 4), (3, 4, 3, 4, 5), (3, 4, 3, 5, 6)], ids=str)
-def test_files_of_which_most_are_not_alike_make_no_store(lengths, tmp_path):
-    for row, length in enumerate(lengths):
-        save(file_of(tmp_path / "f", row), np.ones(length, np.float32))
-    with pytest.raises(StoreError) as problem:
-        import_features(tmp_path / "f", manifest(5), tmp_path / "s.zarr")
-    first, second = (f"f/tt{row}/tt{row}_scene_{row}.npy holds {row + 3}" for row in (0, 1))
-    assert str(problem.value).startswith(f"{first} float32 and {second} float32, ")
-    assert not (tmp_path / "s.zarr").exists()
-
-
 def test_an_import_continues_and_retries_when_told(folder, tmp_path):
     path = tmp_path / "s.zarr"
     hidden = file_of(folder, 1).rename(tmp_path / "aside")

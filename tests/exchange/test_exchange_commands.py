@@ -61,7 +61,7 @@ SLIPS = [
     (1, "export toy.zarr -o X.h5", "X.h5 exists already"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export damaged.zarr -o output.parquet", "checksum is wrong"),
-    (2, "export toy.zarr -o output.h5 --arrays cls", "no array 'cls'; it has native, frames"),
+    (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; it has native, frames"),
     (2, "export odd.zarr -o output.parquet", "no pooled array; name some of film"),
     (2, "export odd.zarr -o output.parquet --arrays film", "film has the name of a column"),
     (2, "import pth nowhere", "nowhere is not a folder"),

@@ -174,7 +174,7 @@ SLIPS = {
         "4 ids are in both, such as tt1-000",
     ),
     "case of ids": (
-        lambda s, t: merge(films(t.parent, "tta", "TTA"), t), StoreError,
+        lambda s, t: merge(films(t.parent, "tta", "TTA"), t), ManifestError,
         "differs from 'tta-000' by case only",
     ),
 }  # fmt: skip
