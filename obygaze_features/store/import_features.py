@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import describe_absent
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
@@ -99,11 +98,18 @@ def import_features(
         Read rows again that failed in an earlier run.
     """
     output = Path(path)
-    if output.suffix != ".zarr":
-        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    named = source if isinstance(source, Mapping) else {"native": source}
+    paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
-    if recipe and is_stated:
-        raise UsageError("give a recipe, or backbone, preprocessing and precision, not both")
+    slips = {
+        f"{output}: the name of a store ends in .zarr": output.suffix != ".zarr",
+        "give a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
+        "give --ids or --in-order, not both": ids and in_order,
+        "no source is given; name a file or a folder of features": not paths,
+    }
+    for slip, is_made in slips.items():
+        if is_made:
+            raise UsageError(slip)
     stated = stated_recipe(
         {"name": backbone} if backbone else {},
         {"mode": preprocessing} if preprocessing else {},
@@ -111,14 +117,8 @@ def import_features(
     )
     if recipe:
         stated = read_recipe(Path(recipe))
-    if ids and in_order:
-        raise UsageError("give --ids or --in-order, not both")
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
-    named = source if isinstance(source, Mapping) else {"native": source}
-    paths = {name: Path(file) for name, file in named.items()}
-    if not paths:
-        raise UsageError("no source is given; name a file or a folder of features")
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated):
         raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
@@ -135,28 +135,27 @@ def _open_source(
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
     if kind is None:
-        if not first.exists():
-            raise UsageError(describe_absent(first, "a folder or file of features"))
         suffix = first.suffix.lower()
         if first.is_dir():
             suffix = ".pth" if any(first.rglob("*.pth")) else ".npy"
-        if suffix not in KINDS:
-            raise UsageError(f"{first}: unknown kind of features; known are {', '.join(KINDS)}")
-        kind = KINDS[suffix]
-    if len(paths) > 1 and kind not in ("npy", "pth"):
-        raise UsageError(
-            f"{first}: one {kind} file has all arrays (got {len(paths)} files); import each into a "
-            "store of its own"
-        )
+        kind = KINDS.get(suffix)
     is_folder = kind == "pth" or (
         kind == "npy" and not any(file.is_file() for file in paths.values())
     )
     has_ids = is_folder or kind == "hdf5" or (kind == "parquet" and not isinstance(ids, str))
-    if ids and has_ids:
-        raise UsageError(
-            f"{first} says itself whose its rows are; --ids and --in-order are for one file with "
-            "all rows"
-        )
+    slips = {
+        "is not a folder or file of features": not first.exists(),
+        f"is of no known kind of features ({', '.join(KINDS)})": kind is None,
+        f"has all arrays (got {len(paths)} files); import each into a store of its own": (
+            len(paths) > 1 and kind not in ("npy", "pth")
+        ),
+        "says itself whose its rows are; --ids and --in-order are for one file with all rows": (
+            ids and has_ids
+        ),
+    }
+    for slip, is_made in slips.items():
+        if is_made:
+            raise UsageError(first, slip)
     if kind == "parquet":
         return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":

@@ -100,25 +100,8 @@ class RowSource:
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
         """One array per matrix; `StoreError` if the rows are not those of the manifest's items."""
-        for name, rows in self.matrices.items():
-            if len(rows.shape) < 2:
-                raise StoreError(f"{self.path}: {name} is not a matrix (got {list(rows.shape)})")
-            if rows.shape[0] != len(self.ids):
-                raise StoreError(
-                    f"{self.path}: {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; "
-                    "give the ids of these rows with --ids"
-                )
-        if not self.ids:
-            raise StoreError(f"{self.path} has no rows; give a file with a row for each item")
-        if len(self._row_of) < len(self.ids):
-            twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
-            raise StoreError(f"{self.path} has two rows for {shorten(twice)}")
-        if self._row_of.keys().isdisjoint(manifest.ids):
-            raise StoreError(
-                f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
-                f"are like {shorten(self.ids[0])}, those of the manifest like "
-                f"{shorten(manifest.ids[0])}; its items.csv has the id of each file"
-            )
+        for slip in self._find_slips(manifest):
+            raise StoreError(self.path, slip)
         if self.recipe:
             return tuple(spec for spec in self.recipe.arrays if spec.name in self.matrices)
         specs, kind = [], self.kind or self.path.suffix.removeprefix(".") or "file"
@@ -127,6 +110,27 @@ class RowSource:
                 dtype = to_storable(np.empty(0, rows.dtype)).dtype
             specs.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {kind}"))
         return tuple(specs)
+
+    def _find_slips(self, manifest: Manifest) -> Iterator[str]:
+        for name, rows in self.matrices.items():
+            if len(rows.shape) < 2:
+                yield f": {name} is not a matrix (got {list(rows.shape)})"
+            if rows.shape[0] != len(self.ids):
+                yield (
+                    f": {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; give the ids "
+                    "of these rows with --ids"
+                )
+        if not self.ids:
+            yield "has no rows; give a file with a row for each item"
+        if len(self._row_of) < len(self.ids):
+            twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
+            yield f"has two rows for {shorten(twice)}"
+        if self._row_of.keys().isdisjoint(manifest.ids):
+            yield (
+                f"has none of the {len(manifest)} items of {manifest.name}: its ids are like "
+                f"{shorten(self.ids[0])}, those of the manifest like {shorten(manifest.ids[0])}; "
+                "its items.csv has the id of each file"
+            )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
         """The item's row of each matrix, or why it cannot be read; None if it is still to do."""
