@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -171,10 +171,8 @@ class BlockRecord:
     block: int
     status: tuple[Annotated[int, msgspec.Meta(ge=0, le=int(max(Status)))], ...]
     sources: tuple[str | None, ...]
-    failures: dict[str, str] = field(default_factory=dict)
-    shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None] = field(
-        default_factory=dict
-    )
+    failures: dict[str, str]
+    shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None]
 
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""

@@ -82,7 +82,7 @@ def find_nearest(
     """
     if top < 1:
         raise UsageError(f"top is the number of matches, at least 1 (got {top})")
-    direction = check_query(query, stores[0], array)
+    direction = _direction(query, _spec(stores[0], array), stores[0].where)
     if films is not None:
         all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
         if unknown := [film for film in films if film not in all_films]:
@@ -141,17 +141,14 @@ def has_frames(store: Store, array: str) -> bool:
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 
 
-def check_query(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
+def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
     """A query scaled to length one; `UsageError` if it has no direction, or another width."""
-    has_frames(store, array)
-    width = _spec(store, array).shape[-1]
-    vector = np.asarray(query)
-    if vector.shape != (width,):
+    vector = np.asarray(query, np.float64)
+    if vector.shape != spec.shape[-1:]:
         shape = " x ".join(map(str, vector.shape))
         raise UsageError(
-            f"{store.where}: {array} has vectors of {width} numbers (got a query of {shape})"
+            where, f": {spec.name} has vectors of {spec.shape[-1]} numbers (got a query of {shape})"
         )
-    vector = vector.astype(np.float64)
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(

@@ -227,8 +227,7 @@ def test_a_file_that_only_the_list_has_is_refused(name, store):
     edit_list(store, name, hashlib.sha256(b"x").hexdigest())
     reasons = {entry.file: entry.why for entry in verify(store)}
     assert reasons[name] == "checksums.json lists it, but a store has no such file"
-    fact = rf"lists '{name}', not a store's file|does not list 'probe/zarr\.json'"
-    refused(fact, store, "pack", "push", "unpack", "pull")
+    refused(f"lists '{name}', not a store's file", store, "pack", "push", "unpack", "pull")
 
 
 @pytest.mark.parametrize(

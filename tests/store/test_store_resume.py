@@ -156,18 +156,6 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     assert verify(path) == []
 
 
-def test_a_block_whose_shard_vanishes_is_not_written(path, monkeypatch):
-    """As when somebody repairs a store that is being filled."""
-    lose = (path / "native/c/0/0").unlink
-    overtaken(monkeypatch, "move_shards", lose, after=True)
-    with pytest.raises(StoreError, match="the shard of native of block 0 vanished"):
-        resume(path).write_block(0, [row(1), row(2)])
-    assert open_store(path).status.tolist() == [0, 0, 0, 0]
-    assert resume(path).missing_blocks() == [0, 1]
-    resume(path).write_block(0, [row(3), row(4)])
-    assert native(path)[:2] == [3, 4]
-
-
 def test_failed_rows_are_tried_again_and_done_ones_kept(path):
     resume(path).write_block(0, [row(1), BROKEN])
     before = open_store(path).record_of(0)

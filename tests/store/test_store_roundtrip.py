@@ -142,7 +142,6 @@ SLIPS = {
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
         "unknown array 'more'",
     ),
-    "done": (lambda w: w.write_block(2, [Failed(Status.DONE, "?")]), "not the status of a failure"),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
     "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
     "no items": (

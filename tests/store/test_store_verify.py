@@ -165,15 +165,6 @@ def test_a_file_that_no_extraction_makes_comes_from_a_copy(copy, sound, state, n
     assert toys.contents(store) == toys.contents(sound / f"{state}.zarr")
 
 
-@pytest.mark.parametrize("name", ["zarr.json", "items.csv", "probe/native/c/0/0"])
-def test_the_checksum_of_the_copy_to_restore_is_named(path, name):
-    sha256 = json.loads((path / "checksums.json").read_text())[name]
-    at = {"zarr.json": b"made-up", "items.csv": b"tt1-003"}.get(name)
-    flip_bit(path / name, (path / name).read_bytes().index(at) if at else 2)
-    with pytest.raises(StoreError, match=f"{name} cannot be repaired .*{sha256}|{name}.*restore"):
-        repair(path)
-
-
 @pytest.mark.parametrize("state", STATES[1:])
 def test_a_damaged_final_store_is_opened_again(copy, sound, state):
     path = copy(state)
