@@ -212,12 +212,9 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
     """The row in the arrays' own number formats; a failure if these cannot hold it."""
     if not isinstance(row, Done):
         return row
-    if set(row.values) != set(store.arrays):
-        unexpected = sorted(set(row.values) ^ set(store.arrays))[0]
-        verb = "lacks" if unexpected in store.arrays else "has an unknown array"
-        raise StoreError(
-            f"{store.path}: a row {verb} {unexpected!r} (the arrays are {', '.join(store.arrays)})"
-        )
+    if row.values.keys() != set(store.arrays):
+        there, arrays = ", ".join(row.values), ", ".join(store.arrays)
+        raise StoreError(store.path, f": a row has the arrays {there}, and the store {arrays}")
     values = {}
     for spec in store.specs:
         given = np.asarray(row.values[spec.name])

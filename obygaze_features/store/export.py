@@ -28,7 +28,6 @@ SOURCES, REASONS = "rows.source", "rows.reason"
 POOLED = ("native", "cls", "max", "mean")
 """The arrays with one vector per clip, which tables are for."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
-_COLUMNS = ("id", "film", "status", "source", "reason")
 
 
 class Exported(NamedTuple):
@@ -83,8 +82,6 @@ def export(
         raise UsageError(f"{store.where} has no pooled array; name some of {names}")
     if write is _write_parquet:
         need("pyarrow.parquet", extra="views")
-        if clash := [array.name for array in specs if array.name in _COLUMNS]:
-            raise UsageError(f"the array {clash[0]} has the name of a column; leave it out")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         write(temporary, store, specs)
     done = int((store.status == Status.DONE).sum())

@@ -321,10 +321,10 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
     try:
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as problem:  # whatever a damaged file makes PyTorch raise
-        kind = type(problem).__name__
-        if kind == "UnpicklingError":
-            raise StoreError("it holds more than tensors, perhaps a program; not read") from None
-        raise StoreError(f"it is damaged, or not a PyTorch file ({kind})") from None
+        raise StoreError(
+            "it is damaged, or holds more than tensors, perhaps a program; not read "
+            f"({type(problem).__name__})"
+        ) from None
     if isinstance(tensor, dict) and name in tensor:
         tensor = tensor[name]
     if isinstance(tensor, dict):

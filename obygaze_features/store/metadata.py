@@ -40,7 +40,7 @@ Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 ArrayName = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(?!(ids|status|blocks|probe|staging|claims)\Z)[A-Za-z0-9][A-Za-z0-9_-]*\Z"
+        pattern=r"^(?!(ids|status|blocks|probe|staging|claims|id|film)\Z)[A-Za-z0-9][A-Za-z0-9_-]*\Z"
     ),
 ]
 Value = TypeVar("Value")

@@ -164,11 +164,7 @@ class Store:
     def status(self) -> NDArray[np.uint8]:
         """The `Status` of each row."""
         if self.is_final:
-            status = read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
-            if status.max() > max(Status):
-                reason = f"it has the unknown status {status.max()}"
-                raise DamagedFile(StoreFile(self.location, f"{fmt.STATUS}/c/0"), reason)
-            return status
+            return read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
             first = record.block * self.block_rows
@@ -309,10 +305,9 @@ class Store:
         """
         stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
-        if self.is_final:
-            step = max(1, PART_BYTES // max(1, sum(array.spec.row_bytes for array in stored)))
-            # Whole chunks, so that each is read and checked once.
-            chunk_rows = max((array.layout.chunk_rows for array in stored), default=1)
+        if self.is_final and stored:  # whole chunks, so that each is read and checked once
+            chunk_rows = max(array.layout.chunk_rows for array in stored)
+            step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
             step = max(chunk_rows, step - step % chunk_rows)
         for start in range(0, len(self), step):
             rows = np.arange(start, min(start + step, len(self)))
@@ -352,10 +347,7 @@ class Store:
             )
         rows = np.arange(len(self)) if rows is None else rows
         status = self.status[rows]
-        is_missing = status == Status.TODO
-        if retry_failed:
-            is_missing |= status > Status.DONE
-        missing: Rows = rows[is_missing]
+        missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
         return missing
 
     # Other libraries, and operations on the whole store
@@ -503,8 +495,5 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 
 def _require_ids(ids: Sequence[str]) -> None:
-    if isinstance(ids, str):
-        raise UsageError(f"ids is a list of ids (got {ids!r}); use [{ids!r}]")
-    first = next(iter(ids), "")
-    if not isinstance(first, str):
-        raise UsageError(f"ids is a list of ids, which are str (got {first!r:.60})")
+    if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
+        raise UsageError(f"ids is a list of ids, which are str (got {ids!r:.60})")

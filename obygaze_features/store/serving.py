@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 
 BLOCK_BYTES = 2**20
 TIMEOUT_S = 60.0
@@ -39,13 +39,9 @@ def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
         def handle_error(self, request: object, client_address: object) -> None:
             """Nothing: clients hang up when they like."""
 
-    try:
+    reason = ": {}; choose another --port or --host"
+    with translate(StoreError, f"cannot listen at {host}:{port}", reason):
         return Server((host, port), Handler)
-    except (OSError, OverflowError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise StoreError(
-            f"cannot listen at {host}:{port}: {reason}; choose another --port or --host"
-        ) from None
 
 
 class _Handler(BaseHTTPRequestHandler):

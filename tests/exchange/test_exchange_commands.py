@@ -62,8 +62,7 @@ SLIPS = [
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export damaged.zarr -o output.parquet", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; it has native, frames"),
-    (2, "export odd.zarr -o output.parquet", "no pooled array; name some of film"),
-    (2, "export odd.zarr -o output.parquet --arrays film", "film has the name of a column"),
+    (2, "export odd.zarr -o output.parquet", "no pooled array; name some of more"),
     (2, "import pth nowhere", "nowhere is not a folder"),
     (1, "import pth empty", "none of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
@@ -104,7 +103,7 @@ def workspace(final_store, tmp_path_factory):
     a_store(folder / "open.zarr")
     other = a_store(folder / "other.zarr", 5)
     of.open_store(other).finalise()
-    open_state(folder / "odd.zarr", {"film": np.ones((2, 2, 2))})
+    open_state(folder / "odd.zarr", {"more": np.ones((2, 2, 2))})
     pack(final_store, folder / "toy.zip")
     export(of.open_store(final_store), folder / "X.h5")
     write(folder / "films.zarr/film.mkv", "precious")

@@ -140,7 +140,7 @@ SLIPS = {
     ),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
-        "unknown array 'more'",
+        "a row has the arrays native, more, and the store native",
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
     "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
@@ -158,7 +158,7 @@ SLIPS = {
             spec.name,
         )
         for spec in (
-            ArraySpec("ids", (3,), "float32", ""), ArraySpec("status", (3,), "float32", ""),
+            ArraySpec("ids", (3,), "float32", ""), ArraySpec("film", (3,), "float32", ""),
             ArraySpec("x", (0,), "float32", ""), ArraySpec("x", (3,), "int64", ""),
         )
     },

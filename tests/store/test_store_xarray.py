@@ -66,17 +66,6 @@ def test_frames_share_an_axis_only_where_they_are_as_many():
     ]
 
 
-def test_arrays_called_like_coordinates_stay_arrays(tmp_path):
-    path, film = tmp_path / "toy.zarr", fmt.ArraySpec("film", (2,), "float32", "two numbers")
-    writer = toys.StoreWriter.create(path, toys.a_manifest(4), toys.plain_recipe(film))
-    toys.fill(writer, None, lambda row: toys.Done({"film": np.full(2, row)}, None))
-    finalise(path)
-    assert verify(path) == []
-    dataset = opened(path)
-    assert list(dataset.coords) == ["id"]
-    assert dataset["film"].values[:, 1].tolist() == [0, 1, 2, 3]
-
-
 def test_a_store_of_before_is_the_same(before, sound, tmp_path):
     assert verify(before) == []
     today = open_store(sound / "open.zarr")
