@@ -277,6 +277,11 @@ def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> t
     """Names of an array's axes, by which xarray opens a store as one dataset.
 
     All arrays share the item axis; arrays with `frames` frames share the frame axis.
+
+    Examples
+    --------
+    >>> dimensions("frame_index", (32,), 32), dimensions("frames", (16, 8), 32)
+    (('item', 'frame'), ('item', 'frames_1', 'frames_2'))
     """
     names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
     if array in _BY_FRAME and shape[0] == frames:

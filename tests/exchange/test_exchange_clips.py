@@ -132,19 +132,6 @@ def test_an_import_continues_and_retries_when_told(folder, tmp_path):
         import_features(folder, manifest(), path, backbone="x")
 
 
-def test_several_arrays_come_from_several_folders(tmp_path):
-    folder = make_folder(tmp_path / "features", n=9)
-    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
-    for row in range(9):
-        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
-    file_of(tmp_path / "frames", 3).unlink()
-    sources = {"native": folder, "frames": tmp_path / "frames"}
-    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
-    assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
-    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
-    assert store.sources["tt1-001"].count("head=") == 2
-
-
 def test_spans_are_found_by_their_id(tmp_path):
     """They share the media that they are spans of."""
     items = [
@@ -270,3 +257,16 @@ def test_a_recipe_in_a_file(tmp_path):
     stated = json.loads(json.dumps({"sampling": "all", **CLIP_TORCHVISION.attributes()}))
     write(tmp_path / "made.json", json.dumps({"preprocessing": stated}))
     assert read_recipe(tmp_path / "made.json").preprocessing == stated
+
+
+def test_several_arrays_come_from_several_folders(tmp_path):
+    folder = make_folder(tmp_path / "features", n=9)
+    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
+    for row in range(9):
+        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
+    file_of(tmp_path / "frames", 3).unlink()
+    sources = {"native": folder, "frames": tmp_path / "frames"}
+    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
+    assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
+    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
+    assert store.sources["tt1-001"].count("head=") == 2
