@@ -215,9 +215,12 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
-    texts = ("ids", "kinds", "films", "media", "texts")
+    texts: dict[str, Any] = {
+        name: _join(getattr(table, name) for table in tables)
+        for name in ("ids", "kinds", "films", "media", "texts")
+    }
     items = Items(
-        **{name: _join(getattr(table, name) for table in tables) for name in texts},
+        **texts,
         starts=np.concatenate([table.starts for table in tables]),
         ends=np.concatenate([table.ends for table in tables]),
         extra={

@@ -35,10 +35,11 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
+from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
-from obygaze_features.store.writer import append_to_log, write_checksums
+from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
 
 READ_ONLY = 0o444
 _CARD = Path(__file__).with_name("dataset_card.md")
@@ -118,16 +119,10 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     checksums: dict[str, str] = {}
     for spec in store.specs:
         checksums |= _write_shards(folder, store, spec, compress=compress)
-    probe = store.path / fmt.PROBE
-    for file in (*([probe] if probe.is_symlink() else []), *probe.rglob("*")):
-        if file.is_symlink() or not file.is_dir():
-            require_plain_file(file, StoreError)
     for name in (fmt.ITEMS, fmt.LOG):
         require_plain_file(store.path / name, StoreError)
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
-    if probe.exists():
-        shutil.copytree(probe, folder / fmt.PROBE, copy_function=shutil.copyfile)
     _consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,
@@ -163,6 +158,8 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
     table = fmt.encode_ids(store.ids)
     group.create_array(**fmt.ids_layout(*table.shape))[:] = table
     group.create_array(**fmt.status_layout(n))[:] = store.status
+    if probe := read_probe(store):
+        write_probe(group, store.specs, probe)
 
 
 def _consolidate(folder: Path) -> None:

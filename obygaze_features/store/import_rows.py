@@ -205,7 +205,7 @@ def read_ids(path: Path) -> list[str]:
             texts = map_npy(path)
             if texts.ndim != 1 or texts.dtype.kind not in "US":
                 raise StoreError(f"not a list of texts (got {texts.dtype}, {texts.ndim} axes)")
-            return texts.astype("U").tolist()
+            return list(map(str, texts.astype("U").tolist()))
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
         if path.suffix.lower() == ".csv":

@@ -136,8 +136,9 @@ class Remote(Location):
         """Compare files with the list of checksums from now on, or else with their own versions."""
         super().pin()
         self._checksums, self._versions = {}, {}
-        with contextlib.suppress(ValueError):  # `verify` reports a damaged list
-            self._checksums = msgspec.json.decode(self.identity or b"{}", type=dict[str, str])
+        if isinstance(self.identity, bytes):
+            with contextlib.suppress(ValueError):  # `verify` reports a damaged list
+                self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
     def _read_ranges(
         self,
@@ -309,8 +310,8 @@ def _open_http(headers: Mapping[str, str]) -> Any:
                 async for part in self.content.iter_any():
                     body += part
                     _refuse_large(redact_url(str(self.url)), len(body), asked)
-                self._body = _Answer(body)
-                self._body.version = self.headers.get("ETag") or self.headers.get("Last-Modified")
+                self._body = answer = _Answer(body)
+                answer.version = self.headers.get("ETag") or self.headers.get("Last-Modified")
             return await super().read()  # type: ignore[no-any-return]
 
     return http.HTTPFileSystem(

@@ -51,8 +51,8 @@ class StoreWriter:
     """Fills a store. Make one with `create`, or continue one with `resume`.
 
     Several writers (processes, or machines over a shared file system) may fill one store; one of
-    them writes each block. Divide the work by `missing_blocks(part="2/4")` or by `BlockClaims`, or
-    let them race: the commit record decides.
+    them writes each block. Divide the work by `BlockClaims`, or let them race: the commit record
+    decides.
     """
 
     def __init__(self, store: Store) -> None:
@@ -118,14 +118,10 @@ class StoreWriter:
         """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
         return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
 
-    def missing_blocks(self, part: str | None = None) -> list[int]:
-        """The blocks without a record; with ``part="2/4"`` every fourth, from the second on."""
-        if self.store.is_final:
-            return []
-        blocks = np.arange(self.store.blocks)
-        if part:
-            blocks = blocks[is_in_part(blocks, part)]
-        return [block for block in blocks.tolist() if not self.is_written(block)]
+    def missing_blocks(self) -> list[int]:
+        """The blocks without a record."""
+        blocks = range(0 if self.store.is_final else self.store.blocks)
+        return [block for block in blocks if not self.is_written(block)]
 
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
@@ -215,18 +211,16 @@ def open_to_resume(
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
-    pairs = {
-        "items": (stored["items_digest"], now["items_digest"]),
-        "backbone weights": (
-            stored["backbone"]["weights_sha256"],
-            now["backbone"]["weights_sha256"],
-        ),
-        "backbone settings": (stored["backbone"]["config"], now["backbone"]["config"]),
-        "preprocessing": (stored["preprocessing"], now["preprocessing"]),
-        "precision": (stored["precision"], now["precision"]),
-        "arrays": (stored["arrays"], now["arrays"]),
-        "rows a block": (stored["block_rows"], now["block_rows"]),
+    subjects = {
+        "items": lambda of: of["items_digest"],
+        "backbone weights": lambda of: of["backbone"]["weights_sha256"],
+        "backbone settings": lambda of: of["backbone"]["config"],
+        "preprocessing": lambda of: of["preprocessing"],
+        "precision": lambda of: of["precision"],
+        "arrays": lambda of: of["arrays"],
+        "rows a block": lambda of: of["block_rows"],
     }
+    pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
     if "backbone weights" in different:  # another network also has other settings
         different.pop("backbone settings", None)
@@ -272,13 +266,13 @@ def write_empty_store(
     group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
     if probe:
-        _write_probe(group, arrays, probe)
+        write_probe(group, arrays, probe)
     write_checksums(folder)
     for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
         (folder / name).mkdir()
 
 
-def _write_probe(
+def write_probe(
     group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
 ) -> None:
     """Write the rows of the probe, each array as in a store of one item."""

@@ -100,25 +100,6 @@ def test_what_is_damaged_here_does_not_replace_a_whole_store(final_store, own, t
         open_store(f"{target}.zarr")
 
 
-def test_of_two_that_push_together_one_gets_the_target(
-    final_store, other_store, tmp_path, monkeypatch
-):
-    """The other's list comes over ours, when both saw that there is nothing yet."""
-    from fsspec.implementations.local import LocalFileSystem
-
-    put = LocalFileSystem.put_file
-
-    def meanwhile(self, source, target, **options):
-        put(self, source, target, **options)
-        shutil.copyfile(other_store / "checksums.json", tmp_path / "x.zarr/meanwhile")
-        (tmp_path / "x.zarr/meanwhile").replace(tmp_path / "x.zarr/checksums.json")
-
-    monkeypatch.setattr(LocalFileSystem, "put_file", meanwhile)
-    with pytest.raises(StoreError, match="holds another store"):
-        push(final_store, tmp_path / "x.zarr")
-    assert not (tmp_path / "x.zarr/zarr.json").exists()
-
-
 @pytest.fixture
 def server(final_store: Path) -> Iterator[Served]:
     with serve(final_store.parent) as served:

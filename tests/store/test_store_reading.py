@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import json
 import os
 import pickle
@@ -25,7 +24,6 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.location import Folder
 from obygaze_features.store.row_reader import RangeShard
-from obygaze_features.store.shards import checksum
 from tests.kit.store import final_state, numbers, open_state, plain_manifest
 
 ABSENT = 2**64 - 1
@@ -194,29 +192,6 @@ def test_a_slip_of_reading_is_one_line(either):
     for call, error, message in SLIPS.values():
         with pytest.raises(error, match=message):
             call(store)
-
-
-@pytest.mark.parametrize("chunk_rows", [1, 2, 3])
-def test_shards_with_gaps_are_read_in_any_order(source, tmp_path, chunk_rows):
-    """Zarr allows a shard's chunks to begin anywhere, though no writer that we know does it."""
-    path = final_state(source, tmp_path / "b.zarr", 6, chunk_rows)
-    for gaps in (False, True):
-        for shard in (path / "native/c").glob("*/0") if gaps else ():
-            content, size = shard.read_bytes(), 6 // chunk_rows * 16 + 4
-            index = np.frombuffer(content[-size:-4], "<u8").reshape(-1, 2).copy()
-            index[index[:, 0] != ABSENT, 0] += 3
-            table = index.tobytes()
-            shard.write_bytes(b"gap" + content[:-size] + table + checksum(table))
-        plain = zarr.open_array(path / "native", mode="r")[:]
-        np.testing.assert_array_equal(plain[DONE], VALUES["native"][DONE])
-        store = open_store(path)
-        for rows in itertools.product(DONE, repeat=2):
-            taken = store.read_rows("native", np.array(rows))
-            np.testing.assert_array_equal(taken, VALUES["native"][list(rows)])
-        for rows in ([4, 2, 0], [0, 1, 4], [8, 5, 8], DONE[::-1]):
-            taken = store.read_rows("native", np.array(rows))
-            np.testing.assert_array_equal(taken, VALUES["native"][rows])
-        np.testing.assert_array_equal(store.read("native", missing="nan"), plain)
 
 
 def test_a_reader_sees_what_was_there_until_it_refreshes(source):
