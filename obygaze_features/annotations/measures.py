@@ -15,7 +15,7 @@ measure that is not defined is None, as kappa is where both annotators give ever
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -171,7 +171,9 @@ def random_stream(*names: str) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
 
 
-def confusion(a: Sequence[str], b: Sequence[str], codes: Sequence[str]) -> np.ndarray:
+def confusion(
+    a: Sequence[Hashable], b: Sequence[Hashable], codes: Sequence[Hashable]
+) -> np.ndarray:
     """How many clips got which two levels: `a` in rows, `b` in columns.
 
     Examples

@@ -33,11 +33,11 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, stopped_early
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.items import Items, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
@@ -168,7 +168,14 @@ def project(
             outside = projection.add(by_film[film], segments, threshold)
             end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
             reached = max(segment.end for segment in segments)
-            remarks += stopped_early(timelines.name, film, annotator, reached, end, scheme)
+            if reached < end / 2:
+                what = (
+                    f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
+                    "did the annotator stop there?"
+                )
+                done = f"the rest counts as {scheme.levels[0].name}"
+                remark = Remark(timelines.name, film, annotator, what, done, "stopped-early")
+                remarks.append(remark)
             remarks += [_outside_remark(segments[index], timelines.name) for index in outside]
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
