@@ -29,7 +29,6 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.labels import (
-    SEPARATOR,
     Concept,
     LabelScheme,
     name_key,
@@ -115,8 +114,7 @@ def build_timelines(
             segment = replace(segment, end=end)
         sound.append(replace(row, segment=segment))
     unlisted = _unlisted_concepts(sound, scheme)
-    added = tuple(Concept(concept, visual=False) for concept in unlisted)
-    scheme = replace(scheme, concepts=scheme.concepts + added)
+    scheme = scheme.with_concepts(Concept(concept, visual=False) for concept in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
     remarks += [*unlisted.values(), *concept_remarks, *_overlaps(segments)]
     remarks += _unusual_stretches(_stretches(segments), scheme)
@@ -140,13 +138,7 @@ def read_films(source: Films) -> dict[str, Film]:
     if not isinstance(source, str | Path):
         return dict(source or {})
     path = Path(source)
-    meanings = dict.fromkeys((*FILM_COLUMNS, "start"), ())
-    table = read_mapped_table(path, meanings, required=["film"])
-    if table.columns.keys().isdisjoint(FILM_COLUMNS[1:]) or "start" in table.columns:
-        raise AnnotationError(
-            f"{path} is not a table of films, which has the columns film, title, end; "
-            f"there are {', '.join(table.columns)}"
-        )
+    table = read_mapped_table(path, dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
@@ -195,13 +187,9 @@ def _with_concepts(
     segments: dict[Segment, SourceRow] = {}
     remarks = []
     for row in rows:
-        unknown = [name for name in row.segment.concepts if not scheme.has_concept(name)]
-        concepts = scheme.in_order(map(scheme.concept, set(row.segment.concepts) - {*unknown}))
+        concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
         segment = replace(row.segment, concepts=concepts)
-        if unknown:
-            text = unknown_name("concept", unknown[0], scheme.concept_names)
-            remarks.append(row.remark(text, LEFT_OUT))
-        elif segment in segments:
+        if segment in segments:
             repeats = f"repeats {segments[segment].where}"
             remarks.append(row.remark(repeats, LEFT_OUT, "repeat"))
         else:
@@ -246,7 +234,7 @@ def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[s
     remarks: dict[str, Remark] = {}
     for row in rows:
         for name in row.segment.concepts:
-            if not scheme.has_concept(name) and SEPARATOR not in name:
+            if not scheme.has_concept(name):
                 key = name_key(name)
                 spelling[key] = min(spelling.get(key, name), name)
                 text = unknown_name("concept", name, scheme.concept_names)

@@ -23,9 +23,9 @@ from obygaze_features.manifests.items import (
     format_seconds,
     media_problem,
     media_stem,
+    pick_rows,
     safe_id,
 )
-from obygaze_features.manifests.labels import pick_rows
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import TITLE_COLUMN
 
@@ -172,8 +172,8 @@ def _csv_grid(path: Path, timelines: Timelines) -> Manifest:
         raise AnnotationError(f"{path} holds no clips")
     rank = {film: place for place, film in enumerate(dict.fromkeys(span[0] for span in spans))}
     order = sorted(range(len(spans)), key=lambda row: (rank[spans[row][0]], *spans[row][1:]))
-    columns = {name: pick_rows(cells, order) for name, cells in table.columns.items()}
-    table = replace(table, columns=columns, lines=pick_rows(table.lines, order))
+    lines = [table.lines[row] for row in order]
+    table = replace(table, columns=pick_rows(table.columns, order), lines=lines)
     return _grid_manifest(path.stem, timelines, [spans[row] for row in order], table)
 
 

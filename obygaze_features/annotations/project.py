@@ -114,13 +114,8 @@ class ThresholdCounts:
 
     def to_json(self) -> dict[str, Any]:
         """Counts, shares and concepts per clip."""
-        return {
-            "threshold": self.threshold,
-            "clips": self.clips,
-            "levels": self.levels,
-            "shares": self.shares,
-            "concepts_per_clip": self.concepts_per_clip,
-        }
+        names = ("threshold", "clips", "levels", "shares", "concepts_per_clip")
+        return {name: getattr(self, name) for name in names}
 
 
 def project(
@@ -176,7 +171,11 @@ def project(
                 done = f"the rest counts as {scheme.levels[0].name}"
                 remark = Remark(timelines.name, film, annotator, what, done, "stopped-early")
                 remarks.append(remark)
-            remarks += [_outside_remark(segments[index], timelines.name) for index in outside]
+            for segment in map(segments.__getitem__, outside):
+                span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
+                what = f"the segment from {span} ({segment.level}) is in no clip"
+                remark = Remark(timelines.name, film, annotator, what, LEFT_OUT, "in-no-clip")
+                remarks.append(remark)
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
@@ -258,12 +257,6 @@ def _overlapping_pairs(
     segment = np.repeat(np.arange(len(segment_starts)), counts)
     within = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     return first[segment] + within, segment
-
-
-def _outside_remark(segment: Segment, name: str) -> Remark:
-    span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
-    problem = f"the segment from {span} ({segment.level}) is in no clip"
-    return Remark(name, segment.film, segment.annotator, problem, LEFT_OUT, "in-no-clip")
 
 
 def sweep(

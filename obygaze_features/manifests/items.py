@@ -139,22 +139,17 @@ class Items:
 
     def row(self, identifier: str) -> int:
         """The row of an id."""
-        try:
-            return self.row_of[identifier]
-        except KeyError:
+        if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}") from None
+            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}")
+        return self.row_of[identifier]
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
-
-        def pick(columns: Mapping[str, Any]) -> dict[str, Any]:
-            lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
-            return {name: [cells[row] for row in rows] for name, cells in lists.items()}
-
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
-        return replace(self, **pick(vars(self)), **times, extra=pick(self.extra))
+        extra = pick_rows(self.extra, rows)
+        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra)
 
     @cached_property
     def digest(self) -> str:
@@ -193,9 +188,16 @@ class Items:
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
-        for row, identifier in enumerate(self.ids):
-            if problem := id_problem(identifier):
-                yield row, problem
+        for column, find_problem in (
+            (self.ids, id_problem),
+            (self.media, media_problem),
+            (self.kinds, _kind_problem),
+            (self.films, _film_problem),
+        ):
+            problems = {value: find_problem(value) for value in set(column)}
+            for row, value in enumerate(column):
+                if problem := problems[value]:
+                    yield row, problem
         first_rows: dict[str, int] = {}
         for row, identifier in enumerate(self.ids):
             first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
@@ -203,14 +205,6 @@ class Items:
                 yield row, f"duplicate id {identifier!r}"
             elif first_row != row:
                 yield row, f"id {identifier!r} differs from {first!r} by case only"
-        for row, name in enumerate(self.media):
-            if problem := media_problem(name):
-                yield row, problem
-        for column, find_problem in ((self.kinds, _kind_problem), (self.films, _film_problem)):
-            problems = {value: find_problem(value) for value in set(column)}
-            for row, value in enumerate(column):
-                if problem := problems[value]:
-                    yield row, problem
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"
@@ -228,6 +222,12 @@ class ItemProblem(ManifestError):
     def __init__(self, row: int, message: str) -> None:
         super().__init__(f"item {row + 1}: {message}")
         self.row, self.message = row, message
+
+
+def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """These rows of the columns that are lists; none of one that is empty."""
+    lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
+    return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
 
 
 def _sha256(text: str) -> str:
