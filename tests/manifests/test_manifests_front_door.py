@@ -45,7 +45,6 @@ def test_from_a_table_to_a_split(table, tmp_path, kind):
     assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
     with pytest.raises(OutputExists, match="leave-film-out"):
         loaded.add_split(of.leave_film_out(loaded))
-    loaded.add_split(of.leave_film_out(loaded), overwrite=True)
 
 
 def test_parts_that_cannot_be_added(table):
@@ -65,16 +64,13 @@ def test_parts_that_cannot_be_added(table):
         manifest.check()
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_every_importer_is_a_constructor(tmp_path, source, kind):
-    assert of.Manifest.from_obygaze12(kind(source), rule="raw").default_labels == "raw"
+def test_every_importer_is_a_constructor(tmp_path, source):
+    assert of.Manifest.from_obygaze12(str(source), rule="raw").default_labels == "raw"
     films = touch(tmp_path / "films", "Juno/a.mp4")
-    assert of.Manifest.from_folder(kind(films)).ids == ["Juno-a"]
+    assert of.Manifest.from_folder(str(films)).ids == ["Juno-a"]
     words = write(tmp_path / "words.csv", "stimulus", "engineer")
-    prompts = of.Manifest.from_prompts(kind(words), ["a {}"])
+    prompts = of.Manifest.from_prompts(str(words), ["a {}"])
     assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
-    write(tmp_path / "MEDIAEVALviolence.txt", "name\tviolenceClass", "ACCEDE1.mp4\t1")
-    assert of.Manifest.from_accede(kind(tmp_path)).labels().levels == ["violent"]
 
 
 def test_manifests_are_one_line_in_a_notebook(released):
@@ -85,33 +81,21 @@ def test_manifests_are_one_line_in_a_notebook(released):
     assert repr(split) == f"Split('02_EN_S', {len(split)} items in 10 folds)"
     first = "tt0108160-001, tt0108160-002, tt0108160-003"
     assert repr(released.items) == f"Items({first} and 189 more)"
-    assert len(repr(released.runs("02_EN_S"))) < 60
-    page = released._repr_html_()
-    assert f"S {counts.levels.count('S')}" in page
-    assert len(page) < 3000
-    evil = of.Manifest("<script>alert(1)</script>", Items.of([Item("a")]))
-    assert "<script>" not in evil._repr_html_()
 
 
 def test_items_are_selected(released, manifest):
     small = of.Manifest.load(manifest)
     assert small.select(levels=["Sure"]).ids == ["tt0108160-004", "tt0110912-001"]
     assert small.select(levels=["S"], concepts=["Clothes"]).ids == ["tt0108160-004"]
-    spoken = small.select(concepts=["Speech"], labels="raw")
-    assert spoken.ids == ["tt0108160-002", "tt0108160-004"]
     chosen = small.select(ids=["tt0110912-001", "tt0108160-003"])
     assert chosen.ids == ["tt0108160-003", "tt0110912-001"]  # in the manifest's order
     assert chosen.labels().level_of == {"tt0108160-003": "NS", "tt0110912-001": "S"}
     assert chosen.digest != small.digest
-    for key, value in {
-        "levels": "EN", "films": "tt0108160", "concepts": "Look", "ids": "tt0108160-003",
-    }.items():  # fmt: skip
+    for key, value in {"levels": "EN", "films": "tt0108160", "concepts": "Look"}.items():
         assert released.select(**{key: value}).ids == released.select(**{key: [value]}).ids != []
     for selection, error, fact in [
-        ({"films": "tt01"}, UsageError, "no item is of the film 'tt01'"),
         ({"films": "TT0108160"}, UsageError, "'TT0108160'; did you mean tt0108160"),
         ({"ids": "tt0108160-03"}, UnknownItem, "did you mean tt0108160-003"),
-        ({"ids": "tt01"}, UnknownItem, "no item 'tt01'"),
     ]:
         with pytest.raises(error, match=fact):
             released.select(**selection)
@@ -178,7 +162,7 @@ def test_concept_kappas_are_scikit_learns(pairs):
 
 def test_label_sets_without_clips_in_common_and_unknown_ones():
     items = Items.of([Item("a"), Item("b")])
-    sets = [LabelSet("x", ["a"], ["S"], [()]), LabelSet("y", ["b"], ["S"], [()])]
+    sets = [LabelSet(name, [i], ["S"], [()]) for name, i in (("x", "a"), ("y", "b"))]
     manifest = Manifest("m", items).with_parts(labels=sets)
     result = compare_label_sets(manifest, "x", "y")
     assert (result.clips, result.concepts, result.to_json()["equal_levels"]) == (0, (), None)
