@@ -1,7 +1,6 @@
 """Agreement: the paper's gamma, kappa and alpha, against definitions and other packages."""
 
 import json
-import warnings
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, permutations
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score, confusion_matrix
+from sklearn.metrics import cohen_kappa_score
 
 import obygaze_features as of
 from obygaze_features.annotations.agreement import (
@@ -335,18 +334,6 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
         assert word in svg
     assert (tmp_path / "a.png").is_file()
     assert (tmp_path / "a.pdf").is_file()
-
-
-@given(levels)
-def test_against_scikit_learn(labels):
-    a, b = zip(*labels, strict=True)
-    counts = confusion(a, b, CODES)
-    np.testing.assert_array_equal(counts, confusion_matrix(a, b, labels=CODES))
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        expected = cohen_kappa_score(a, b, labels=CODES)
-    result = cohen_kappa(counts)
-    assert np.isnan(expected) if result is None else result == pytest.approx(expected, abs=1e-9)
 
 
 @given(levels)

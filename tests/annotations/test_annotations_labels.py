@@ -84,10 +84,6 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     assert means("one", "two", "merged") == means() != means("two", "merged")
     result = annotations("merge", spans, *names("merged", "two"), "--name", "more", code=2)
     assert "would count twice" in result
-    path = spans / "labels/one.json"
-    path.write_text(path.read_text().replace('"threshold": 0.2', '"threshold": 0.3'))
-    [problem] = check(spans)
-    assert "merged.json: one has changed since the merge" in problem
 
 
 def test_into_a_new_manifest(annotations, timelines, tmp_path):
@@ -292,9 +288,6 @@ def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
     stopped = "film early: nothing is marked after 0:03:{} of 0:07:00"
     assert f"{stopped.format('25')}; did the annotator stop there? (the rest counts as" in text
-    assert "film late: nothing" not in text
-    text = annotations("agreement", spans)
-    assert stopped.format("20") in text
     assert "film late: nothing" not in text
 
 
