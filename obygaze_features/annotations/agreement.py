@@ -341,7 +341,7 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     for name in scheme.concept_names:
         given = [[name in names for names in of_clips] for of_clips in named]
         if any(map(any, given)):
-            kappa = cohen_kappa(confusion(*given, (False, True)))
+            kappa = cohen_kappa(confusion(given[0], given[1], (False, True)))
             concepts.append(ConceptAgreement(name, kappa, *map(fmean, given)))
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan

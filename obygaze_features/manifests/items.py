@@ -66,8 +66,8 @@ class Items:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if check and (problems := sorted(self.problems())):
-            raise ItemProblem(*problems[0])
+        for row, message in sorted(self.problems())[:1] if check else []:
+            raise ManifestError(f"item {row + 1}: {message}")
 
     def __repr__(self) -> str:
         return f"Items({join_some(self.ids, 3)})"
@@ -107,24 +107,15 @@ class Items:
 
         Without `check` rows may be wrong; `problems` and `seconds_problems` name them.
         """
-        if check:
-            for row, message in seconds_problems(table):
-                raise table.problem(row, message)
+        kinds = table.columns.get("kind") or ["clip"] * len(table)
+        films, media, texts = map(table.get, ("film", "media", "text"))
+        starts, ends = (_parse_seconds(table.get(column)) for column in ("start", "end"))
         extra = {name: values for name, values in table.columns.items() if name not in COLUMNS}
-        try:
-            return cls(
-                ids=table["id"],
-                kinds=table.columns.get("kind") or ["clip"] * len(table),
-                films=table.get("film"),
-                media=table.get("media"),
-                texts=table.get("text"),
-                starts=_parse_seconds(table.get("start")),
-                ends=_parse_seconds(table.get("end")),
-                extra=extra,
-                check=check,
-            )
-        except ItemProblem as problem:
-            raise table.problem(problem.row, problem.message) from None
+        items = cls(table["id"], kinds, films, media, texts, starts, ends, extra, check=False)
+        if check:
+            raise_first(table, seconds_problems(table))
+            raise_first(table, items.problems())
+        return items
 
     def to_csv(self) -> str:
         """The table as it is saved in ``items.csv``."""
@@ -216,12 +207,10 @@ class Items:
             yield row, f"a span from {span} does not go forward"
 
 
-class ItemProblem(ManifestError):
-    """A row that is not right; readers of files add the file and line."""
-
-    def __init__(self, row: int, message: str) -> None:
-        super().__init__(f"item {row + 1}: {message}")
-        self.row, self.message = row, message
+def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
+    """Raise the first of a table's problems, if there is one."""
+    for row, message in sorted(problems)[:1]:
+        raise table.problem(row, message)
 
 
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:

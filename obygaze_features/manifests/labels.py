@@ -19,7 +19,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.items import pick_rows
+from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
@@ -230,12 +230,6 @@ def scheme_in(
         return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
     except ManifestError as error:
         raise ManifestError(f"{path}: {error}") from None
-
-
-def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise the first of a table's problems, if there is one."""
-    for row, message in sorted(problems)[:1]:
-        raise table.problem(row, message)
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:

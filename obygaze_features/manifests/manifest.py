@@ -29,12 +29,11 @@ from obygaze_features.manifests.format import (
     read_about,
     read_header,
 )
-from obygaze_features.manifests.items import Item, Items, id_problem
+from obygaze_features.manifests.items import Item, Items, id_problem, raise_first
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
     obygaze_scheme,
-    raise_first,
     scheme_in,
     unknown_ids,
 )

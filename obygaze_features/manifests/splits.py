@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import IdTable, raise_first, repeated_ids
+from obygaze_features.manifests.items import Items, raise_first
+from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest

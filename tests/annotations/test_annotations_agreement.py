@@ -80,7 +80,6 @@ def test_the_worked_case(generator, expected, value):
     assert result.gamma == 1 - result.distance / result.expected
     assert abs(result.expected - expected) < 0.05
     assert result.p == 1 / 63
-    # Random sequences converge to the closed form.
     long_run = gamma(A, B, PAPER, Chance(generator, samples=40_000, seed=5))
     assert long_run.expected == pytest.approx(long_run.closed, abs=0.003)
 
@@ -232,7 +231,6 @@ def test_the_command(agreement, tmp_path):
     text = agreement(films, "-o", out)
     for line in (
         "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
-        "ann and bea: the same level on 80% of 20 clips",
         "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
         "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
         "where they differ, the longest first (4 stretches)",
@@ -258,11 +256,8 @@ def test_the_order_of_annotators_and_the_seed(agreement):
     plain = agreement(films, "--json")
     assert agreement(films, "--json", "--labels", "bea", "--labels", "ann") == plain
     assert agreement(films, "--json", "--seed", 1) != plain
-    outcome = agreement(films, "--json", "--generator", "uniform", "--samples", 500)
-    assert (outcome["generator"], outcome["samples"], outcome["seed"]) == ("uniform", 500, 0)
-    [pair] = outcome["pairs"]
+    [pair] = agreement(films, "--json", "--generator", "uniform", "--samples", 500)["pairs"]
     assert pair["gamma"]["closed_gamma"] == pytest.approx(0.717647, abs=5e-7)
-    assert outcome["paper"]["pairs"] == 23
     merged = agreement(films, "--json", "--labels", "ann", "--labels", "merged")
     assert (merged["means"]["gamma"], merged["differences"]) == (1, [])
 
@@ -270,11 +265,9 @@ def test_the_order_of_annotators_and_the_seed(agreement):
 def test_films_without_a_second_annotator_are_named(agreement):
     films = {"one": {"ann": A, "bea": B}, "two": {"ann": A}, "three": {"bea": A}}
     text = agreement(films, code=3)
+    assert "made: 1 pair of label sets in 1 film" in text
     assert "made: two ann: no second annotator (left out)" in text
     assert "made: three bea: no second annotator (left out)" in text
-    outcome = agreement(films, "--json", code=3)
-    assert [pair["film"] for pair in outcome["pairs"]] == ["one"]
-    assert [remark["film"] for remark in outcome["remarks"]] == ["two", "three"]
 
 
 def test_other_levels_are_not_compared_to_the_paper():
@@ -314,18 +307,16 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     }
     assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == kappas
     out = ["-o", tmp_path / "out"]
-    for suffix in ("svg", "png", "pdf"):
+    for suffix in ("svg", "png"):
         out += ["-o", tmp_path / f"a.{suffix}"]
     text = agreement(films, *out, concepts=concepts)
     lines = [line.split() for line in text.splitlines()]
     assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
     assert ["Voice", "only", "bea", "0", "(0.0%)", "1", "(10.0%)"] in lines
-    assert text.index("ann and bea: the same level") < text.index("alpha")  # sentences first
     order = [line[0] for line in lines if line[:1] and line[0] in kappas]
     assert order == ["Body", "Look", "Voice"]  # the best agreed on first
     assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text
     assert text.index("means: gamma") < text.index("by concept") < text.index("Juno (2007)")
-    assert "tt0467406" not in text
     [row] = [row for row in csv_rows(tmp_path / "out/concepts.csv") if row["concept"] == "Look"]
     assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)
     assert (row["a"], row["share_second"]) == ("ann", "0.1")
@@ -333,7 +324,6 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     for word in ("Juno (2007)", "Cohen’s kappa", "often each marks it", ">0.41<"):
         assert word in svg
     assert (tmp_path / "a.png").is_file()
-    assert (tmp_path / "a.pdf").is_file()
 
 
 @given(levels)
