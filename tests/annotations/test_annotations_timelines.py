@@ -11,12 +11,11 @@ from matplotlib.text import Text
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.figures import film_bands, film_figure, films_with_clips
+from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.annotations.remarks import describe_remarks
-from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import LabelScheme, LabelSet, Level
+from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
 from tests.test_docs import BLOCK, ROOT, Page
@@ -84,9 +83,9 @@ def merged():
     return done.grid.with_parts(labels=[*done.label_sets, labels])
 
 
-def bands(timelines, manifest, **options):
+def bands(timelines, manifest):
     """The levels of each row of the figure."""
-    rows = film_bands(timelines, manifest, "film", **options)
+    rows = film_bands(timelines, manifest, "film")
     return {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows}
 
 
@@ -105,7 +104,6 @@ def test_the_worked_case(merged):
         "merged": ["EN", "S", "NS", "EN", "HN"],
     }
     assert bands(worked(), merged) == expected
-    assert list(bands(worked(), merged, merged=None)) == list(expected)[:4]
     rule = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(rule in line for line in words(worked(), merged))
     late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
@@ -130,14 +128,8 @@ def test_titles_and_names_are_drawn_as_written(tmp_path, merged):
 
 
 def test_what_cannot_be_drawn(tmp_path, merged, obygaze):
-    timelines = of.Timelines.of("x", [*worked().segments, Segment("other", "one", 0, 9, "S")])
-    assert films_with_clips(timelines, merged) == ["film"]
-    with pytest.raises(AnnotationError, match="unknown film 'other'; known are film"):
-        film_figure(timelines, merged, "other")
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
-    other = of.Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels])
-    other.save(tmp_path / "m")
+    of.Manifest("other", merged.items, scheme=calm).save(tmp_path / "m")
     worked().save(tmp_path / "t")
     pair = (tmp_path / "t", tmp_path / "m")
     result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "out")
@@ -155,15 +147,6 @@ def test_the_command(tmp_path, merged, obygaze):
     assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
     assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
     assert obygaze(*command, out).exit_code == 1
-    # A single annotator is not advised to merge.
-    lone = of.Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
-    done = project(lone, grid())
-    lone.save(tmp_path / "timelines", overwrite=True)
-    only = done.grid.with_parts(labels=done.label_sets)
-    only.save(tmp_path / "only")
-    pair = (tmp_path / "timelines", tmp_path / "only")
-    result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "lone")
-    assert (result.exit_code, "merge" in result.output) == (0, False)
 
 
 def described(remarks, rest="r"):
