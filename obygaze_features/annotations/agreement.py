@@ -33,9 +33,7 @@ from obygaze_features.annotations.measures import (
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, different_timelines
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import LabelScheme
-from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests import Items, LabelScheme, Manifest
 
 NOT_SURE = "NS"
 

@@ -27,9 +27,8 @@ from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_time
+from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.items import format_seconds
-from obygaze_features.manifests.labels import LabelScheme
-from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import film_titles
 
 MARKER = "agreement.csv"

@@ -86,8 +86,6 @@ class Chance:
     def __post_init__(self) -> None:
         if self.generator not in GENERATORS:
             raise UsageError(f"the generator is one of {GENERATORS}, not {self.generator!r}")
-        if self.samples < 1 or self.seed < 0:
-            raise UsageError("samples start at 1, and seeds at 0")
 
 
 @dataclass(frozen=True)

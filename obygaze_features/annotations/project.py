@@ -39,9 +39,8 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items, format_seconds
-from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests.items import format_seconds
 
 THRESHOLD = 0.2
 PROJECTION_RULE = (

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import join_some, shorten
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.labels import LabelSet
-from obygaze_features.manifests.manifest import Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12
