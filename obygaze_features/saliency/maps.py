@@ -96,7 +96,7 @@ def write_saliency(
     folder: str | Path,
     *,
     by: str | None = None,
-    each: bool = True,
+    groups_only: bool = False,
     overwrite: bool = False,
 ) -> SaliencyResult:
     """Write the maps of a manifest's images for a text, as numbers and as pictures.
@@ -109,8 +109,8 @@ def write_saliency(
         The text to compare the images with; ``{column}`` is replaced by the image's own cell.
     by
         The manifest's column of groups to average; by default all images are one group.
-    each
-        Draw each image too, not only the groups.
+    groups_only
+        Draw the groups, and not each image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -137,7 +137,7 @@ def write_saliency(
             item, group = items[result.row].id, groups[result.row]
             if group:
                 _add(sums, group, result, image)
-            if each:
+            if not groups_only:
                 drawn = overlay(image, upscale(result.scaled, *image.shape[:2]))
                 file = encode_png(drawn, item, float(result.map.max()), is_overlay=True)
                 write_bytes(new / "images" / f"{item}.png", file)

@@ -299,7 +299,7 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
 def test_variants_have_scores_and_a_gender_score(score, obygaze, gpt2, encoder):
     result, out = score(HEAD + CAPTIONS, "--variants")
     assert result.exit_code == 0
-    assert "1 caption left out: no noun for a person, or other words of gender" in result.stderr
+    assert "1 caption without a noun for a person, or with other words of gender" in result.stderr
     rows = rows_of(out)
     assert list(rows) == ["a", "b"]
     assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
