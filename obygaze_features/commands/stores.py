@@ -147,9 +147,10 @@ def verify(store: Path | str, as_json: bool) -> None:
         if damage:
             rows = len({item_id for entry in damage for item_id in entry.ids})
             echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
-            is_folder = isinstance(store, Path) and store.is_dir()
-            repair_it = f"obygaze stores repair {for_shell(store)}"
-            echo(f"next: {repair_it if is_folder else 'pull or pack it again, or tell its owner'}")
+            remedy = "pull the store again, or restore what is damaged from a copy"
+            if rows and isinstance(store, Path) and store.is_dir():
+                remedy = f"obygaze stores repair {for_shell(store)}"
+            echo(f"next: {remedy}")
         else:
             echo(f"{redact_url(store)} is undamaged")
     exit_if(damage, 1)

@@ -276,9 +276,7 @@ def test_memory_that_does_not_reach_makes_batches_smaller(towers, tmp_path):
 SLIPS = [
     ("tiny-clip", "has images; say where they are: --images FOLDER"),
     ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
-    ("tiny-clip --images PHOTOS --dry-run", "--dry-run is for clips"),
-    ("tiny-clip --images PHOTOS --arrays native", "--arrays is for clips"),
-    ("tiny-clip --videos PHOTOS", "--videos is for clips"),
+    ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
     ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
     ("DINO MANIFEST words", "dino: the family dinov3 reads no texts, only images"),
     ("tiny-clip MANIFEST films", "say where they are: --videos FOLDER"),

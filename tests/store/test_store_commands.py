@@ -50,7 +50,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
     flip_bit(path / "items.csv", 3)  # which a repair cannot make
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, "repair" in result.stdout) == (1, False)
-    assert "next: pull the store again, or restore items.csv" in result.stdout
+    assert "next: pull the store again, or restore" in result.stdout
 
 
 def test_parts_are_merged_and_compared(obygaze, path, tmp_path):
@@ -91,7 +91,7 @@ def test_differences_of_backbones_are_a_line_a_key(obygaze, path, tmp_path):
     assert ["backbone.name", "toy", "vivit"] in lines
     assert ["backbone.family", "-", "vivit"] in lines
     assert ["precision", "float32", "float16"] in lines
-    assert ["backbone.config", "21", "differences", "(--json", "shows", "them)"] in lines
+    assert ["backbone.config", '{"d":', "5}"] in [line[:3] for line in lines]
     assert "{" not in result.stdout
 
 
