@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.text import format_time
@@ -57,7 +58,6 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """Which colours of the ramp a scheme of so many levels has."""
 
 _PNG_DPI = 200
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE: dict[str, Any] = {
     "font.family": ["sans-serif"],
     "font.size": 9.5,
@@ -195,7 +195,7 @@ def add_number(axes: Axes, text: str) -> None:
 
 def plain(text: str) -> str:
     """A text on one line, without characters that XML cannot hold."""
-    return _NOT_XML.sub("\ufffd", " ".join(text.split()))
+    return clean(" ".join(text.split()))
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:

@@ -317,7 +317,7 @@ def small_disk(tmp_path):
 def test_a_full_disk(small_disk, uninterrupted):
     path, full = small_disk / "toy.zarr", "No space left on device"
     writer = new_store(path)
-    with pytest.raises(StoreError, match=f"cannot write .*toy.zarr: {full}"):
+    with pytest.raises(StoreError, match=f"toy.zarr cannot be written: {full}"):
         toys.fill(writer, None, compute)
     assert len(open_store(path).records) in range(5, 10)
     check_done_rows(path)
