@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib
 import json
@@ -263,41 +262,27 @@ def _unknown_command(error: NoSuchCommand) -> str:
     """Of lazy groups click knows no commands, and of others it suggests far ones."""
     name, context = error.command_name, error.ctx
     assert context is not None
-    group = context.command
+    group, path = context.command, context.command_path
     assert isinstance(group, click.Group)
-    if commands := _commands_called(name, context):
-        problem = f"unknown command {name!r}; did you mean {commands}?"
-    else:
-        problem = unknown_name("command", name, group.list_commands(context))
-    return f"{context.command_path}: {problem}"
-
-
-def _commands_called(name: str, context: click.Context) -> str:
-    """The commands of this name in the subgroups of a group, as typed."""
-    group = context.command
-    assert isinstance(group, click.Group)
-    subgroups = {child: group.get_command(context, child) for child in group.list_commands(context)}
-    return " or ".join(
-        f"{context.command_path} {child} {name}"
-        for child, subgroup in subgroups.items()
-        if isinstance(subgroup, click.Group) and name in subgroup.list_commands(context)
+    parts = {child: group.get_command(context, child) for child in group.list_commands(context)}
+    elsewhere = " or ".join(
+        f"{path} {child} {name}"
+        for child, part in parts.items()
+        if isinstance(part, click.Group) and name in part.list_commands(context)
     )
+    if elsewhere:
+        return f"{path}: unknown command {name!r}; did you mean {elsewhere}?"
+    return f"{path}: {unknown_name('command', name, parts)}"
 
 
 def _in_words(error: OSError) -> str:
     """An error of the operating system in one line."""
+    reason = error.strerror or str(error)
     if not error.filename:
-        reason = error.strerror or str(error)
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return f"{reason}: free some space and run the same command again" if is_full else reason
+        return reason
     path = Path(os.fsdecode(error.filename))
-    if path.name.endswith(".partial"):  # users do not know the names under which files are written
-        path = path.parent
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{path} is a file, not a folder"
-    if isinstance(error, PermissionError):
-        return f"{path}: permission denied"
-    return f"{path}: {error.strerror}"
+    # Users do not know the names under which files are written.
+    return f"{path.parent if path.suffix == '.partial' else path}: {reason}"
 
 
 class _Interrupted(KeyboardInterrupt):

@@ -266,19 +266,8 @@ def to_eaf(document: Document) -> str:
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
     for name, text in document.properties.items():
         Xml.SubElement(header, "PROPERTY", NAME=clean(name)).text = clean(text)
-    last_id = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
-    time_order = Xml.SubElement(root, "TIME_ORDER")
-    numbers = count(1)
-    slots: list[tuple[int, int, str]] = []
-    for tier in document.tiers:
-        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
-            name = clean(tier.name if number == 1 else f"{tier.name} ({number})")
-            _add_tiers(root, tier, name, group, numbers, slots)
-    for time, _, slot in sorted(slots):
-        Xml.SubElement(time_order, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(time))
-    last_id.text = str(next(numbers) - 1)
-    root.extend(_types(document.tiers))
-    return _with_checksum(root)
+    Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
+    return _with_tiers(root, document.tiers)
 
 
 def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
@@ -286,7 +275,11 @@ def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> s
 
     But comments, which ELAN drops, too, when it saves.
     """
-    root = parse_eaf(path, error)
+    return _with_tiers(parse_eaf(path, error), tiers)
+
+
+def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
+    """The text of a document that gets these tiers, and the ids, types and times of theirs."""
     used = [int(number) for e in root.iter() for number in _NUMBER.findall(_id_of(e))]
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []

@@ -163,10 +163,9 @@ def score_captions(
     output = Path(output)
     record = output.with_suffix(".json")
     table = captions.table
-    if record == output:
-        raise UsageError(f"{output}: the record of the models gets this name; give a CSV file")
-    if table.path.resolve() in (output.resolve(), record.resolve()):
-        raise UsageError(f"{table.path} is the table of captions; choose another output")
+    if len({path.resolve() for path in (table.path, output, record)}) < 3:
+        files = f"{table.path.name}, {output.name} and the models' record {record.name}"
+        raise UsageError(f"{output}: {files} must be three files; choose another output, NAME.csv")
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
     scores: list[Scores] = []

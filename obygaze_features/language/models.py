@@ -174,7 +174,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
     checkpoint = _resolve(spec, SENTENCE_ENCODERS)
-    folder = _transformer_folder(checkpoint.path)
+    folder = checkpoint.path
     files = weight_files(folder)
     _check_weights(folder, files)
     with loading(checkpoint.path), quiet():
@@ -239,13 +239,6 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
         "revision": checkpoint.revision,
         "weights_sha256": sha256_of_files(files),
     }
-
-
-def _transformer_folder(folder: Path) -> Path:
-    """The folder of a sentence encoder's transformer: a subfolder in old checkpoints."""
-    if (folder / "config.json").is_file():
-        return folder
-    return next((path.parent for path in sorted(folder.glob("0_*/config.json"))), folder)
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

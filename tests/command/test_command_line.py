@@ -112,9 +112,8 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "mistake": (ManifestError("what, where, what to do"), 1, "Error: what, where, what to do\n"),
     "misuse": (UsageError("not together"), 2, "Error: not together\n"),
     "refused": (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/dev/null/file"), 1,
-                "Error: /dev/null/file is a file, not a folder\n"),
-    "full": (OSError(*NO_SPACE), 1, "Error: No space left on device: free some space and run the "
-             "same command again\n"),
+                "Error: /dev/null/file: Not a directory\n"),
+    "full": (OSError(*NO_SPACE), 1, "Error: No space left on device\n"),
     "half": (OSError(*NO_SPACE, "/disk/.run.0_1_x.partial"), 1,
              "Error: /disk: No space left on device\n"),
     "large": (MemoryError(), 1, "Error: out of memory; free some, or take a machine or a limit "

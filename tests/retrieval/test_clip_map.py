@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from types import SimpleNamespace
@@ -73,7 +72,7 @@ def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifes
     assert obygaze("stores", "map", source.path, "-o", tmp_path / "a.png").exit_code == 1
 
     page = (tmp_path / "a.html").read_text()
-    texts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    texts = re.findall("<use [^>]*><title>(.*?)</title></use>", page)
     by_film = group_of(clip_map)
     assert texts == [f"{item_id} ({film})" for item_id, film in by_film.items()]
     marks = [float(x) for x in re.findall(r'<use [^>]*?\bx="([^"]*)"', page)]

@@ -379,7 +379,5 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         result = obygaze("stores", "search", source.path, *options)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert facts in result.stderr
-    (tmp_path / "a.jpg").write_bytes(b"GIF89a")
-    for clip, facts in (("a", r"a\.jpg is not a JPEG"), ("b", "no picture of any match")):
-        with pytest.raises(of.ObygazeError, match=facts):
-            matches_page("t", [Match(clip, "", "s", 0.5)], tmp_path)
+    with pytest.raises(of.ObygazeError, match="no picture of any match"):
+        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)
