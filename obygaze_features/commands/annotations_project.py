@@ -221,10 +221,7 @@ def sweep(
     help="How random sequences are drawn.",
 )
 @click.option(
-    "--samples",
-    type=click.IntRange(1, 1_000_000),
-    default=62,
-    help="How many random sequences.",
+    "--samples", type=click.IntRange(1, 1_000_000), default=62, help="How many random sequences."
 )
 @click.option(
     "--seed",

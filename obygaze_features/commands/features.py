@@ -8,12 +8,7 @@ from typing import Any
 
 import click
 
-from obygaze_features.commands._shared import (
-    clip_options,
-    device_option,
-    echo_failures,
-    echo_items,
-)
+from obygaze_features.commands._shared import clip_options, device_option, echo_failures, echo_items
 from obygaze_features.commands.backbones import backbones, make_weights, prefetch
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (

@@ -203,12 +203,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
 
 @stores.command()
 @store_argument("store")
-@names_option(
-    "--films",
-    multiple=True,
-    metavar="FILM,...",
-    help="Keep the items of these films.",
-)
+@names_option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
 @names_option("--ids", multiple=True, metavar="ID,...", help="Keep these.")
 @output_options("The new store, NAME.zarr.")
 @json_option

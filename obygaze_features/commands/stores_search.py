@@ -38,12 +38,7 @@ from obygaze_features.errors import UsageError
 @click.option(
     "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
 )
-@names_option(
-    "--films",
-    multiple=True,
-    metavar="FILM,...",
-    help="Only clips of these films.",
-)
+@names_option("--films", multiple=True, metavar="FILM,...", help="Only clips of these films.")
 @click.option("--top", type=click.IntRange(1), default=10, help="How many clips.")
 @click.option(
     "--backbone",

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import (
-    echo_failures,
-    resumable,
-)
+from obygaze_features.commands._shared import echo_failures, resumable
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,

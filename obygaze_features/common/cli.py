@@ -155,12 +155,10 @@ def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
 
 
 def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
-    parts = [pair.partition("=") for pair in pairs]
-    if any(not column for _, _, column in parts):
-        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
-    mapping = {meaning: column for meaning, _, column in parts}
-    if len(mapping) < len(parts):
-        raise UsageError("--column: a meaning is named twice; name one column for each")
+    mapping = {meaning: column for meaning, _, column in (pair.partition("=") for pair in pairs)}
+    if "" in mapping.values() or len(mapping) < len(pairs):
+        takes = "--column takes MEANING=COLUMN, one for each meaning"
+        raise UsageError(f"{takes}; for instance --column {example}")
     return mapping
 
 

@@ -138,15 +138,8 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
-    if not data.strip():
-        raise error(f"{path} is empty")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise error(f"{path} is UTF-16; ELAN writes UTF-8, save it again as such")
-    try:
+    with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        raise error(f"{path}, line {line}: not UTF-8 (byte {data[problem.start]:#04x})") from None
     # Before the parser sees it: a document type could define entities, or name other files.
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")

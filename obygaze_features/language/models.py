@@ -50,11 +50,7 @@ TOKENS_PER_BATCH = 2048
 """Tokens of a batch of a language model: each gets a number for every word of the vocabulary."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
-_ENCODER_FILES = (
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-)
+_ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
