@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
-from obygaze_features.saliency.maps import encode_png, heat_map, overlay, upscale
+from obygaze_features.saliency.maps import heat_map, overlay
 from tests.backbones.conftest import each, tensor
 from tests.kit.models import Checkpoints
 
@@ -213,26 +212,6 @@ def test_colours_grow_lighter_and_only_heat_has_colour():
     values[2, 3] = 1
     drawn = overlay(picture, values).astype(int)
     assert np.argwhere(drawn.max(axis=2) > drawn.min(axis=2)).tolist() == [[2, 3]]
-    # Light parts of the picture stay lighter than dark ones, and darker than the heat.
-    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
-    assert np.corrcoef(grey[values == 0], drawn[values == 0][:, 0])[0, 1] > 0.999
-    assert drawn[values == 0].max() < drawn[2, 3, 0]
-    assert np.array_equal(upscale(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
-    # Heat is warm also over blue and white, and hides them most where it is highest.
-    heat = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
-    for under in ((0, 0, 255), (255, 255, 255)):
-        drawn = overlay(np.full((1, 32, 3), under, np.uint8), heat)[0].astype(int)
-        assert np.all(drawn[:, 0] >= drawn[:, 1])
-        assert np.all(drawn[:, 0] - drawn[:, 2] > 35)
-        assert np.abs(drawn[-1] - (255, 226, 74)).max() < 25
-
-
-def test_a_title_that_is_too_long_is_cut():
-    picture = np.zeros((8, 8, 3), np.uint8)
-    with Image.open(io.BytesIO(encode_png(picture, "name " * 90, 0.5, is_overlay=True))) as file:
-        drawn = np.asarray(file).astype(int)
-    assert drawn.shape == (224 + TITLE + BELOW, 224, 3)
-    assert np.abs(drawn[:TITLE, -3:] - drawn[-1, 0]).max() == 0
 
 
 def test_images_that_cannot_be_read_are_named(draw, library):
@@ -257,11 +236,8 @@ def test_images_that_cannot_be_read_are_named(draw, library):
 
 SLIPS = [
     ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
-    ("a person", ["--by", "group"], "--by: unknown column 'group'"),
     ("a {emotion", [], "a brace without its partner"),
-    ("a {emotion} person}", [], "a brace without its partner"),
     ("a person", ["--by", "film"], "--by film: the column is empty"),
-    (" ", [], "--text is empty"),
     ("a {film} person", [], "the column 'film' has empty cells"),
 ]
 
