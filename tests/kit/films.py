@@ -15,6 +15,9 @@ import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
+from tests.kit.store import contents as store_files
+
+__all__ = ["store_files"]
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
@@ -172,12 +175,3 @@ def rows(count: int, films: int = 6) -> Manifest:
     """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
-
-
-def store_files(store: Path) -> dict[str, bytes]:
-    """Every file of a store but the log, which is for all that may differ."""
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for path in store.rglob("*")
-        if path.is_file() and path.name != "log.jsonl"
-    }
