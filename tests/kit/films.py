@@ -68,11 +68,7 @@ def write_clip(
     rate: int = 24,
     **settings: Any,
 ) -> None:
-    """Write one clip that looks like a level, ``EN``, ``HN`` or ``S``.
-
-    Clips with different seeds differ in hue and movement. A picture must be at least 128 wide. The
-    suffix of `path` chooses the container, and `settings` are as in `write_pictures`.
-    """
+    """Write one clip that looks like a level; `settings` are as in `write_pictures`."""
     pictures = draw_clip(level, seed, round(seconds * rate), width, height)
     write_pictures(path, pictures, rate=rate, **settings)
 
@@ -91,18 +87,9 @@ def write_pictures(
 ) -> None:
     """Write RGB pictures of one size as a film; the suffix of `path` chooses the container.
 
-    Parameters
-    ----------
-    path, pictures, rate
-        The file, its frames, and frames per second.
-    variable_rate
-        Show frames for one, two or three times as long, alternately.
-    rotation
-        By how many degrees a player has to rotate the pictures counter-clockwise.
-    codec, options
-        An FFmpeg encoder (by default x264 where FFmpeg has it, or else mpeg4), and its options.
-    gop, b_frames
-        Frames from one keyframe to the next, and B-frames in a row.
+    With a `variable_rate`, frames are shown for one, two or three times as long, alternately. A
+    player has to rotate the pictures by `rotation` degrees, counter-clockwise. `codec` is an FFmpeg
+    encoder, `gop` the frames from one keyframe to the next.
     """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import shutil
@@ -18,6 +17,7 @@ from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
 from obygaze_features.language.caption_scores import make_variants
 from obygaze_models.bias.gender_score import gender_score
+from tests.kit.files import csv_rows
 from tests.kit.models import write_gpt2, write_sentence_encoder
 
 
@@ -201,11 +201,6 @@ def score(obygaze, gpt2, encoder, tmp_path):
     return score
 
 
-def rows_of(path: Path) -> dict[str, dict[str, str]]:
-    with path.open(newline="") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
-
-
 def check_scores(row, text, suffix, gpt2, encoder):
     mean = np.mean(token_probabilities(gpt2, text))
     np.testing.assert_allclose(float(row[f"probability{suffix}"]), mean, rtol=1e-5)
@@ -216,7 +211,7 @@ def check_scores(row, text, suffix, gpt2, encoder):
 def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_path):
     result, out = score(HEAD + CAPTIONS)
     assert (result.exit_code, result.stdout) == (0, f"3 captions scored -> {out}\n")
-    rows = rows_of(out)
+    rows = {row["id"]: row for row in csv_rows(out)}
     assert list(rows["a"]) == [*HEAD.strip().split(","), "probability", "similarity"]
     assert rows["a"]["note"] == "first"
     for row in rows.values():
@@ -239,12 +234,12 @@ def test_variants_have_scores_and_a_gender_score(score, obygaze, gpt2, encoder):
     masked, out = score(masked, "--variants", "--json", output="masked.csv")
     summary = json.loads(masked.stdout)
     assert (summary["scored"], summary["without_variants"]) == (3, ["c"])
-    row = rows_of(out)["m"]
+    row = {row["id"]: row for row in csv_rows(out)}["m"]
     assert (row["caption_man"], "probability" in row) == ("a man with his dog", False)
     result, out = score(HEAD + CAPTIONS, "--variants")
     assert result.exit_code == 0
     assert "1 caption without a noun for a person, or with other words of gender" in result.stderr
-    rows = rows_of(out)
+    rows = {row["id"]: row for row in csv_rows(out)}
     assert list(rows) == ["a", "b"]
     assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
     assert rows["b"]["caption_woman"] == rows["b"]["caption"]
@@ -307,7 +302,7 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     assert "1 caption left out: longer than gpt2 reads: long" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert result.stderr.count("long") == 2
-    assert list(rows_of(out)) == ["a", "b", "c"]
+    assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c"]
 
 
 def test_the_captions_themselves_are_never_replaced(score, tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,21 +79,6 @@ def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifes
     assert np.corrcoef(marks[: len(texts)], expected)[0, 1] > 0.9999
     assert "default-src 'none'" in page
     assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
-
-
-def test_umap_where_it_is_installed(store, monkeypatch):
-    class UMAP:
-        def __init__(self, **options):
-            assert options["metric"] == "cosine"
-
-        def fit_transform(self, vectors):
-            return vectors[:, :2]
-
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=UMAP))
-    assert map_clips(store, method="umap").points.shape == (30, 2)
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ObygazeError, match="pip install umap-learn"):
-        map_clips(store, method="umap")
 
 
 def test_bad_maps_are_one_line(store, manifest, tmp_path):

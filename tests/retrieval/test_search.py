@@ -7,7 +7,6 @@ import csv
 import html
 import json
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.retrieval.search import matches_page
-from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.nearest import Match
 from tests.backbones.conftest import each
@@ -137,21 +135,6 @@ def test_vector_from_a_file(source, store, query, tmp_path):
         (tmp_path / name).write_text(content)
         with pytest.raises(UsageError, match=name):
             of.search(store, vector=tmp_path / name)
-
-
-@pytest.mark.gate
-def test_memory_is_bounded(tmp_path):
-    arrays = (ArraySpec("native", (8192,), "float32", "wide"),)
-    source = make_search_store(
-        tmp_path / "wide.zarr", 2048, arrays=arrays, partial=False, block_rows=256
-    )
-    store = of.open_store(source.path)
-    store.items  # noqa: B018
-    tracemalloc.start()
-    of.search(store, vector=np.ones(8192), top=5)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 24 * 2**20 < source.values["native"].nbytes / 2
 
 
 def test_other_backbones_are_refused(source, tmp_path, query):
