@@ -236,7 +236,7 @@ def _write_groups(
     image_sums: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, Any]:
     """Write each group's mean map, all on one scale; return its file names and the scale."""
-    means = {name: np.mean(maps, axis=0, dtype=np.float64) for name, maps in members.items()}
+    means = {name: np.stack(maps).mean(0, dtype=np.float64) for name, maps in members.items()}
     highest = max(float(mean.max()) for mean in means.values()) or 1.0
     rows: list[dict[str, object]] = []
     groups: dict[str, Any] = {}

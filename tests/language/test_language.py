@@ -276,7 +276,7 @@ def test_only_words_that_can_be_exchanged_are(caption, variants):
 SLIPS = [
     ("id,caption\na,x\n", "line 1: no column 'object'"),
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
-    (f"{HEAD}a,,y,.5,man,\n", "line 2: a has no caption"),
+    (f"{HEAD}a,,y,.5,man,\n", "line 2: 'a' has no caption"),
     (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
     (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it in with --variants"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),

@@ -86,6 +86,7 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path):
         ({"color": "level"}, "--manifest"),
         ({"color": "Lok", "manifest": manifest}, "unknown concept 'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
+        ({"method": "umap"}, "pip install umap-learn"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
     ):
         with pytest.raises(ObygazeError, match=message):
