@@ -228,7 +228,6 @@ BROKEN = {
         for text in ("high", "nan", "1_0", "1e999")
     },
     "1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n": "line 2: topic '2' after '1'",
-    "1 Q0 a 1 0.5 t\n1 Q0 b 1 0.5 u\n": "line 2: tag 'u' after 't'",
     "\n": "is empty; a run file has a line a clip",
     "\xff\xfe": "is not UTF-8",
     "": "cannot be read: No such file",

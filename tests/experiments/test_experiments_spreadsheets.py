@@ -100,13 +100,3 @@ def test_tables_are_read_back_without_their_escapes(data, tmp_path):
     again = om.Moments.from_csv(*tables)
     assert {axis.film for axis in again.frames.axes} == {"=f", "=g", "=h"}
     assert [moment.axis for moment in again.moments] == [m.axis for m in moments.moments]
-    export = COMMANDS["annotations export"].format(data=data, out=tmp_path)
-    assert run_obygaze(*export.split()).exit_code == 0
-    columns = ("id=clip", "level=ann", "concepts=ann, concepts")
-    options = [part for column in columns for part in ("--column", column)]
-    clips = ("manifests", "import", "csv", tmp_path / "x/clips.csv", "-o", tmp_path / "clips")
-    result = run_obygaze(*clips, *options, "--levels", f"{LOW},{FORMULA}")
-    assert result.exit_code == 0, result.output
-    labels = of.Manifest.load(tmp_path / "clips").labels()
-    assert set(labels.levels) == {FORMULA, LOW}
-    assert {concept for concepts in labels.concepts for concept in concepts} == {FORMULA}
