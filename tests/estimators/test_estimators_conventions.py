@@ -42,10 +42,6 @@ class MarkedBottleneck(Marked, om.ConceptBottleneck):
     pass
 
 
-class MarkedHybrid(Marked, om.HybridBottleneck):
-    pass
-
-
 class MarkedBank(Marked, om.ConceptBank):
     def fit_transform(self, X, y=None):
         return self.fit(X, y).transform(X)
@@ -59,17 +55,6 @@ INSTANCES = (
     om.RandomDirections(),
     MarkedBank(C=1.0),
     MarkedBottleneck(om.ConceptBank(C=1.0)),
-)
-#: For the night: a hybrid fits as a bottleneck does; other settings.
-OTHERS = (
-    MarkedHybrid(om.ConceptBank(C=1.0)),
-    om.LinearSVMProbe(C=(0.1, 1.0), cv=2),
-    om.LinearSVMProbe(C=1.0, class_weight=None),
-    MarkedBank(C=(0.1, 1.0), cv=2),
-    MarkedBank("mean-difference"),
-    om.ConceptBottleneck(om.RandomDirections()),
-    om.ConceptBottleneck(StandardScaler(), LogisticRegression()),
-    om.HybridBottleneck(om.RandomDirections()),
 )
 
 
@@ -85,13 +70,6 @@ def checks(instances):
 @pytest.mark.parametrize(("estimator", "check"), checks(INSTANCES), ids=check_name)
 @pytest.mark.filterwarnings("ignore::obygaze_models.estimators.concepts.DegenerateConcept")
 def test_follows_scikit_learns_conventions(estimator, check):
-    check(clone(estimator))
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(("estimator", "check"), checks(OTHERS), ids=check_name)
-@pytest.mark.filterwarnings("ignore::obygaze_models.estimators.concepts.DegenerateConcept")
-def test_other_settings_follow_conventions(estimator, check):
     check(clone(estimator))
 
 
@@ -229,19 +207,6 @@ def test_a_bottleneck_has_what_its_head_has():
     assert (model.predict(X) == (decisions > 0)).all()
     forest = om.ConceptBottleneck(head=RandomForestClassifier(5))  # it has a length of 0
     assert (hasattr(forest, "decision_function"), hasattr(forest, "predict_proba")) == (False, True)
-
-
-def test_labels_of_clips_without_one_are_not_read():
-    labelled = np.arange(len(X)) % 4 > 0
-    gaps = np.where(labelled, Y, np.nan)
-    for model in (om.ConceptBottleneck(QUICK, random_state=0), om.HybridBottleneck(QUICK)):
-        fitted, full = (
-            clone(model).fit(X, labels, concepts=C, labelled=labelled).predict_proba(X)
-            for labels in (gaps, Y)
-        )
-        assert (fitted == full).all()
-        with pytest.raises(ValueError, match="Input y contains NaN"):
-            clone(model).fit(X, gaps, concepts=C)
 
 
 def test_a_logistic_probe_weighs_clips_and_warns():

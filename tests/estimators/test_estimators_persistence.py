@@ -17,12 +17,12 @@ from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
@@ -116,19 +116,14 @@ def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
         ).read_bytes()
 
 
-@pytest.mark.parametrize("routing", [False, True])
-def test_a_pipeline_is_saved_step_by_step(tmp_path, routing):
-    """As in docs/reference/python.md, and the same with scikit-learn's metadata routing."""
-    y, concepts, bank = LEVELS == "S", DATA.concepts, om.ConceptBank(C=1.0)
-    with sklearn.config_context(enable_metadata_routing=routing):
-        if routing:
-            head = LogisticRegression().set_fit_request(sample_weight=True)
-            scaler = StandardScaler().set_fit_request(sample_weight=False)
-            model = make_pipeline(scaler, bank.set_fit_request(concepts=True), head)
-            model.fit(X, y, concepts=concepts, sample_weight=np.ones(len(y)))
-        else:
-            model = make_pipeline(bank, LogisticRegression())
-            model.fit(X, y, conceptbank__concepts=concepts)
+def test_a_pipeline_is_saved_step_by_step(tmp_path):
+    """With scikit-learn's metadata routing, which asks for what a step is given."""
+    with sklearn.config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        bank = om.ConceptBank(C=1.0).set_fit_request(concepts=True)
+        head = LogisticRegression().set_fit_request(sample_weight=True)
+        model = make_pipeline(scaler, bank, head)
+        model.fit(X, LEVELS == "S", concepts=DATA.concepts, sample_weight=np.ones(len(X)))
     om.save_model(model, tmp_path / "model", ABOUT)
     again, about = om.load_model(tmp_path / "model")
     assert about == ABOUT
@@ -145,11 +140,9 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path, routing):
         ),
         make_pipeline(StandardScaler(), PCA(3), memory="cache"),
         LinearSVC(random_state=0, fit_intercept=False),
-        make_pipeline(*[StandardScaler()] * 2, RidgeClassifier()),
         make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
-        SGDClassifier(loss="log_loss", random_state=0),
     ],
-    ids=["nested", "transformer", "alone", "ridge", "discriminant", "loss"],
+    ids=["nested", "transformer", "alone", "discriminant"],
 )
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
@@ -177,18 +170,14 @@ def fitted(kind, **options):
 NOT_SAVED = [
     (om.MLPProbe, "the MLPProbe is not fitted"),
     (object, r"model is a builtins\.object, which cannot be saved"),
-    (om.ConceptBottleneck, "is not fitted"),
-    (GaussianNB, "is not fitted"),
     (lambda: make_pipeline(om.ConceptBank(), om.LogisticProbe()), "the Pipeline is not fitted"),
     # A forged one could read and write memory, or cannot be checked in a few words.
     *(
         (lambda kind=kind: fitted(kind), "cannot be read back safely, so it is not saved")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
     ),
-    (lambda: fitted(HistGradientBoostingClassifier, max_iter=1), "cannot be read back safely"),
     (lambda: fitted(KNeighborsClassifier, algorithm="brute", metric="chebyshev"),
      "metric is 'chebyshev'.*'cosine'"),
-    (lambda: fitted(KNeighborsClassifier, algorithm="brute", n_neighbors=10**4), "most"),
     (lambda: fitted(PCA, n_components=2), "could not be read back"),
 ]  # fmt: skip
 
@@ -248,17 +237,15 @@ DAMAGE = {
         for name, change in {
             "empty": lambda data: b"",
             "cut in half": lambda data: data[: len(data) // 2],
-            "without its end": lambda data: data[:-2],
             "pickled": lambda data: pickle.dumps(Malice()),
         }.items()
     },
     **{
         f"byte at {share}": (write(FILES[1], edited(share)), "is damaged, or was edited")
-        for share in (0, 0.1, 0.5, 0.9, 1)
+        for share in (0, 0.5, 1)
     },
     "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
-    "missing": (lambda folder: (folder / FILES[1]).unlink(), r"has no file .model\.safetensors"),
     "header a pipe": (replace_by_pipe(FILES[0]), r"pipe|has no model\.json"),
     "arrays a pipe": (replace_by_pipe(FILES[1]), "pipe"),
     "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=3)), "update oby"),
@@ -319,29 +306,16 @@ def cut(name):
 
 FORGERIES = [
     ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
-    ("pcbm-tree", "another module",
-     lambda h, a: h["model"].update({"class": "obygaze_models.estimators.mlp:torch"})),
     ("pcbm-tree", "a method's name", lambda h, a: learned(h, predict_proba=1)),
-    ("pcbm-tree", "a private name", lambda h, a: learned(h, __class__=1)),
     ("pcbm-tree", "an unknown parameter", lambda h, a: parameters(h, more=1)),
     ("pcbm-tree", "a missing part", lambda h, a: h["model"]["fitted"].pop("head_")),
-    ("pcbm-tree", "a part of another kind", lambda h, a: learned(h, head_="tree")),
-    ("pcbm-tree", "no such array", lambda h, a: learned(h, classes_={"array": "x"})),
-    ("pcbm-tree", "an unknown form", lambda h, a: learned(h, a_={"pickle": "gASV"})),
     ("pcbm-tree", "no model", lambda h, a: h.pop("model")),
     ("pcbm-tree", "a file above", lambda h, a: h["files"].update({"../model.x": ""})),
-    ("pcbm-tree", "a file of no name", lambda h, a: h["files"].update({"model\0": ""})),
-    ("pcbm-tree", "a list", lambda h, a: h.update(model=[1, 2])),
     ("pcbm-tree", "a pipeline of no estimators",
      lambda h, a: h.update(model=pipeline({"tuple": ["a", "b"]}))),
-    ("pcbm-tree", "a pipeline with a memory alone",
-     lambda h, a: h.update(model={"pipeline": {"steps": [], "memory": "cache"}})),
-    ("pcbm-tree", "nested without end",
-     lambda h, a: h.update(model=json.loads("[" * 500 + "]" * 500))),
     ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
     ("pcbm-tree", "more classes", lambda h, a: learned(h, classes_={"texts": ["a", "b", "c"]})),
     ("pcbm-tree", "a child out of range", place("model.head_.left", 10**9)),
-    ("pcbm-tree", "a child before its parent", place("model.head_.right", -7)),
     ("pcbm-tree", "a column out of range", place("model.head_.feature", 10**9)),
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("knn", "fewer labels", cut("model._y")),
@@ -376,17 +350,8 @@ def manhattan(header, arrays):
     arrays["model._y"][:] = 10**9
 
 
-def neighbours(header, arrays):
-    labels = arrays["model._y"].copy()
-    manhattan(header, arrays)
-    arrays["model._y"] = labels
-    parameters(header, n_neighbors=10**4)
-
-
-def narrow(header, arrays, metric="euclidean"):
+def narrow(header, arrays):
     del header["model"]["fitted"]["n_features_in_"]
-    parameters(header, metric=metric)
-    learned(header, effective_metric_=metric)
     arrays["model._fit_X"] = np.full((len(arrays["model._y"]), 1), 0.5, "float32")
 
 
@@ -405,54 +370,26 @@ def widen(header, arrays):
     parameters(header, hidden_layer_sizes=[1000])
 
 
-def nest(header, arrays):
-    for _ in range(30):
-        header["model"] = pipeline({"tuple": ["a", header["model"]]})
-
-
 def own_names():
     model = LinearDiscriminantAnalysis().fit(X, LEVELS)
     model._n_features_out = 3 * 10**7
     return model
 
 
-def no_arrays():
-    model = StandardScaler(with_mean=False, with_std=False)
-    model.n_features_in_, model.n_samples_seen_ = 2**24, 1
-    model.mean_ = model.var_ = model.scale_ = None
-    return model
-
-
-def processes():
-    return FeatureUnion([("a", LinearDiscriminantAnalysis())], n_jobs=2).fit(X, LEVELS)
-
-
 #: Forgeries that would crash a process, or take its memory: each is read in one of its own.
 SIZES = [
     ("knn", "labels", manhattan),
-    ("knn", "negative labels", place("model._y", -9)),
     ("knn", "clips", lambda h, a: learned(h, n_samples_fit_=10**9)),
-    ("knn", "neighbours", neighbours),
     ("knn", "no width", narrow),
-    ("knn", "no width, cosine", lambda h, a: narrow(h, a, "cosine")),
-    ("knn", "a number for clips", lambda h, a: learned(h, n_samples_fit_=1.0, _fit_X=1.0)),
     ("knn", "width", lambda h, a: learned(h, n_features_in_=10**9)),
-    ("majority", "width", lambda h, a: learned(h, n_features_in_=10**9)),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
     ("frame-mil", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
-    ("attention-probe", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
-    ("mlp", "width", lambda h, a: learned(h, n_features_in_=10**9)),
     ("mlp", "columns of offsets", reshape("model.intercepts_.0", 20_000, 1)),
     ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
-    ("pcbm-tree", "columns of offsets", reshape("model.bank_.intercepts_", 20_000, 1)),
     ("frame-mil", "a wide layer", widen),
-    ("logistic", "pipelines in one another", nest),
     ("logistic", "another width", lambda h, a: h.update(about={"features": {"shape": [10**12]}})),
-    ("logistic", "no text for a file", lambda h, a: h["files"].update({"\ud800": ""})),
     (FOREIGN, "a kernel machine", lambda: fitted(SVC)),
     (FOREIGN, "names", own_names),
-    (FOREIGN, "no arrays", no_arrays),
-    (FOREIGN, "processes", processes),
 ]
 CHILDREN = """
 import json, os, resource, signal, sys

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Split
@@ -95,20 +94,6 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path, keep, key
         assert result.exit_code == 0, result.output
         assert words in result.stderr
     assert om.load_run("runs/sure").record.split == split
-
-
-def test_films_that_are_not_tested_are_named_first(write, world, tmp_path):
-    """A run by film names its test films on both streams; one that tests all need not."""
-    films = [of.leave_film_out(Manifest.load(world.manifest), name="films")]
-    write("one", films, split="films", protocol="leak-free")
-    write("each", split="films", manifest="manifest")
-    single, per_film = (run_obygaze("models", "run", f"{name}.toml") for name in ("one", "each"))
-    assert single.stdout.splitlines()[0] == "Tests 1 of 4 films: tt3"
-    assert "Sure: tests 1 of 4 films: tt3\n" in single.stderr
-    assert per_film.stdout.splitlines()[0].startswith("majority: ")
-    films = om.load_run(tmp_path / "runs/one").record.films
-    assert list(films.titles.values()) == ["tt3"]
-    assert films.untested == dict.fromkeys(["tt0", "tt1", "tt2"], "not in a test fold")
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):

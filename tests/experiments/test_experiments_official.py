@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import pytrec_eval
 from sklearn.metrics import accuracy_score
 
 import obygaze_models as om
@@ -91,21 +90,6 @@ def write_run(model, benchmark, output, *options, store=None, manifest=None):
 
 def score_run(path, manifest, *options):
     return run_obygaze("models", "score-run", path, manifest, *options)
-
-
-def test_violence_is_scored_as_trec_eval_does(benchmark, violence):
-    rows = csv_rows(violence.folder / "predictions.csv")
-    probability_of = {
-        row["id"]: float(row["probability"]) for row in rows if row["model"] == "logistic"
-    }
-    assert sorted(probability_of) == TEST
-    truth = {clip: benchmark.violent[int(clip[-5:])] for clip in TEST}
-    evaluator = pytrec_eval.RelevanceEvaluator({"v": truth}, {"map"})
-    expected = evaluator.evaluate({"v": probability_of})["v"]["map"]
-    scores = violence.record.scores[0]
-    assert scores.mean["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
-    assert scores.mean["f1"] > violence.record.tests[scores.test].baselines["random"]["f1"]
-    assert not violence.record.warnings
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):

@@ -255,7 +255,7 @@ def predicted(make_run, tmp_path_factory):
     return write_lines(folder / "theirs.csv", "id,fit,probability", *lines)
 
 
-def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world, tmp_path):
+def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
     run = make_run("outside", predictions=(predicted,))
     assert run.record.models == ["logistic", "theirs"]
     scores = {(row.model, row.test): row for row in run.record.scores}
@@ -268,11 +268,6 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world
     assert [model["model"] for model in run.models()] == ["logistic"] * 9
     assert om.compare(run).comparisons[0].scores["f1"].difference == 0
     assert "theirs" in om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    toml = write_experiment(tmp_path / "alone.toml", world, estimators=[], test_negatives=["EN"])
-    options = ("-o", tmp_path / "run", "--predictions", predicted)
-    result = run_obygaze("models", "run", toml, *options)
-    assert result.exit_code == 0, result.output
-    assert om.load_run(tmp_path / "run").record.models == ["theirs"]
 
 
 def test_predictions_of_all_fits_or_of_some(make_run, predicted, tmp_path):

@@ -12,7 +12,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.plan import plan_clips
 
 TESTS = (("EN",), ("EN", "HN"))
-HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
 
 
 @pytest.fixture(scope="module")
