@@ -5,14 +5,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_models.bias.captions import ImageCaptions, emotion_rates, read_captions
+from obygaze_models.bias.captions import emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
-from tests.kit.files import csv_rows, texts, tips, title, write
+from tests.kit.files import csv_rows, tips, write
 
 EMOTIONS = shipped_lexicon("emotions")
 CODES = {"AN": "angry", "SA": "sad", "HA": "happy", "NE": "neutral"}
@@ -93,15 +92,11 @@ def test_words_are_counted_exactly(tmp_path):
     captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
     write(tmp_path / "f/ann_HA1_O_1.txt", *captions, encoding="utf-8-sig")
     assert rates_of(tmp_path / "f", 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
-    # All groups count towards the minimum, whatever their emotion.
     files = {
         "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
         "ann_AN1_O_1.txt": ["happy"] * 40 + ["a serious man"] * 160,
     }
-    folder = write_captions(tmp_path / "g", files)
-    happy, angry = [60, 159, 60 / 0.159], [160, 200, 800.0]
-    assert rates_of(folder, 100) == {("angry", "1", "O"): angry, ("happy", "1", "O"): happy}
-    rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS)
+    rates = emotion_rates(read_captions(write_captions(tmp_path / "g", files), EMOTIONS), EMOTIONS)
     assert (rates.minimum, rates.counted["happy"]) == (100, {"happy": 100})
     assert rates.left_out["happy"]["smile"] == 99
 
@@ -142,16 +137,6 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate.low, rate.high, rate.images) == (None, None, 1)
-    chance = np.random.default_rng(3)
-    sizes, hits = chance.integers(5, 50, 30), chance.integers(0, 5, 30)
-    images = [
-        ImageCaptions(str(at), "objectified", "happy", "1", int(size), Counter(smile=int(hit)))
-        for at, (size, hit) in enumerate(zip(sizes, hits, strict=True))
-    ]
-    [rate] = emotion_rates(images, EMOTIONS, minimum=1).rates
-    rows = np.random.default_rng(9).integers(0, 30, (4000, 30))
-    drawn = 1000 * hits[rows].sum(axis=1) / sizes[rows].sum(axis=1)
-    assert [rate.low, rate.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), rel=0.06)
 
 
 TABLE = (
@@ -179,13 +164,6 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
     assert tips(tmp_path / "r.svg") == drawn
-    assert title(tmp_path / "r.svg") == "Emotion words in 3 captions"
-    # One image has no interval.
-    assert not [text for text in texts(tmp_path / "r.svg") if "95%" in text]
-    figure = tmp_path / "every.svg"
-    obygaze("bias", "captions", path, "--minimum", 1, "--all-words", "-o", figure)
-    assert 0 < len(tips(figure)) < 6
-    assert "without such words not drawn" in " ".join(texts(figure))
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     write(path, *(row.replace(",low,", ",1,") for row in TABLE))

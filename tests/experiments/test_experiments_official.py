@@ -21,7 +21,6 @@ COUNT = 150
 VIOLENCE = {"positives": ("1",), "train_negatives": ("0",)}
 VALENCE = {"levels": ("-1", "0", "1"), "labels": "valence", "estimators": ("logistic",)}
 LEVELS = ("negative", "neutral", "positive")
-TEST = [f"ACCEDE{row:05}" for row in range(2, COUNT, 3)]
 
 
 @dataclass(frozen=True)

@@ -40,29 +40,9 @@ def test_clips_with_a_concept_against_clips_without():
     assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
 
 
-def test_runs_are_averaged_and_clips_are_counted_once():
-    runs = [explained("abcd", [3, 2, 1, 0]), explained("abcd", [0, 1, 2, 3], run=1)]
-    look = concept_quality(runs, CLIPS)[0]
-    assert (look.auroc, look.auroc_std) == (0.5, 0.5)
-    assert (look.clips, look.positives, look.runs) == (4, 2, 2)
-    apart = concept_quality([explained("ac", [1, 0]), explained("bdg", [1, 2, 3], run=1)], CLIPS)[0]
-    assert (apart.auroc, apart.clips, apart.positives, apart.runs) == (0.5, 5, 2, 2)
-
-
 def test_without_both_kinds_of_clips_there_is_no_score():
     look, body = concept_quality([explained("dg", [1, 2]), explained("ab", [1, 2], run=1)], CLIPS)
     assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
     assert (look.clips, look.positives, look.runs) == (4, 2, 0)
     assert (body.runs, body.auroc) == (1, 0.5)
     assert concept_quality([explained("", [])], CLIPS)[0].clips == 0
-
-
-def test_networks_are_left_out_and_models_and_tasks_kept_apart():
-    runs = [
-        explained("abcd", [3, 2, 1, 0]),
-        explained("abcd", [3, 2, 1, 0], model="mlp", kind="sensitivity"),
-        explained("abcd", [0, 1, 2, 3], task="u", concepts=("Body", "Look")),
-    ]
-    rows = [(row.model, row.task, row.concept) for row in concept_quality(runs, CLIPS)]
-    expected = [("t", "Look"), ("t", "Body"), ("u", "Body"), ("u", "Look")]
-    assert rows == [("pcbm-tree", *row) for row in expected]

@@ -187,10 +187,3 @@ def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):
     order = np.argsort(-cosines, kind="stable")[:7]
     assert [near["id"] for near in result] == [ids[row] for row in order]
     assert [near["cosine"] for near in result] == pytest.approx(cosines[order].tolist(), abs=1e-6)
-    # A clip of zeros is like none.
-    features = np.vstack([np.zeros(16), -clips.X[0]])
-    result = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
-    assert [(near["id"], round(near["cosine"], 6)) for near in result] == [
-        ("zeros", 0),
-        ("opposite", -1),
-    ]

@@ -88,16 +88,6 @@ def test_the_annotations_columns_are_found_by_name(clips, linear):
     assert intervene(linear, turned, turned, clips.y, draws=2) == first
 
 
-def test_nothing_positive_and_nothing_called_so_has_no_f1(clips):
-    model = logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
-    model.head_.intercept_[:] = -100
-    negative = clips.y == 0
-    asked, labels = clips.data.select(negative), clips.y[negative]
-    for curve in intervene(model, clips.data, asked, labels, draws=2).curves:
-        assert curve.f1 == curve.f1_std == (None,) * 4
-        assert curve.accuracy == (1,) * 4
-
-
 def test_refuses_what_cannot_be_corrected(clips, linear):
     known, other = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
     bare = replace(known, concepts=known.concepts * [1, 0, 1])

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import obygaze_models as om
 from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError
 from obygaze_models.explain.frame_scores import Axis, FrameScores
 from obygaze_models.explain.moment_scores import (
     TIOUS,
@@ -220,7 +220,6 @@ def test_bad_input_is_one_line():
     for found, segments, options, error, message in (
         (moments, elsewhere, {}, ExperimentError, r"mine are of other films \(tt0000002\) than"),
         (moments, none, {}, ExperimentError, "no segment of Sure in these films; choose among"),
-        (moments, none, {"positives": ["Suer"]}, ManifestError, "unknown label 'Suer'"),
         (om.Moments([], within), none, {}, ExperimentError, "times within their clips"),
     ):
         with pytest.raises(error, match=message):

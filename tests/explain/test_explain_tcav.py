@@ -75,10 +75,6 @@ def test_p_counts_random_directions_that_are_as_far(clips, network):
         as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
         assert concept.slope_p == pytest.approx((1 + as_steep) / 61)
         assert abs(concept.slope) == pytest.approx(steep)
-    # A random direction among random directions: its p is uniform, so rarely below 0.1.
-    drawn = random_cavs(clips.X, 300, random_state=8)
-    result = tcav(network, clips.X, 2, drawn[:100], [""] * 100, drawn[100:])
-    assert 0.02 <= np.mean([concept.slope_p <= 0.1 for concept in result]) <= 0.2
 
 
 def test_where_a_clip_has_no_gradient_it_counts_half(clips):
