@@ -186,20 +186,6 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
 
 
-#: As the paper's tables have them, d and whether p < .05.
-ANGRY_HIGH = {
-    "CLIP ViT-B/32": Published(1.09, True),
-    "CLIP ViT-B/16": Published(1.26, True),
-    "CLIP ViT-L/14": Published(0.26, False),
-    "OpenCLIP ViT-B/32": Published(1.37, True),
-}
-BUSINESS = {
-    "CLIP ViT-B/32": Published(1.03, True),
-    "CLIP ViT-B/16": Published(0.76, True),
-    "CLIP ViT-L/14": Published(0.68, True),
-}
-
-
 TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}
 
 

@@ -144,18 +144,6 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
 
 
-def test_marks_and_lines_mean_the_same_in_every_figure() -> None:
-    def drawn(lines: list[Line]) -> dict[str, object]:
-        points = [Point("mlp", 0.6), Point("two", 0.5, kind="annotators")]
-        figure = dot_plot(points, title="", axis="a", description="", lines=lines)
-        return {str(line.get_label()): (line.get_linestyle(), line.get_marker())
-                for line in figure.axes[0].lines}  # fmt: skip
-
-    first, second = Line(0.4, "random"), Line(0.3, "all positive")
-    assert drawn([first, second]) == drawn([second, first])
-    assert drawn([first])["two"] != drawn([first])["mlp, ours"]
-
-
 def test_shares_add_up_along_their_row() -> None:
     rows = [Share("All films", [0.75, 0.25], 400, overall=True), Share("Juno", [0.95, 0.05], 20)]
     figure = stacked_shares(rows, CLASSES, title="t", axis="a", description="d")
