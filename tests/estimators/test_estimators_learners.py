@@ -13,12 +13,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import (
-    EstimatorSpec,
-    FitMemo,
-    digest_of_values,
-    fit_estimator,
-)
+from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, digest_of_values, fit_estimator
 from tests.kit.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}

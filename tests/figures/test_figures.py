@@ -225,10 +225,7 @@ def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
     save_figure(figure, path)
     assert title(path) == "a & b"
     assert {"$x$ <b>&", "\ufffd 电影", "F1", "0.25"} <= set(texts(path))
-    assert tips(path) == {
-        '$x$ <b>&, "mlp"': "0.25 (0.10 to 0.50)",
-        '\ufffd 电影, "mlp"': "0.50",
-    }
+    assert tips(path) == {'$x$ <b>&, "mlp"': "0.25 (0.10 to 0.50)", '\ufffd 电影, "mlp"': "0.50"}
 
 
 def test_figures_of_one_page_share_no_ids() -> None:
