@@ -163,8 +163,8 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
 
 
 def test_tables_are_read_as_they_were_written(tmp_path):
-    """Numbers exactly: saturated probabilities keep their order."""
-    items = Items.of([*FILM, Item("b", film="film")])
+    """Numbers exactly: saturated probabilities keep their order. Names are no formulas there."""
+    items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
     values = [1 - 1e-9, 1e-12, 1 - 2e-9]
     clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
     moments = find(clips, items, seen=["yes", "no"])
@@ -173,6 +173,7 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     again = om.Moments.from_csv(*tables)
     assert len(moments.moments) == 3
     assert again.moments == moments.moments
+    assert "'=film" in texts[0]
     assert "3 moments at a threshold of 0.500 in 1 film and 1 clip" in moments.describe()
     assert "3 moments in 1 film and 1 clip" in again.describe()
     assert again.frames.probabilities.tolist()[:3] == values
