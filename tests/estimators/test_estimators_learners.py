@@ -108,16 +108,6 @@ def test_a_film_prior_counts_each_films_clips():
     assert table[:, 1] == pytest.approx(share)
 
 
-@pytest.mark.parametrize(
-    "name", ["sklearn.ensemble:RandomForestClassifier", "sklearn.naive_bayes:GaussianNB"]
-)
-def test_any_classifier_of_scikit_learn_is_fitted(name):
-
-    fitted = fit(name)
-    assert (fitted.seen == TRAIN).all()
-    assert ((fitted.probabilities(DATA, TEST)[:, 1] > 0.5) == LABELS[TEST]).mean() > 0.6
-
-
 def test_heads_of_one_fold_share_their_bank():
     memo = FitMemo()
     forest = {"head": "sklearn.ensemble:RandomForestClassifier", "head__n_estimators": 5}

@@ -91,11 +91,6 @@ def test_without_early_stopping_all_epochs_are_run():
     assert (first.predict_proba(X) != other.predict_proba(X)).any()
     assert torch.equal(before, torch.random.get_rng_state())  # torch's own chance is left alone
     assert first.coefs_[0].shape == (16, 7)  # a number is one hidden layer
-    pandas = pytest.importorskip("pandas")  # read-only arrays and data frames raise no warning
-    clips, labels = X.copy(), Y.copy()
-    clips.flags.writeable = labels.flags.writeable = False
-    for table in (clips, pandas.DataFrame(clips)):
-        MLPProbe(max_iter=2, random_state=0).fit(table, labels)
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():

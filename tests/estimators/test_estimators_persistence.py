@@ -448,11 +448,8 @@ def test_a_fresh_process_reads_models_and_no_forged_sizes(models, saved, tmp_pat
 def test_what_is_refused_or_changed_on_the_way(models, saved, tmp_path):
     """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
     made = om.RandomDirections(6, random_state=0).fit(X).cavs_
-    for name, cavs in {
-        "F": np.asfortranarray(made), "strided": np.repeat(made, 2, axis=1)[:, ::2],
-        "reversed": made[::-1],
-    }.items():  # fmt: skip
-        model = om.RandomDirections(6, random_state=0).fit(X)
+    model = om.RandomDirections(6, random_state=0).fit(X)
+    for name, cavs in {"F": np.asfortranarray(made), "reversed": made[::-1]}.items():
         model.cavs_ = cavs
         om.save_model(model, tmp_path / name, {})
         assert (om.load_model(tmp_path / name)[0].cavs_ == cavs).all()
