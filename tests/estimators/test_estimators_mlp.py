@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -130,31 +126,3 @@ def test_a_temperature_is_chosen_on_validation():
     best = grid[np.argmin([loss(temperature) for temperature in grid])]
     assert calibrated.temperature_ == pytest.approx(best, rel=0.01)
     assert log_loss(calibrated, X_VAL, Y_VAL) < log_loss(plain, X_VAL, Y_VAL)
-
-
-WATCHED = """
-import numpy as np
-from obygaze_models import MLPProbe
-
-class Clips:
-    def __array__(self, dtype=None, copy=None):
-        import torch
-        print(torch.get_num_threads(), end=" ")
-        return np.eye(64, dtype=dtype)
-
-MLPProbe(early_stopping=False, max_iter=1, random_state=0).fit(Clips(), np.arange(64) % 2)
-import torch
-print(torch.get_num_threads())
-"""
-
-
-@pytest.mark.night
-def test_the_first_fit_of_a_process_runs_on_one_thread():
-    """Limits reach only what is loaded: with torch loaded after them, threads would wait."""
-    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "", "MKL_NUM_THREADS": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED], check=True, capture_output=True, text=True, timeout=900,
-        env=os.environ | threads,
-    )  # fmt: skip
-    *inside, after = done.stdout.split()
-    assert (set(inside), after) == ({"1"}, "2")

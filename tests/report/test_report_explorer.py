@@ -454,15 +454,3 @@ def test_each_concept_has_a_line_and_stills(tab, results, page_of, tmp_path):
     for number, clip in enumerate(stills):
         assert list(lines)[number // 3] in clips[clip].concepts
         assert clips[clip].level == "S"
-
-
-@pytest.mark.night
-def test_large_pages_are_small_and_ready_in_two_seconds(tab, results, page_of):
-    html = render_report([grown(results["first"], clips=2567, timed=True, films=20)])
-    assert len(html.encode()) < 5e6
-    tab.prefer()
-    tab.open(page_of(html, "large.html"))
-    assert len(tab.texts(".film")) == 20
-    assert "that match, of 2,567" in shown(tab, "clips-status")
-    assert int(tab.run("document.documentElement.dataset.ready")) < 2000
-    assert tab.logged == []

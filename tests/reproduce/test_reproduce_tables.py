@@ -63,7 +63,6 @@ SETTINGS = {
     "Paper: ": ("paper", "mlp", 8),
     "Leak-free, on all": ("leak-free", "mlp", 9),
 }
-TIMES = re.compile(r'"(started|seconds)": [^,\n]+')
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -512,31 +511,3 @@ def test_texts_of_tables_are_safe_and_rounded():
     wide = to_screen(replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])]))
     assert max(map(len, wide.splitlines())) <= 100
     assert wide.count("0.50") == 30
-
-
-@pytest.mark.night
-def test_other_processes_write_the_same_runs(dataset, tmp_path, monkeypatch):
-    def counted(experiment, folder, **options):
-        folders.append(folder)
-        return original(experiment, folder, **options)
-
-    original, numbers, files = context.run_experiment, [], []
-    monkeypatch.setattr(context, "run_experiment", counted)
-    for cores in (1, 2):
-        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
-        folders: list[object] = []
-        output = tmp_path / str(cores)
-        stores = {"xclip": dataset.stores["xclip"]}
-        om.reproduce(["fig3", "fig5"], dataset.manifest, stores, output, protocols=["leak-free"])
-        numbers.append(len(folders))
-        files.append(
-            {
-                path.relative_to(output): TIMES.sub("", path.read_bytes().decode("latin-1"))
-                if path.name == "run.json"
-                else path.read_bytes()
-                for path in (output / "runs").rglob("*")
-                if path.is_file()
-            }
-        )
-    assert numbers[0] > 0 == numbers[1]  # of two, others make them all
-    assert files[0] == files[1]
