@@ -148,26 +148,6 @@ def test_a_normal_distribution_has_the_moments_of_all_partitions():
         assert turned.p == pytest.approx(1 - associate(x, Y, A, B, normal).p)
 
 
-def test_the_interval_is_a_bootstrap_of_both_groups():
-    chance = np.random.default_rng(11)
-    x, y, a, b = (chance.normal(size=(size, 16)) for size in (25, 30, 10, 10))
-    x += 0.3 * (a.mean(axis=0) - b.mean(axis=0))
-    result = associate(x, y, a, b, Settings(draws=10_000))
-    peer = stats.bootstrap(
-        (scores(x, a, b), scores(y, a, b)),
-        lambda p, q: (p.mean() - q.mean()) / np.concatenate([p, q]).std(ddof=1),
-        vectorized=False,
-        method="percentile",
-        n_resamples=10_000,
-        rng=np.random.default_rng(1),
-    ).confidence_interval
-    assert (result.low, result.high) == pytest.approx((peer.low, peer.high), abs=0.04)
-    assert result.low < result.d < result.high
-    none = associate(x, y, a, b, Settings(draws=0))
-    assert (none.low, none.high) == (None, None)
-    assert associate(x[:1], y, a, b).low is None, "of one item nothing can be drawn"
-
-
 @pytest.mark.parametrize(
     ("sets", "facts"),
     [

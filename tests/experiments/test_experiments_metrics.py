@@ -122,33 +122,6 @@ def test_intervals_are_those_of_a_plain_loop(film_a_fit):
     assert film_intervals(fits, seed=5, replicates=40) == intervals
 
 
-@pytest.mark.parametrize(("scores", "omitted", "classes"), [
-    (BINARY, "calibration_error", 2),  # the lower is the better
-    (CLASSES, "auroc", 3),  # has no interval
-])  # fmt: skip
-def test_differences_are_those_of_a_plain_loop(scores, omitted, classes):
-    chance = np.random.default_rng(classes)
-    films = [f"film{number}" for number in chance.integers(0, 6, 90)]
-    labels = chance.integers(0, classes, 90)
-    if classes == 2:
-        first, second = (0.3 * labels + 0.7 * chance.random(90) for _ in range(2))
-    else:
-        first, second = (
-            0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
-        )
-    differences = paired_differences(labels, first, second, films, seed=4, replicates=20)
-    drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 20)]
-    for name in scores.keys() - {omitted}:
-        call, difference = scores[name], differences[name]
-        assert difference.first == pytest.approx(call(labels, first))
-        assert difference.difference == pytest.approx(call(labels, first) - call(labels, second))
-        draws = np.array([call(labels[r], first[r]) - call(labels[r], second[r]) for r in drawn])
-        assert difference.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
-        draws = np.where(abs(draws) < 1e-12, 0, draws)
-        ahead = (draws > 0).mean() + (draws == 0).mean() / 2
-        assert difference.ahead == pytest.approx(ahead, abs=0.03)
-
-
 def test_one_film_tells_nothing_and_the_better_model_is_ahead():
     labels = np.tile([0, 1, 1], 8)
     first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98

@@ -7,7 +7,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -283,20 +282,6 @@ def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypat
     remaining = contents(tmp_path / "run.partial")
     assert len(remaining) >= 1 + 2 * 3
     assert {path.stat().st_ino for path in remaining} <= flushed
-
-
-def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeypatch):
-    """Ten of 18 fits are kept; each further one takes a second."""
-    two = replace(small, estimators=("majority", "logistic"))
-    run(two, tmp_path / "run", 10)
-    clock = iter(range(1000))
-    module = "obygaze_models.experiments.run"
-    monkeypatch.setattr(f"{module}.LINE_EVERY_S", 0.0)
-    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    _, lines = run(two, tmp_path / "run")
-    left = [line for line in lines if " left" in line]
-    assert left[0].startswith("11 of 18 fits, about 7 s")
-    assert left[-1].startswith("17 of 18 fits, about 1 s")
 
 
 def edit(change, *, sealed=True):

@@ -80,17 +80,6 @@ def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
         assert axes.get_xlim() == limits
 
 
-def test_the_ends_of_an_axis_have_names() -> None:
-    figure = grouped_dots(
-        {"car": [Dot(0.73)], "lipstick": [Dot(0.2)]}, numbered_series(["said"]),
-        title="t", axis="a", description="d", limits=(0, 1), origin=0.5, ends=("woman", "man"),
-    )  # fmt: skip
-    assert {"← woman", "man →"} <= set(words(figure))
-    points = [Point("Look", 0.1)]
-    figure = dot_plot(points, title="", axis="a", description="", ends=("second", "first"))
-    assert {"← second", "first →"} <= set(words(figure))
-
-
 @pytest.mark.parametrize("axis", ["", "F1"])
 def test_the_axis_numbers_are_within_the_figure(axis) -> None:
     figure = dot_plot([Point("mlp", 0.5)], title="t", axis=axis, description="", limits=(0, 1))

@@ -16,8 +16,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
-from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_features as of
 import obygaze_models as om
@@ -171,40 +169,6 @@ def test_table_2_of_all_protocols(complete):
     assert leak_free == pytest.approx(np.mean(scores_of(run, "mlp", "EN vs S")["f1_weighted"]))
 
 
-def chance(share, metric):
-    """Of a coin and of "all positive", in closed form at a share of positives."""
-    coin, everything = (2 * p * q / (p + q) for p, q in ((share, 0.5), (share, 1.0)))
-    if metric == "f1":
-        return coin, everything
-    second = 2 * (1 - share) * 0.5 / (1.5 - share)
-    return share * coin + (1 - share) * second, share * everything
-
-
-@pytest.mark.gate
-def test_chance_has_the_share_that_was_scored(released, dataset):
-    manifest, data = of.Manifest.load(dataset.manifest), table(released, "table2")
-    golden = json.loads((dataset.authors / "obygaze12/released_runs.json").read_text())["tests"]
-    paper, annotated = (manifest.labels(name).level_of for name in ("paper", "released"))
-    files = {"EN-S/EN-S": ("02_EN_S", {"EN"}), "HN-S/ENHN-S": ("02_ENHN_S", {"EN", "HN"})}
-    for column, (file, negatives) in files.items():
-        by_level = [level == "S" for level in paper.values() if level in negatives | {"S"}]
-        by_fold = [annotated[clip] == "S" for clip in manifest.split(file).fold(9)]
-        scored = [annotated[clip] == "S" for clip in golden[file]]
-        for metric in ("f1", "f1_weighted"):
-            for title, levels in (
-                ("whole dataset's share of positives", by_level),
-                ("released test folds, all of their clips", by_fold),
-            ):
-                expected = chance(np.mean(levels), metric)
-                for name, value in zip(("Random", "All positive"), expected, strict=True):
-                    mean = values(data, title, name, metric)[column]["mean"]
-                    assert mean == pytest.approx(value), (title, name, metric)
-        share = values(data, "Released: ", "Share of positives, networks' fold")[column]["mean"]
-        assert share == pytest.approx(np.mean(scored))
-        clips = values(data, "Released: ", "Clips scored, networks' fold")[column]["mean"]
-        assert (clips, type(clips)) == (len(scored), int)
-
-
 @pytest.mark.gate
 def test_published_numbers_and_leaks_are_beside_ours(released, dataset):
     data = table(released, "table2")
@@ -231,41 +195,6 @@ def test_published_numbers_and_leaks_are_beside_ours(released, dataset):
 
 def data_of(reproduction, name):
     return next(created for created in reproduction.tables if created.name == name)
-
-
-@pytest.mark.gate
-def test_released_bottleneck_is_scikit_learns(released, dataset):
-    """The code's reading, from its description: eight SVMs, a tree, one test fold."""
-    manifest = of.Manifest.load(dataset.manifest)
-    labels, split = manifest.labels("released"), manifest.split("02_EN_HN_S")
-    ids = [item.id for item in manifest if item.media and item.id in split.fold_of]
-    X = of.open_store(dataset.stores["xclip"]).read("native", ids).astype(np.float64)
-    level = np.array([labels.level_of[clip] for clip in ids])
-    fold = np.array([split.fold_of[clip] for clip in ids])
-    columns = []
-    for name in manifest.scheme.visual_concepts:
-        shows = np.array([name in labels.concepts_of[clip] for clip in ids]) & (level != "EN")
-        C = 0.05 if name in ("Body", "Look", "Activity") else 0.01
-        svm = SVC(kernel="linear", C=C, class_weight="balanced")
-        columns.append(svm.fit(X[fold < 9], shows[fold < 9]).decision_function(X))
-    Z = np.column_stack(columns)
-    for trained, depth, leaf in (("EN", 8, 6), ("HN", 10, 10)):
-        rows = (fold < 9) & np.isin(level, [trained, "S"])
-        tree = DecisionTreeClassifier(max_depth=depth, min_samples_leaf=leaf, random_state=42)
-        tree.fit(Z[rows], level[rows] == "S")
-        run = released.folder / f"runs/released/xclip-native-pcbm-{trained}"
-        for tested, test in ((["EN"], "EN vs S"), (["EN", "HN"], "EN+HN vs S")):
-            held_out = (fold == 9) & np.isin(level, [*tested, "S"])
-            expected = tree.predict_proba(Z[held_out])[:, 1]
-            expected_of = dict(zip(np.array(ids)[held_out], expected, strict=True))
-            ours = {
-                row["id"]: float(row["probability"])
-                for row in predictions(run, "PCBM-DT, code")
-                if row["test"] == test
-            }
-            assert ours.keys() == expected_of.keys()
-            same = [ours[clip] == pytest.approx(expected_of[clip], abs=1e-6) for clip in ours]
-            assert np.mean(same) > 0.9  # a split between two clips may fall on either of them
 
 
 @pytest.mark.night
