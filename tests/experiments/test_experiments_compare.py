@@ -69,8 +69,8 @@ def test_models_of_a_name_are_compared_across_runs(good, noisy):
         labels, means = zip(*mean_by_clip(run, "logistic", "HN vs S").values(), strict=True)
         score = getattr(comparison.scores["auroc"], side)
         assert score == pytest.approx(roc_auc_score(labels, means))
-    said = ", ".join(f"{run}: logistic {mean:.3f}" for run, mean in
-                     zip(("good-split", "noisy"), comparison.means["auroc"], strict=True))  # fmt: skip
+    means = comparison.means["auroc"]
+    said = f"good-split: logistic {means[0]:.3f}, noisy: logistic {means[1]:.3f}"
     text = " ".join(om.compare(good, noisy, models=["logistic"]).table("auroc").split())
     assert f"print the mean of the fits' scores instead: {said}." in text
     with pytest.raises(UsageError, match="did you mean auroc"):

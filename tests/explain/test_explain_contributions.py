@@ -17,8 +17,6 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.explain.attributions import attribute, explain_rows, join_steps
 from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
 
-LEVELS = ("EN", "HN", "S")
-
 
 def explain_clip(model, x, **options):
     return explain_rows(model, np.asarray(x)[None], [0], **options)[0]
