@@ -2,8 +2,8 @@
 
 import json
 import re
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,31 +23,9 @@ VALENCE = {"levels": ("-1", "0", "1"), "labels": "valence", "estimators": ("logi
 LEVELS = ("negative", "neutral", "positive")
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A manifest of three label sets and three sets, and features that tell something of them."""
-
-    folder: Path
-    manifest: Path
-    store: Path
-    sets: list[int]
-    violent: list[int]
-    valence: list[int]
-
-    def run(self, output, **keys):
-        """A run that the library makes of an experiment's file."""
-        return om.run_experiment(self.write(self.folder / "e.toml", **keys), output)
-
-    def write(self, path, **keys):
-        base = {
-            "name": "mediaeval", "manifest": self.manifest, "store": self.store, "seed": 3,
-            "protocol": "official", "split": "official", "estimators": ["logistic"],
-        }  # fmt: skip
-        return write_experiment(path, **(base | keys))
-
-
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
+    """A manifest of three label sets and three sets, and features that tell something of them."""
     folder, chance = tmp_path_factory.mktemp("mediaeval"), np.random.default_rng(8)
     sets = [1, 2, 0] * (COUNT // 3)
     violent = (chance.random(COUNT) < 0.3).astype(int).tolist()
@@ -63,12 +41,28 @@ def benchmark(tmp_path_factory):
                  for row, *cells in rows]  # fmt: skip
         write(folder / f"MEDIAEVAL{kind}.txt", "\t".join(("id", "name", *values)), *lines)
     manifest = Manifest.from_accede(folder)
-    places = folder / "manifest", folder / "toy.zarr"
-    manifest.save(places[0])
+    places = {"manifest": folder / "manifest", "store": folder / "toy.zarr"}
+    manifest.save(places["manifest"])
     features = chance.normal(size=(COUNT, 8)).astype(np.float32)
     features[:, :2] += 1.5 * np.transpose([violent, valence])
-    write_store(places[1], manifest, dict(zip(manifest.ids, features, strict=True)))
-    return Benchmark(folder, *places, sets, violent, valence)
+    write_store(places["store"], manifest, dict(zip(manifest.ids, features, strict=True)))
+
+    def write_toml(path, **keys):
+        base = {"name": "mediaeval", "seed": 3, "protocol": "official", "split": "official"}
+        return write_experiment(path, **(base | places | {"estimators": ["logistic"]} | keys))
+
+    def run(output, **keys):
+        return om.run_experiment(write_toml(folder / "e.toml", **keys), output)
+
+    return SimpleNamespace(
+        folder=folder,
+        **places,
+        sets=sets,
+        violent=violent,
+        valence=valence,
+        write=write_toml,
+        run=run,
+    )
 
 
 @pytest.fixture(scope="module")

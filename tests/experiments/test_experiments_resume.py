@@ -110,6 +110,11 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     fits = sorted(partial.glob("fits/*/*"))
     assert len(fits) == 26
+    swapped, other = (
+        partial / "models" / path.parent.name / path.stem for path in (fits.pop(), fits[-1])
+    )
+    shutil.rmtree(swapped)
+    shutil.copytree(other, swapped)  # a sound model of another fit
     for suffix, damages in {
         "": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames"), 0.5, *FORGERIES],
         "model.json": [(b"0", b"1")],
@@ -134,8 +139,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     (partial / ".clips.csv.0a1b2c3d_7_x3.partial").write_text("{")
     (partial / "run.json").write_text("{")
     calls, lines = run(several, output)
-    assert calls == 1 + 10 + len(FORGERIES)
-    assert sum("is damaged" in line for line in lines) == 9 + len(FORGERIES)
+    assert calls == 1 + 11 + len(FORGERIES)
+    assert sum("is damaged" in line for line in lines) == 10 + len(FORGERIES)
     assert bytes_of(output) == complete
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -343,7 +348,7 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
-    """Not even where all digests are right; and a folder of runs is none."""
+    """Not even where all digests are right."""
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
     path = folder / "models.jsonl"
@@ -353,5 +358,3 @@ def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
     (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
     with pytest.raises(ExperimentError, match="is not in the run"):
         om.load_run(folder).models()
-    with pytest.raises(ExperimentError, match=r"is not a run; did you mean .*/run\?"):
-        om.load_run(tmp_path)

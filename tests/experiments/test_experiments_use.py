@@ -1,6 +1,5 @@
 """Models for use: trained, saved, asked about any store, scored on any manifest, exported."""
 
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -148,25 +147,6 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
         said = [line for line in result.stderr.splitlines() if "Not a real" in line]
         assert said == [f"WARNING: {text}" for text in cautions]
     assert all(f"**{text}**" in (model / "README.md").read_text() for text in cautions)
-
-
-def test_the_counts_of_clips_and_the_card_agree(marked, tmp_path):
-    """Concepts are learnt from more clips than those that are told apart."""
-    tree = {"name": "pcbm-tree", "negatives": "b", "bank__C": 0.1}
-    model, trained = train(tmp_path, marked, tree)
-    line = trained.stdout.splitlines()[-3]
-    learnt, held, all_seen = map(int, re.findall(r"(?:on|clips,|seen) (\d+)", line))
-    about = om.load_model(model)[1]
-    assert all_seen == len(about["seen"]) > learnt + held
-    result = run_obygaze("models", "predict", model, marked.store)
-    assert f"{all_seen} of 200 clips were used to train the model" in result.stderr
-    card = (model / "README.md").read_text()
-    assert (
-        f"- {learnt} clips of the manifest toy to learn from, and {held} to\n  choose and to stop; "
-        f"{all_seen - learnt - held} more, which its concepts were learnt from\n"
-    ) in card
-    for name, values in about["facts"]["concepts"].items():
-        assert f"{name} {values['auc']:.2f}" in card
 
 
 @pytest.mark.parametrize(
