@@ -54,15 +54,8 @@ def benchmark(tmp_path_factory):
     def run(output, **keys):
         return om.run_experiment(write_toml(folder / "e.toml", **keys), output)
 
-    return SimpleNamespace(
-        folder=folder,
-        **places,
-        sets=sets,
-        violent=violent,
-        valence=valence,
-        write=write_toml,
-        run=run,
-    )
+    numbers = {"sets": sets, "violent": violent, "valence": valence}
+    return SimpleNamespace(folder=folder, **places, **numbers, write=write_toml, run=run)
 
 
 @pytest.fixture(scope="module")
