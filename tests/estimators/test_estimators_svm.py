@@ -78,7 +78,7 @@ def test_hard_data_end_with_a_certificate(name):
         assert fit.duality_gap < 1e-5
 
 
-def test_where_libsvm_does_not_end_newtons_method_does():
+def test_newtons_method_where_libsvm_is_slow_or_does_not_end():
     """1,000 clips in 64 numbers that have nothing to do with the labels."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
@@ -86,9 +86,6 @@ def test_where_libsvm_does_not_end_newtons_method_does():
     assert fit.solver == "newton"
     assert fit.duality_gap < 1e-5
     assert LinearSVM(X, y).fit(1e-3).solver == "libsvm"
-
-
-def test_above_the_limit_the_same_svm_is_solved_otherwise():
     chance = np.random.default_rng(0)
     X, y = chance.normal(size=(GRAM_ROWS + 200, 8)), np.arange(GRAM_ROWS + 200) % 4 == 0
     X[y] += 1
@@ -118,13 +115,17 @@ X[NAMES == "S", 1] += 2
 SURE = NAMES == "S"
 
 
-def test_more_than_two_classes_one_against_the_rest():
+def test_classes_and_their_weights_are_those_of_svc():
     model = LinearSVMProbe(C=1.0).fit(X[:200], NAMES[:200])
     for column, name in enumerate(["EN", "HN", "S"]):
         reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
         expected = reference.decision_function(X)
         assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
     assert model.score(X[200:], NAMES[200:]) > 0.75
+    weights = {False: 1.0, True: 5.0}
+    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
+    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
+    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)
 
 
 def test_validation_clips_choose_c_and_the_temperature():
@@ -154,10 +155,3 @@ def test_validation_clips_choose_c_and_the_temperature():
     grid = np.exp(np.linspace(-2, 4, 2001))
     best = grid[np.argmin([log_loss(temperature) for temperature in grid])]
     assert model.temperature_ == pytest.approx(best, rel=0.01)
-
-
-def test_weights_of_classes_are_those_of_svc():
-    weights = {False: 1.0, True: 5.0}
-    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
-    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
-    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)

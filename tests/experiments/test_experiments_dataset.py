@@ -92,7 +92,7 @@ def test_splitters_of_fold_columns(data, splitter, splits):
     assert len(result["test_score"]) == splits
 
 
-def test_a_splitter_splits_as_the_experiment(data, marked, make_run):
+def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
     """Its test sets are the run's, and its training sets are as large and as balanced."""
     run = make_run("split", manifest=marked.manifest, store=marked.store, test_negatives=(),
                    train_negatives=("EN", "HN"), estimators=("logistic",))  # fmt: skip
@@ -104,10 +104,7 @@ def test_a_splitter_splits_as_the_experiment(data, marked, make_run):
     folds = np.where(data.folds == 4, -1, data.folds)  # a fold without clips tests nothing
     tested = [set(folds[test]) for _, test in om.ManifestSplit(folds).split(data.X, data.y)]
     assert tested == [{fold} for fold in range(10) if fold != 4]
-
-
-def test_leave_film_out_is_leave_one_group_out(data):
-    """Each film tests once, and no clip of it trains; a random state is a number or NumPy's."""
+    # Each film tests once, and no clip of it trains; a random state is a number or NumPy's.
     splitter = om.LeaveFilmOut()
     splits = list(splitter.split(data.X, data.y, data.groups))
     assert splitter.get_n_splits(data.X, data.y, data.groups) == len(splits) == 4

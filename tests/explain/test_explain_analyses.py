@@ -56,9 +56,6 @@ def test_clips_with_a_concept_against_clips_without():
     # Body: a, c against b, d, e, g, none of which is measured otherwise than another.
     assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
     assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
-
-
-def test_without_both_kinds_of_clips_there_is_no_score():
     look, body = concept_quality([explained("dg", [1, 2]), explained("ab", [1, 2], run=1)], CLIPS)
     assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
     assert (look.clips, look.positives, look.runs) == (4, 2, 0)
@@ -250,15 +247,12 @@ def linear(clips):
     return logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
 
 
-def test_the_annotations_columns_are_found_by_name(clips, linear):
+def test_annotations_are_found_by_name_or_refused(clips, linear):
     names, marks = clips.data.concept_names, clips.data.concepts
     turned = np.column_stack([np.ones(240, bool), marks[:, ::-1]])
     turned = replace(clips.data, concepts=turned, concept_names=("other", *names[::-1]))
     first = intervene(linear, clips.data, clips.data, clips.y, draws=2)
     assert intervene(linear, turned, turned, clips.y, draws=2) == first
-
-
-def test_refuses_what_cannot_be_corrected(clips, linear):
     known, other = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
     bare = replace(known, concepts=known.concepts * [1, 0, 1])
     meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))

@@ -190,7 +190,7 @@ def test_random_moments_are_where_clips_are():
     assert long.moments == [(1_000_000_000, 1_030_000_000)]
 
 
-def test_annotators_count_one_by_one():
+def test_annotators_count_one_by_one_and_notes_say_the_rest():
     moments = make_moments([("f", 0, 5, 0.9), ("f", 5, 10, 0.1)])
     segments = mark([("f", 0, 5)], "ann") + mark([("f", 5, 10)], "ben")
     segments += mark([("f", 0, 10)], "eve", level="EN")
@@ -200,9 +200,6 @@ def test_annotators_count_one_by_one():
     assert result.notes == ["eve marked no Sure in these films: no scores"]
     levels = evaluate(moments, segments, positives=["Easy Negative"])
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
-
-
-def test_what_is_left_out_is_said():
     moments = make_moments([("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)])
     moments.frames.seen[0] = "yes"
     result = evaluate(moments, mark([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)]))

@@ -53,10 +53,15 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
-def test_frames_at_the_same_time_count_as_their_mean():
+def test_where_frames_or_clips_overlap_their_mean_counts():
     [moment] = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM).moments
     assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
     assert spans(find({"a": ([12, 12, 16], [0.2, 0.4, 0.9])}, FILM)) == [(14, 20)]
+    clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
+    items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
+    [moment] = find(clips, items, threshold=0.55, seen=["no", "yes"]).moments
+    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
+    assert moment.score == pytest.approx((0.8 + 0.6) / 2)
 
 
 def test_a_clip_without_a_position_has_an_axis_of_its_own():
@@ -83,14 +88,6 @@ def test_a_manifest_says_where_files_are_in_their_film():
     [text] = moment_files(moments).values()
     assert "film.mkv" in text
     assert "a.mp4" not in text
-
-
-def test_where_clips_overlap_their_mean_counts():
-    clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
-    items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
-    [moment] = find(clips, items, threshold=0.55, seen=["no", "yes"]).moments
-    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
-    assert moment.score == pytest.approx((0.8 + 0.6) / 2)
 
 
 @pytest.mark.parametrize(("length", "joined"), [(20, False), (30, False), (31, True), (600, True)])
