@@ -120,7 +120,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
             "them: --labels A --labels B"
         )
     for labels in chosen:
-        if repeated := sorted({other.name for other in chosen} & set(_merged_from(labels))):
+        if repeated := sorted({other.name for other in chosen} & set(labels.merged_from)):
             raise UsageError(
                 f"{labels.name!r} was merged from {repeated[0]!r}, which would count twice; merge "
                 "annotators' label sets"
@@ -137,7 +137,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
 
 def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
     """The merged label sets that hold one of these, directly or by another merge -> all sources."""
-    sources = {name: _merged_from(manifest.labels(name)) for name in manifest.label_names}
+    sources = {name: manifest.labels(name).merged_from for name in manifest.label_names}
     merges: dict[str, list[str]] = {}
     while more := {
         name: parts
@@ -146,12 +146,6 @@ def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]
     }:
         merges |= more
     return merges
-
-
-def _merged_from(labels: LabelSet) -> list[str]:
-    """The label sets that one was merged from, if it was."""
-    sources = labels.about.get("of")
-    return list(sources) if isinstance(sources, Mapping) else []
 
 
 def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:

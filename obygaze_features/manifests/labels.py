@@ -308,6 +308,12 @@ class LabelSet(IdTable):
         """Whether it was projected from a single annotator's timelines."""
         return "annotator" in self.about
 
+    @property
+    def merged_from(self) -> list[str]:
+        """The label sets that it was merged from, if it was."""
+        sources = self.about.get("of")
+        return list(sources) if isinstance(sources, Mapping) else []
+
     @cached_property
     def level_of(self) -> dict[str, str]:
         """Id -> level code."""
