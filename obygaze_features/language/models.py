@@ -48,11 +48,7 @@ TOKENS_PER_BATCH = 2048
 """Tokens of a batch of a language model: each gets a number for every word of the vocabulary."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
-_ENCODER_FILES = (
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-)
+_ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
@@ -172,7 +168,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
     checkpoint = _resolve(spec, SENTENCE_ENCODERS)
-    folder = _transformer_folder(checkpoint.path)
+    folder = checkpoint.path
     files = weight_files(folder)
     _check_weights(folder, files)
     with loading(checkpoint.path), quiet():
@@ -233,13 +229,6 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
         "revision": checkpoint.revision,
         "weights_sha256": sha256_of_files(files),
     }
-
-
-def _transformer_folder(folder: Path) -> Path:
-    """The folder of a sentence encoder's transformer: a subfolder in old checkpoints."""
-    if (folder / "config.json").is_file():
-        return folder
-    return next((path.parent for path in sorted(folder.glob("0_*/config.json"))), folder)
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

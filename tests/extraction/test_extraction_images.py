@@ -206,7 +206,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
 SLIPS = [
     ("tiny-clip", "has images; say where they are: --images FOLDER"),
     ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
-    ("tiny-clip --images PHOTOS --dry-run", "--dry-run is for clips"),
+    ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
     ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
     ("DINO MANIFEST words", "dino: the family dinov3 reads no texts, only images"),
     ("tiny-clip MANIFEST films", "say where they are: --videos FOLDER"),
