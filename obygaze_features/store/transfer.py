@@ -21,12 +21,9 @@ from typing import NamedTuple
 
 from obygaze_features.common.files import (
     disk_errors,
-    is_resumable,
     new_file,
     new_folder,
-    only_process,
     refuse_to_overwrite,
-    remove_resumable,
     require_plain_file,
     sha256_of,
     to_json,
@@ -34,6 +31,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter, progress
+from obygaze_features.common.resume import is_resumable, only_process, remove_resumable
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
@@ -134,7 +132,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
-    store.refuse_as_output(output)
+    store.location.refuse_as_output(output)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -174,9 +172,9 @@ def push(store: Store, target: Path | str) -> Pushed:
         sent = _push_to_hub(files, where)
     else:
         there = _Target(where)
-        if not where.rstrip("/").endswith(".zarr") and not there.has(fmt.CHECKSUMS):
+        if not where.rstrip("/").endswith(".zarr") and not there.remote.exists(fmt.CHECKSUMS):
             there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        store.refuse_as_output(Path(there.address))
+        store.location.refuse_as_output(Path(there.address))
         where, sent = there.where, _push_files(files, there)
     size = sum(files.sizes.values())
     return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
@@ -189,12 +187,6 @@ class _Target:
         self.address = address.rstrip("/") or address
         self.system, self.root, _ = open_file_system(self.address)
         self.where, self.remote = redact_url(self.address), Remote(self.address)
-
-    def has(self, name: str) -> bool:
-        """Whether a file is there."""
-        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError, PermissionError):
-            return bool(self.system.exists(f"{self.root}/{name}"))
-        return False
 
     def sizes(self) -> dict[str, int]:
         """The files that are there."""

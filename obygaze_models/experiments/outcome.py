@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     check_format,
-    is_resumable,
     new_folder,
     parse_json,
     publish_folder,
-    remove_resumable,
     sha256_of,
     write_bytes,
     write_text,
 )
+from obygaze_features.common.resume import is_resumable, remove_resumable
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
@@ -403,11 +402,7 @@ class Outcome:
                 levels={level.code: level.name for level in plan.scheme.levels},
                 licence=manifest.licence,
                 citation=manifest.citation,
-                senses={
-                    name: sense
-                    for name in plan.scheme.concept_names
-                    if (sense := plan.scheme.sense_of(name))
-                },
+                senses=plan.scheme.senses,
             ),
             "official": official,
             "store": msgspec.convert(

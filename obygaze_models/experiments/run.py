@@ -21,13 +21,13 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.files import (
     check_new_folder,
     new_folder,
-    only_process,
     refuse_to_overwrite,
     sha256_of,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
+from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join

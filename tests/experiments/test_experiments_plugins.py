@@ -225,7 +225,7 @@ def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
 
 
 SLIPS = [
-    (["mylab.flip:Flop"], {}, "unknown class 'Flop'; did you mean Flip?"),
+    (["mylab.flip:Flop"], {}, "unknown name 'Flop'; did you mean Flip?"),
     (["mylab.flip:Plain"], {}, "it has no fit, get_params, "),
     ([{"name": "flip", "negatives": "b"}], {}, "'flip' uses no concepts"),
     ([{"name": "mylab.bad:Bad", "shares": 1}], {}, "'shares'; did you mean share?"),
