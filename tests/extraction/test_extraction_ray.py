@@ -214,7 +214,8 @@ def test_a_block_that_kills_its_processes_is_left_to_do(
     words = "3 processes were lost over the clips clip-64 to clip-69"
     with pytest.raises(ClusterError, match=words):
         extract_on(cluster, manifest, films, [tiny], tmp_path, [load])
-    assert len(list((tmp_path / "deaths").iterdir())) == 3
+    # A loss may be counted for another block that its process had, of three at most.
+    assert 3 <= len(list((tmp_path / "deaths").iterdir())) <= 9
     store = of.open_store(tmp_path / "tiny.zarr")
     assert ((store.status == 1).sum(), store.failures) == (64, {})
     finish_locally(manifest, films, tiny, tmp_path, whole_store)
