@@ -189,16 +189,6 @@ def test_damage_to_what_no_row_needs_costs_no_row(final, sound, name):
         assert not (final / "probe").exists()
 
 
-@pytest.mark.parametrize("content", [None, "[]"])
-def test_a_list_of_checksums_that_is_lost_is_named(path, content):
-    (path / "checksums.json").unlink()
-    if content is not None:
-        (path / "checksums.json").write_text(content)
-    assert [entry.file for entry in verify(path)] == ["checksums.json"]
-    with pytest.raises(StoreError, match=r"checksums.json cannot be repaired"):
-        repair(path)
-
-
 def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     """Rows over 16 KiB have chunks of their own, so that one block alone is hit."""
     path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
