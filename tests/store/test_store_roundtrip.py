@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from obygaze_features.errors import OutputExists, StoreError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter, open_store
 from tests.kit.store import plain_manifest, plain_recipe
@@ -160,16 +160,6 @@ def test_a_slip_is_one_line_and_changes_nothing(half, slip):
     assert {p: p.stat().st_mtime_ns for p in half.rglob("*") if p.is_file()} == before
     assert StoreWriter(open_store(half)).write_block(2, [ONES]).status == (Status.DONE,)
     assert list((half / "staging").iterdir()) == []
-
-
-@pytest.mark.parametrize("content", [None, "{}"])
-def test_what_is_not_a_store_is_neither_read_nor_written(tmp_path, half, content):
-    with pytest.raises(OutputExists):
-        StoreWriter.create(half, plain_manifest(5), plain_recipe())
-    if content is not None:
-        (tmp_path / "zarr.json").write_text(content)
-    with pytest.raises(StoreError, match=str(tmp_path)):
-        open_store(tmp_path)
 
 
 def test_a_gap_between_frames_is_no_padding(tmp_path):

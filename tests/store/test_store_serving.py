@@ -12,11 +12,9 @@ from http.client import HTTPConnection
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import diff, open_store
+from obygaze_features.store import open_store
 from obygaze_features.store.serving import make_server
-from obygaze_features.store.transfer import pull
 from tests.kit.servers import in_a_thread
-from tests.kit.store import pack
 
 DATA = bytes(range(256)) * 9
 
@@ -87,15 +85,6 @@ def test_a_page_cannot_read_by_a_host_name_of_its_own(port):
         ("localhost:8000", 200), ("127.0.0.1", 200), ("evil.example", 403), ("localhost.evil", 403),
     ]:  # fmt: skip
         assert ask(port, "/deep/data", host=host)[0] == status
-
-
-def test_a_store_is_read_and_pulled(port, folder, sound, tmp_path):
-    shutil.copytree(sound / "final.zarr", folder / "toy.zarr")
-    pack(sound / "final.zarr", folder / "toy.zip")
-    url, here = f"http://127.0.0.1:{port}/toy", open_store(sound / "final.zarr")
-    assert diff(open_store(f"{url}.zarr"), here).identical
-    pull(f"{url}.zip", tmp_path / "zip.zarr")
-    assert diff(open_store(tmp_path / "zip.zarr"), here).identical
 
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
