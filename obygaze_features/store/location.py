@@ -264,6 +264,13 @@ def is_store_name(name: str) -> bool:
     return _STORE_NAME.fullmatch(name) is not None
 
 
+def require_store_name(path: Path) -> Path:
+    """The name of a new store, if it is one."""
+    if path.suffix != ".zarr":
+        raise UsageError(path, ": the name of a store ends in .zarr")
+    return path
+
+
 def sha256_at(location: Location, name: str) -> str:
     """The SHA-256 of a file as 64 hexadecimal digits."""
     digest = hashlib.sha256()
