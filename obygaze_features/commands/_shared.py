@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from obygaze_features.common.cli import PATH, folder_argument
-from obygaze_features.common.text import join_some
+from obygaze_features.common.cli import PATH, echo, folder_argument, join_options
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
 MAX_FAILURES_SHOWN = 20
 """Failed items that are named on the terminal; ``--json`` and the store name all."""
-PARTLY_DONE = 3
-"""The exit code if some items failed, or the time was up."""
 VIDEOS_HELP = "The folder of the clips, or of the films that they are spans of."
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def clip_options(command: Command) -> Command:
-    """The options of commands that read films."""
-    return item_options(
-        click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)(command)
-    )
-
-
-def item_options(command: Command) -> Command:
-    """The options of commands that read items, except for the folder of their files."""
-    for option in (
-        click.option("--timeout", "stall_timeout", type=click.FloatRange(min=0, min_open=True),
-                     default=60.0, show_default=True,
-                     help="Seconds without progress before a file is given up."),
-        click.option("--workers", type=click.IntRange(1),
-                     help="Processes that decode, or threads that read images.  [default: all "
-                     "cores but one, shared among the GPUs; at most 32]"),
-        click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
-        click.option("--films", multiple=True, metavar="FILM",
-                     help="Only items of this film; repeat it for several films."),
-        folder_argument("manifest"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+device_option = click.option(
+    "--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one."
+)
+item_options = join_options(
+    folder_argument("manifest"),
+    click.option("--films", multiple=True, metavar="FILM",
+                 help="Only items of this film; repeat it for several films."),
+    click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
+    click.option("--workers", type=click.IntRange(1),
+                 help="Processes that decode, or threads that read images.  [default: all cores "
+                 "but one, shared among the GPUs; at most 32]"),
+    click.option("--timeout", "stall_timeout", type=click.FloatRange(min=0, min_open=True),
+                 default=60.0, help="Seconds without progress before a file is given up."),
+)  # fmt: skip
+"""The options of commands that read items, except for the folder of their files."""
+clip_options = join_options(
+    item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
+)
+"""The options of commands that read films."""
 
 
 @contextlib.contextmanager
@@ -56,8 +45,15 @@ def resumable(
     except ObygazeError:
         raise
     except BaseException:  # Ctrl-C and the like
-        click.echo(message, err=True)
+        echo(message, err=True)
         raise
+
+
+def echo_items(items: Sequence[str], noun: str, words: str) -> None:
+    """Say of how many items, if any, something is to be told, and which."""
+    if items:
+        some = join_some(items, MAX_FAILURES_SHOWN)
+        echo(f"{counted(len(items), noun)} {words}: {some}", err=True)
 
 
 def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
@@ -67,6 +63,6 @@ def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
         by_reason.setdefault(reason, []).append(item_id)
     lines = [f"{join_some(ids, 1)}: {reason}" for reason, ids in by_reason.items()]
     for line in lines[:MAX_FAILURES_SHOWN]:
-        click.echo(f"  {line}", err=True)
+        echo(f"  {line}", err=True)
     if rest := sum(map(len, list(by_reason.values())[MAX_FAILURES_SHOWN:])):
-        click.echo(f"  and {rest:,} more: {all_in}", err=True)
+        echo(f"  and {rest:,} more: {all_in}", err=True)

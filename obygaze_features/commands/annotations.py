@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -20,8 +20,10 @@ from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.commands.manifests_import import download_options, source_argument
 from obygaze_features.common.cli import (
     PATH,
+    echo,
     echo_json,
     folder_argument,
+    join_options,
     json_option,
     output_options,
     table_options,
@@ -29,8 +31,6 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import AnnotationError, UsageError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_ROWS_SHOWN = 40
 
@@ -48,9 +48,7 @@ def annotation_commands() -> None:
     """
 
 
-def save_options(function: F) -> F:
-    """The options ``--output``, ``--overwrite`` and ``--json``."""
-    return output_options("The timelines' folder.")(json_option(function))
+save_options = join_options(output_options("The timelines' folder."), json_option)
 
 
 @click.group("import", cls=ImportGroup, makes="Timelines", options=lambda name: save_options)
@@ -170,12 +168,12 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
             }
         )
     else:
-        click.echo(f"{timelines.describe_size()} -> {output}")
+        echo(f"{timelines.describe_size()} -> {output}")
         for line in describe_remarks(remarks, str(output / "remarks.csv")):
-            click.echo(line)
+            echo(line)
         if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
-            click.echo(f"{counted(left_out, 'row')} left out")
-        click.echo(f"next: obygaze annotations show {for_shell(output)}")
+            echo(f"{counted(left_out, 'row')} left out")
+        echo(f"next: obygaze annotations show {for_shell(output)}")
     exit_if_left_out(remarks)
 
 
@@ -210,23 +208,16 @@ def show(timelines: Path, as_json: bool) -> None:
         ]
         for row in loaded.coverage
     ]
-    header = [
-        "film",
-        "annotator",
-        "segments",
-        *loaded.scheme.codes,
-        "covered",
-        "of film",
-        "remarks",
-    ]
+    codes = loaded.scheme.codes
+    header = ["film", "annotator", "segments", *codes, "covered", "of film", "remarks"]
     filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    click.echo(f"{loaded.name}: {loaded.describe_size()}")
+    echo(f"{loaded.name}: {loaded.describe_size()}")
     header, *shown = ([row[column] for column in filled] for row in (header, *rows))
-    click.echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
+    echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
-        click.echo(f"and {more:,} more; --json has all")
+        echo(f"and {more:,} more; --json has all")
     for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
-        click.echo(line)
+        echo(line)
 
 
 @annotation_commands.command()
@@ -269,9 +260,9 @@ def export(
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if documents:
-        click.echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
+        echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
     if tables:
-        click.echo(f"{', '.join(tables)} -> {output}")
+        echo(f"{', '.join(tables)} -> {output}")
 
 
 @annotation_commands.command()
@@ -280,9 +271,7 @@ def export(
 @click.option(
     "--film", "films", multiple=True, help="Only this film, by its id or title; repeatable."
 )
-@click.option(
-    "--merged", default="merged", show_default=True, help="The label set of the last row."
-)
+@click.option("--merged", default="merged", help="The label set of the last row.")
 @output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
@@ -319,22 +308,20 @@ def figure(
     titles = film_titles(clips)
     titles = {film: titles.get(film) or segments.films[film].title for film in drawable}
     chosen = [match_film(film, titles) for film in films] or drawable
-    if output.suffix.lower() in SUFFIXES and len(chosen) > 1:
-        raise UsageError(
-            f"{output} is one file, and there are {len(chosen)} films; name one (--film), or give "
-            "a folder"
-        )
     as_file = output.suffix.lower() in SUFFIXES
+    if as_file and len(chosen) > 1:
+        count = f"there are {len(chosen)} films"
+        raise UsageError(f"{output} is one file, and {count}; name one (--film), or give a folder")
     paths = {film: output if as_file else output / f"{film}.svg" for film in chosen}
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
     for path, drawn in figures.items():
         save_figure(drawn, path, overwrite=overwrite)
-    click.echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
+    echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     projected = set(segments.annotators) & set(clips.label_names)
     if merged not in clips.label_names and len(projected) > 1:
-        click.echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
+        echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
 
 
 for command in (project, merge, sweep, agreement):

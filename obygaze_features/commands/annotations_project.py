@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,9 @@ import click
 import obygaze_features as of
 from obygaze_features.common.cli import (
     PATH,
+    echo,
     echo_json,
+    exit_if,
     folder_argument,
     json_option,
     output_options,
@@ -48,7 +49,6 @@ grid_option = click.option(
 @click.option(
     "--threshold",
     default="0.2",
-    show_default=True,
     help="The share of a clip that a segment must cover to count for it.",
 )
 @json_option
@@ -88,11 +88,11 @@ def project(
             }
         )
     else:
-        click.echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
+        echo(f"{counted(len(clips), 'clip')}, threshold {share:g} -> {folder}")
         _echo_levels(projected.label_sets, clips.scheme.codes)
         _echo_remarks(remarks)
         for line in _next_commands(saved, folder, [s.name for s in projected.label_sets]):
-            click.echo(f"next: {line}")
+            echo(f"next: {line}")
     exit_if_left_out(remarks)
 
 
@@ -105,7 +105,7 @@ def project(
     metavar="NAME",
     help="A label set to merge, once for each; by default all that were projected.",
 )
-@click.option("--name", default="merged", show_default=True, help="The merged label set's name.")
+@click.option("--name", default="merged", help="The merged label set's name.")
 @overwrite_option
 @json_option
 def merge(
@@ -145,9 +145,9 @@ def merge(
         return
     scheme = loaded.shared_scheme(chosen)
     _echo_levels([*chosen, merged.labels], scheme.codes)
-    click.echo(_describe_merge(merged, scheme))
+    echo(_describe_merge(merged, scheme))
     default = "the default" if saved.default == name else f"{saved.default} stays the default"
-    click.echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
+    echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
     _echo_remarks(remarks)
 
 
@@ -157,7 +157,6 @@ def merge(
 @click.option(
     "--thresholds",
     default=".1,.2,.3,.4",
-    show_default=True,
     metavar="T,...",
     help="The shares of a clip that a segment must cover.",
 )
@@ -200,10 +199,10 @@ def sweep(
             ]
             for row in rows
         ]
-        click.echo(align(header, cells))
+        echo(align(header, cells))
         _echo_remarks(remarks)
         if output is not None:
-            click.echo(f"table -> {output}")
+            echo(f"table -> {output}")
     exit_if_left_out(remarks)
 
 
@@ -219,28 +218,21 @@ def sweep(
     "--generator",
     type=click.Choice(["shuffled", "uniform"]),
     default="shuffled",
-    show_default=True,
     help="How random sequences are drawn.",
 )
 @click.option(
-    "--samples",
-    type=click.IntRange(1, 1_000_000),
-    default=62,
-    show_default=True,
-    help="How many random sequences.",
+    "--samples", type=click.IntRange(1, 1_000_000), default=62, help="How many random sequences."
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
-    show_default=True,
     help="Another seed, other random sequences.",
 )
 @click.option(
     "--differences",
     type=click.IntRange(0),
     default=10,
-    show_default=True,
     help="How many stretches to show in which they differ.",
 )
 @click.option(
@@ -306,15 +298,15 @@ def agreement(
     if as_json:
         echo_json(report.to_json())
     else:
-        click.echo(report.describe(differences=differences))
+        echo(report.describe(differences=differences))
         if report.remarks:
-            click.echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
+            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
         if folders or figures:
-            click.echo()
+            echo()
         for path in folders:
-            click.echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
+            echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
         for path in figures:
-            click.echo(f"figure -> {path}")
+            echo(f"figure -> {path}")
     exit_if_left_out(report.remarks)
 
 
@@ -348,21 +340,13 @@ def _removed_remarks(saved: SavedLabels) -> list[Remark]:
 
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
     """The commands that repeat the removed merges, or else merge for the first time."""
-    from obygaze_features.annotations.merge import MERGED
-
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:
         return [
             f"{command}{''.join(f' --labels {source}' for source in sources)} --name {name}"
             for name, sources in saved.removed.items()
         ]
-    if len(projected) < 2:
-        return []
-    # A label set called merged may be somebody's own, not to be replaced.
-    taken = of.Manifest.load(folder).label_names
-    numbered = (f"{MERGED}-{number}" for number in count(2))
-    free = next(name for name in chain([MERGED], numbered) if name not in taken)
-    return [command if free == MERGED else f"{command} --name {free}"]
+    return [command] if len(projected) > 1 else []
 
 
 def _levels(labels: LabelSet) -> dict[str, Any]:
@@ -374,19 +358,18 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
     for labels in label_sets:
         counts = Counter(labels.levels)
         rows.append([labels.name, f"{len(labels):,}", *(f"{counts[code]:,}" for code in codes)])
-    click.echo(align(["labels", "clips", *codes], rows))
+    echo(align(["labels", "clips", *codes], rows))
 
 
 def _echo_remarks(remarks: Sequence[Remark]) -> None:
     from obygaze_features.annotations.remarks import describe_remarks
 
     for line in describe_remarks(remarks, "--json has all"):
-        click.echo(line)
+        echo(line)
 
 
 def exit_if_left_out(remarks: Sequence[Remark]) -> None:
     """End with exit code 3 if something was left out."""
     from obygaze_features.annotations.remarks import LEFT_OUT
 
-    if any(remark.done == LEFT_OUT for remark in remarks):
-        click.get_current_context().exit(3)
+    exit_if(any(remark.done == LEFT_OUT for remark in remarks))

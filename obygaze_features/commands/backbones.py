@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import echo_json, folder_argument, json_option, overwrite_option
+from obygaze_features.common.cli import (
+    echo,
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
@@ -45,36 +51,34 @@ def backbones(as_json: bool) -> None:
         echo_json(cards)
         return
     width = max(map(len, known_checkpoints()))
-    click.echo(f"{'name':<{width}}  sees  keeps frames  per clip  from")
+    echo(f"{'name':<{width}}  sees  keeps frames  per clip  from")
     for checkpoint in known_checkpoints().values():
         shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
-        click.echo(
+        echo(
             f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"
             f"  {checkpoint.bytes_per_clip:>6,} B  {_source(checkpoint)}"
         )
     if plugins or problems:
-        click.echo("\nOf other packages:")
+        echo("\nOf other packages:")
     for plugin in plugins:
-        click.echo(f"  {plugin.name}: {plugin}")
+        echo(f"  {plugin.name}: {plugin}")
     for plugin, problem in problems.items():
-        click.echo(f"  {plugin.name} cannot be used: {problem}")
-    click.echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
+        echo(f"  {plugin.name} cannot be used: {problem}")
+    echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
     for family in families():
         checkpoint = family.checkpoints[0]
-        click.echo(
-            f"\n{checkpoint.name}: {checkpoint.title}\n  frames seen: {checkpoint.sampling.words}"
-        )
+        echo(f"\n{checkpoint.name}: {checkpoint.title}\n  frames seen: {checkpoint.sampling.words}")
         if family.embeds_texts or family.embeds_images:
-            click.echo(f"  also takes single images{', and texts' * family.embeds_texts}")
+            echo(f"  also takes single images{', and texts' * family.embeds_texts}")
         for array in checkpoint.arrays:
             size = f"{array.row_bytes:,} B"
             on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
-            click.echo(
+            echo(
                 f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
                 f"  {array.meaning}{on_request}"
             )
         if checkpoint.how_to_get:
-            click.echo(f"  {checkpoint.how_to_get}")
+            echo(f"  {checkpoint.how_to_get}")
 
 
 @click.command()
@@ -97,9 +101,9 @@ def prefetch(names: tuple[str, ...]) -> None:
     from obygaze_features.language.models import prefetch as prefetch_text_model
 
     for name in names:
-        click.echo(f"Fetching {name}", err=True)
+        echo(f"Fetching {name}", err=True)
         path = prefetch_text_model(name) if is_text_model(name) else prefetch_backbone(name)
-        click.echo(f"{name}: {path}")
+        echo(f"{name}: {path}")
 
 
 @click.command("make-weights")
@@ -124,7 +128,7 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     if name not in writers:
         raise UsageError(f"no random weights are called {name!r}; use one of {', '.join(writers)}")
     write_random_weights(writers[name], folder, overwrite=overwrite)
-    click.echo(f"SYNTHETIC {name} with random weights in {folder}")
+    echo(f"SYNTHETIC {name} with random weights in {folder}")
 
 
 def _shape(array: ArraySpec) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ import click
 from packaging.requirements import Requirement
 
 from obygaze_features.backbones.devices import MAX_WORKERS, default_workers, try_device
-from obygaze_features.common.cli import emit, json_option
+from obygaze_features.common.cli import emit, exit_if, json_option
 from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
@@ -53,8 +52,7 @@ def doctor(as_json: bool) -> None:
         "devices": dict(_devices()),
     }
     emit(facts, as_json, _describe)
-    if not jobs[0]["ready"]:
-        click.get_current_context().exit(1)
+    exit_if(not jobs[0]["ready"], 1)
 
 
 def check_extra(extra: str) -> dict[str, Any]:
@@ -94,20 +92,19 @@ def _describe(facts: Mapping[str, Any]) -> str:
     rows = []
     for job in facts["jobs"]:
         packages = job["missing"] or [f"{name} {v}" for name, v in job["installed"].items()]
-        remedy = f" -> {job['remedy']}" if job["missing"] else ""
+        remedy = "" if job["ready"] else f" -> {job['remedy']}"
         status = "ready" if job["ready"] else "MISSING"
         rows.append([job["title"], status, f"{join_some(packages, MAX_PACKAGES_SHOWN)}{remedy}"])
     jobs = align(["job", "", "what is installed, or missing"], rows, left=3)
     devices = align(["device", ""], facts["devices"].items(), left=2)
-    return (
-        "obygaze {version}, Python {python}, {system}\n\n".format(**facts) + f"{jobs}\n\n{devices}"
-    )
+    about = "obygaze {version}, Python {python}, {system}".format(**facts)
+    return f"{about}\n\n{jobs}\n\n{devices}"
 
 
 def _devices() -> Iterator[tuple[str, str]]:
     """The devices, whether torch can use them, and how many processes decode for one of them."""
     cores = usable_cores()
-    yield "cpu", f"{cores} of {os.cpu_count()} cores may be used{_memory()}"
+    yield "cpu", f"{cores} of {os.cpu_count()} cores may be used"
     try:
         import torch
     except (ImportError, OSError) as problem:  # not installed, or a library of CUDA is missing
@@ -136,10 +133,3 @@ def _describe_gpu(number: int) -> str:
     properties = torch.cuda.get_device_properties(number)
     formats = "tf32 and bfloat16 are fast" if properties.major >= 8 else "only float16 is fast"
     return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {formats}"
-
-
-def _memory() -> str:
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # not on Windows
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return f", {total / 2**30:.0f} GiB of memory"
-    return ""

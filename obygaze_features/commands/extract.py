@@ -12,45 +12,34 @@ import click
 
 from obygaze_features.backbones.devices import PRECISIONS
 from obygaze_features.commands._shared import (
-    PARTLY_DONE,
     VIDEOS_HELP,
-    Command,
+    device_option,
     echo_failures,
     item_options,
     resumable,
 )
-from obygaze_features.common.cli import echo_json, json_option
+from obygaze_features.common.cli import (
+    PATH,
+    echo,
+    echo_json,
+    emit,
+    exit_if,
+    json_option,
+    names_option,
+    output_option,
+)
 from obygaze_features.common.text import counted, format_duration, format_size, join_some
 from obygaze_features.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
-    from obygaze_features.manifests import Manifest
-
-
-def engine_options(command: Command) -> Command:
-    """The options of the engines."""
-    for option in (
-        click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
-                     help="The part of a GPU that each of these takes, such as 0.5.  "
-                          "[default: 1, if any]"),
-        click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
-                     help="CPUs that each of these takes.  [default: 1]"),
-        click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
-                     help="Processes that compute.  [default: one a GPU, or one]"),
-        click.option("--ray-address", metavar="HOST:PORT",
-                     help="The head of a cluster, or auto.  [default: one is started here]"),
-        click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
-                     show_default=True, help="Compute here, or on a Ray cluster."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 @click.command()
 @item_options
-@click.option("--videos", type=click.Path(path_type=Path), help=VIDEOS_HELP)
-@click.option("--images", type=click.Path(path_type=Path), help="The folder of the images.")
+@click.option(
+    "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of the images."
+)
 @click.option(
     "--backbone",
     "specs",
@@ -60,15 +49,8 @@ def engine_options(command: Command) -> Command:
     help="A name that `obygaze features backbones` lists, your own checkpoint and the name of its "
     "store, or NAME=module:Class. Repeat it for several: one pass over the clips fills all stores.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("stores"),
-    show_default=True,
-    help="The folder that gets NAME.zarr for each backbone.",
-)
-@click.option(
+@output_option("The folder that gets NAME.zarr for each backbone.", default=Path("stores"))
+@names_option(
     "--arrays",
     metavar="NAME,NAME",
     help="What to store, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
@@ -78,7 +60,6 @@ def engine_options(command: Command) -> Command:
     "--preprocessing",
     type=click.Choice(["standard", "author"]),
     default="standard",
-    show_default=True,
     help="Like the checkpoint's processor, or like the paper's authors (frames squashed to a "
     "square first).",
 )
@@ -86,11 +67,10 @@ def engine_options(command: Command) -> Command:
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
-    show_default=True,
     help="Number format of the backbones; tf32 and bfloat16 are several times faster on a GPU from "
     "Ampere on.",
 )
-@click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
+@device_option
 @click.option(
     "--batch-size",
     "batch",
@@ -107,20 +87,43 @@ def engine_options(command: Command) -> Command:
     help="Stop cleanly this long after the start; the same command resumes later.",
 )
 @click.option("--part", metavar="I/N", help="Only every Nth block from the Ith on, for job arrays.")
-@engine_options
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    help="Compute here, or on a Ray cluster.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="The head of a cluster, or auto.  [default: one is started here]",
+)
+@click.option(
+    "--ray-forwards",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that compute.  [default: one a GPU, or one]",
+)
+@click.option(
+    "--ray-cpus",
+    type=click.FloatRange(0.001),
+    metavar="C",
+    help="CPUs that each of these takes.  [default: 1]",
+)
+@click.option(
+    "--ray-gpus",
+    type=click.FloatRange(0, 1),
+    metavar="G",
+    help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if any]",
+)
 @click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done, and its size.")
 @json_option
-@click.pass_context
 def extract(
-    ctx: click.Context,
-    /,
     manifest: Path,
-    videos: Path | None,
-    images: Path | None,
+    media: Path | None,
     specs: tuple[str, ...],
     output: Path,
-    arrays: str | None,
     dry_run: bool,
     as_json: bool,
     **options: Any,
@@ -157,42 +160,25 @@ def extract(
     from obygaze_features.manifests import Manifest
 
     loaded = Manifest.load(manifest)
-    if arrays:
-        options["arrays"] = [name.strip() for name in arrays.split(",")]
-    _check_options(loaded, videos, images, options, dry_run=dry_run)
     if dry_run:
         from obygaze_features.extraction.estimate import describe_estimate, estimate
 
-        assert videos is not None
-        plan = estimate(loaded, videos, specs, output, **options)
-        echo_json(plan) if as_json else click.echo(describe_estimate(plan))
+        if media is None:
+            raise UsageError("--dry-run looks at the clips; say where they are: --videos FOLDER")
+        emit(estimate(loaded, media, specs, output, **options), as_json, describe_estimate)
         return
     from obygaze_features import extract as extract_features
 
     with resumable(), _messages():
-        summary = extract_features(loaded, videos or images, specs, output, **options)
-    _report(ctx, summary, "clip" if videos else "item", as_json=as_json)
-
-
-def _check_options(
-    manifest: Manifest,
-    videos: Path | None,
-    images: Path | None,
-    options: dict[str, Any],
-    *,
-    dry_run: bool,
-) -> None:
-    """Refuse options that do not fit the manifest."""
-    kinds = set(manifest.items.kinds)
-    if kinds <= {"clip"}:
-        if videos is None or images:
-            raise UsageError(f"{manifest.name} has clips; say where they are: --videos FOLDER")
-        return
-    clips_only = {
-        "--videos": videos, "--arrays": options.get("arrays"), "--dry-run": dry_run
-    }  # fmt: skip
-    if unfit := [option for option, value in clips_only.items() if value]:
-        raise UsageError(f"{manifest.name} has images or texts, and {unfit[0]} is for clips")
+        summary = extract_features(loaded, media, specs, output, **options)
+    noun = "clip" if "clip" in loaded.items.kinds else "item"
+    if as_json:
+        echo_json(summary.to_json())
+    else:
+        _describe(summary, noun)
+    if summary.clips and not summary.done and not summary.left:
+        raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
+    exit_if(summary.failed or summary.broken or summary.left)
 
 
 @contextlib.contextmanager
@@ -201,7 +187,7 @@ def _messages() -> Iterator[None]:
 
     class Echo(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            click.echo(record.getMessage(), err=True)
+            echo(record.getMessage(), err=True)
 
     logger, handler = logging.getLogger("obygaze_features"), Echo()
     level = logger.level
@@ -214,41 +200,29 @@ def _messages() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _report(ctx: click.Context, summary: Summary, noun: str, *, as_json: bool) -> None:
-    """Print a run's result, and exit accordingly."""
-    if as_json:
-        echo_json(summary.to_json())
-    else:
-        _describe(summary, noun)
-    if summary.clips and not summary.done and not summary.left:
-        raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
-    if summary.failed or summary.broken or summary.left:
-        ctx.exit(PARTLY_DONE)
-
-
 def _describe(summary: Summary, noun: str) -> None:
     for kind, reasons in summary.failed.items():
-        click.echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
+        echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         echo_failures(reasons, all_in=f"obygaze stores info {summary.stores[0]}")
     if summary.clips:
         frames = f"{summary.frames_a_second:.0f} frames a second; " if noun == "clip" else ""
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
-        click.echo(
+        echo(
             f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "
             f"({summary.clips_a_second:.1f} a second, {frames}"
             f"time: {shares}; bound by {summary.bound_by})"
         )
     elif not summary.left:
         hint = " (--retry-failed tries the failed ones again)" if summary.failed else ""
-        click.echo(f"Nothing was left to do{hint}.")
+        echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
-        click.echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+        echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
-        click.echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)
+        echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
-        click.echo(
+        echo(
             f"{counted(len(summary.cut), 'text')} longer than the backbone reads; the rest was "
             f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
             f"{summary.cut[longest]} tokens)",
@@ -256,16 +230,16 @@ def _describe(summary: Summary, noun: str) -> None:
         )
     for reason, count in summary.lost.items():
         processes = counted(count, "process", "processes")
-        click.echo(f"{processes} lost and replaced: {reason}", err=True)
+        echo(f"{processes} lost and replaced: {reason}", err=True)
     for name, reason in summary.broken.items():
-        click.echo(f"{name} was left out: {reason}", err=True)
+        echo(f"{name} was left out: {reason}", err=True)
     left = counted(summary.left, noun)
     if summary.ended == "time":
-        click.echo(f"The time is up, with {left} left; the same command resumes.")
+        echo(f"The time is up, with {left} left; the same command resumes.")
     elif summary.left:
-        click.echo(f"Other runs have {left}; the same command does what they leave.")
+        echo(f"Other runs have {left}; the same command does what they leave.")
     stores = ", ".join(
         f"{path} ({format_size(store_bytes)})"
         for path, store_bytes in zip(summary.stores, summary.bytes.values(), strict=True)
     )
-    click.echo(f"{summary.done} of {counted(summary.wanted, noun)} done in {stores}")
+    echo(f"{summary.done} of {counted(summary.wanted, noun)} done in {stores}")

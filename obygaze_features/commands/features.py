@@ -8,25 +8,22 @@ from typing import Any
 
 import click
 
-from obygaze_features.commands._shared import (
-    MAX_FAILURES_SHOWN,
-    PARTLY_DONE,
-    clip_options,
-    echo_failures,
-)
+from obygaze_features.commands._shared import clip_options, device_option, echo_failures, echo_items
 from obygaze_features.commands.backbones import backbones, make_weights, prefetch
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
+    echo,
     echo_json,
     emit,
+    exit_if,
     folder_argument,
     json_option,
     output_option,
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted
 from obygaze_features.errors import VideoError
 
 
@@ -40,14 +37,11 @@ def features() -> None:
     """
 
 
-@click.command()
+@features.command()
 @clip_options
 @output_options("A CSV file that gets one row per clip.", required=False)
 @json_option
-@click.pass_context
 def probe(
-    ctx: click.Context,
-    /,
     manifest: Path,
     videos: Path,
     output: Path | None,
@@ -81,29 +75,16 @@ def probe(
         write_text(output, format_checks(rows))
     emit(rows, as_json, describe_checks)
     if output and not as_json:
-        click.echo(f"\none row per clip in {output}")
-    if any(row["error"] for row in rows):
-        ctx.exit(PARTLY_DONE)
+        echo(f"\none row per clip in {output}")
+    exit_if(any(row["error"] for row in rows))
 
 
-@click.command()
+@features.command()
 @clip_options
 @output_option("The folder that gets ID.jpg for each clip.")
-@click.option(
-    "--width", type=click.IntRange(16, 1920), default=160, show_default=True, help="In pixels."
-)
+@click.option("--width", type=click.IntRange(16, 1920), default=160, help="In pixels.")
 @json_option
-@click.pass_context
-def thumbnails(
-    ctx: click.Context,
-    /,
-    manifest: Path,
-    videos: Path,
-    output: Path,
-    width: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def thumbnails(manifest: Path, videos: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Write a small picture of each clip, its middle frame, for a report of your own.
 
     Existing pictures are kept, so the same command resumes after an interruption; for another
@@ -118,7 +99,7 @@ def thumbnails(
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
     from obygaze_features.manifests import Manifest
 
-    result = write_thumbnails(Manifest.load(manifest), videos, output, width=width, **options)
+    result = write_thumbnails(Manifest.load(manifest), videos, output, **options)
     made, there, reasons = result["made"], result["there"], result["failed"]
     if as_json:
         echo_json(result)
@@ -128,13 +109,12 @@ def thumbnails(
         raise VideoError(f"not one of {counted(len(reasons), 'clip')} has a picture")
     before = f", {there:,} existed" if there else ""
     without = f", {counted(len(reasons), 'clip')} without" if reasons else ""
-    click.echo(f"{counted(made, 'picture')} made{before}{without} -> {output}", err=as_json)
-    click.secho(WARNING, fg="yellow", err=True)
-    if reasons:
-        ctx.exit(PARTLY_DONE)
+    echo(f"{counted(made, 'picture')} made{before}{without} -> {output}", err=as_json)
+    echo(WARNING, fg="yellow", err=True)
+    exit_if(reasons)
 
 
-@click.command()
+@features.command()
 @folder_argument("manifest")
 @click.option("--images", type=PATH, required=True, help="The folder of the images.")
 @click.option(
@@ -150,26 +130,22 @@ def thumbnails(
     help="The text to look for; {COLUMN} is replaced by the image's cell in that column.",
 )
 @click.option(
-    "--by", metavar="COLUMN", help="Average over the images of each group: film, or a column of "
-    "your own.  [default: over all]",
-)  # fmt: skip
+    "--by",
+    metavar="COLUMN",
+    help="Average over the images of each group: film, or your own column.  [default: over all]",
+)
 @click.option("--groups-only", is_flag=True, help="Draw groups, and not every image.")
 @output_options("The folder of maps.")
-@click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
+@device_option
 @json_option
-@click.pass_context
 def saliency(
-    ctx: click.Context,
     manifest: Path,
     images: Path,
     backbone: str,
-    text: str,
-    by: str | None,
-    groups_only: bool,
-    output: Path,
     device: str | None,
-    overwrite: bool,
+    output: Path,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Draw where in images a network finds a text, and the mean of each group of images.
 
@@ -187,50 +163,33 @@ def saliency(
       obygaze features saliency manifests/women --images images --backbone xclip-kinetics \\
           --text "a photo of an {emotion} person" --by condition --groups-only -o saliency
     """
-    from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency import load_grad_cam_model, write_saliency
 
-    refuse_to_overwrite(output, overwrite=overwrite)
-    result = write_saliency(
-        Manifest.load(manifest),
-        images,
-        load_grad_cam_model(backbone, device),
-        text,
-        output,
-        by=by,
-        each=not groups_only,
-        overwrite=overwrite,
-    )
+    loaded, model = Manifest.load(manifest), load_grad_cam_model(backbone, device)
+    result = write_saliency(loaded, images, model, folder=output, **options)
     if as_json:
         echo_json(asdict(result))
     else:
         echo_failures(result.failed, all_in="--json names all")
     if result.cut:
         texts = counted(len(result.cut), "text")
-        click.echo(f"{texts} longer than {backbone} reads; the rest was cut off", err=True)
-    if result.ungrouped:
-        click.echo(
-            f"{counted(len(result.ungrouped), 'image')} without a group, because {by} is empty: "
-            f"{join_some(result.ungrouped, MAX_FAILURES_SHOWN)}",
-            err=True,
-        )
+        echo(f"{texts} longer than {backbone} reads; the rest was cut off", err=True)
+    echo_items(result.ungrouped, "image", "without a group")
     failed = len(result.failed)
     maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
     without = f", {counted(failed, 'image')} without" if failed else ""
-    click.echo(f"{counted(maps, 'map')} in {groups}{without} -> {output}", err=as_json)
-    if failed:
-        ctx.exit(PARTLY_DONE)
+    echo(f"{counted(maps, 'map')} in {groups}{without} -> {output}", err=as_json)
+    exit_if(failed)
 
 
-@click.command("caption-scores")
+@features.command("caption-scores")
 @folder_argument("table")
 @output_options("The CSV file of scores; a JSON file of the same name says which models made them.")
 @click.option(
     "--language-model",
     metavar="MODEL",
     default="gpt2",
-    show_default=True,
     help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2, OWNER/NAME on the Hugging Face hub, "
     "or a folder.",
 )
@@ -238,7 +197,6 @@ def saliency(
     "--sentence-encoder",
     metavar="MODEL",
     default="roberta-large-nli-stsb-mean-tokens",
-    show_default=True,
     help="A name that sentence-transformers publishes, such as all-mpnet-base-v2, OWNER/NAME, or "
     "a folder.",
 )
@@ -248,11 +206,9 @@ def saliency(
     is_flag=True,
     help="Also each caption with man, and with woman, in place of [MASK] or of its gender word.",
 )
-@click.option("--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one.")
+@device_option
 @json_option
-@click.pass_context
 def caption_scores(
-    ctx: click.Context,
     table: Path,
     output: Path,
     language_model: str,
@@ -279,46 +235,32 @@ def caption_scores(
       obygaze features caption-scores captions.csv -o scores.csv --variants \\
           --language-model distilgpt2 --sentence-encoder all-mpnet-base-v2
     """
-    from obygaze_features.common.files import refuse_to_overwrite
     from obygaze_features.language import load_language_model, load_sentence_encoder
     from obygaze_features.language.caption_scores import read_captions, score_captions
 
-    refuse_to_overwrite(output, overwrite=overwrite)
     captions = read_captions(table, with_variants=with_variants)
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
-    click.echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
+    echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
     result = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
         echo_json(asdict(result))
-    limit = encoder.max_tokens
-    for items, reason in (
-        (
-            result.without_variants,
-            "left out: no noun for a person, or other words of gender that would have to change",
-        ),
-        (result.cut, f"of which {encoder.name} reads only the first {limit} tokens"),
-        (result.too_long, f"left out: longer than {model.name} reads"),
-    ):
-        if items:
-            count = counted(len(items), "caption")
-            click.echo(f"{count} {reason}: {join_some(items, MAX_FAILURES_SHOWN)}", err=True)
+    no_variants = "without a noun for a person, or with other words of gender; left out"
+    echo_items(result.without_variants, "caption", no_variants)
+    only_start = f"of which {encoder.name} reads only the first {encoder.max_tokens} tokens"
+    echo_items(result.cut, "caption", only_start)
+    echo_items(result.too_long, "caption", f"left out: longer than {model.name} reads")
     if "confidence" not in captions.table.columns:
-        click.echo("no column confidence; obygaze bias gender-score needs it", err=True)
-    click.echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
-    if result.too_long:
-        ctx.exit(PARTLY_DONE)
+        echo("no column confidence; obygaze bias gender-score needs it", err=True)
+    echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
+    exit_if(result.too_long)
 
 
-@click.command("make-clips")
+@features.command("make-clips")
 @folder_argument("folder")
-@click.option("--films", type=click.IntRange(1), default=3, show_default=True, help="Films.")
-@click.option(
-    "--scenes", type=click.IntRange(1), default=4, show_default=True, help="Clips per film."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Per clip."
-)
+@click.option("--films", type=click.IntRange(1), default=3, help="Films.")
+@click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Per clip.")
 @overwrite_option
 def make_clips(folder: Path, films: int, scenes: int, seconds: float, overwrite: bool) -> None:
     """Write a small synthetic data set: made-up clips and their annotations.
@@ -335,19 +277,9 @@ def make_clips(folder: Path, films: int, scenes: int, seconds: float, overwrite:
     annotations = write_synthetic_dataset(
         folder, films=films, scenes=scenes, seconds=seconds, overwrite=overwrite
     )
-    click.echo(f"{films * scenes} SYNTHETIC clips in {folder / 'videos'}")
-    click.echo(f"their synthetic annotations in {annotations}")
+    echo(f"{films * scenes} SYNTHETIC clips in {folder / 'videos'}")
+    echo(f"their synthetic annotations in {annotations}")
 
 
-for command in (
-    backbones,
-    prefetch,
-    probe,
-    extract,
-    thumbnails,
-    saliency,
-    caption_scores,
-    make_clips,
-    make_weights,
-):
+for command in (backbones, prefetch, extract, make_weights):
     features.add_command(command)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,11 +27,12 @@ from obygaze_features.common.plugins import (
     plugin_at,
     plugin_errors,
 )
-from obygaze_features.errors import AnnotationError, ManifestError, ObygazeError
+from obygaze_features.errors import AnnotationError, ManifestError
 
 ENTRY_POINT_GROUP = "obygaze.importers"
 TYPES = {"bool": bool, "float": float, "int": int, "str": str, "Path": PATH}
-RESERVED = {"source", "output", "overwrite", "as_json", "json", "help"}
+OWN = ("output", "overwrite", "as_json")
+RESERVED = {"source", "json", "help", *OWN}
 
 Save = TypeVar("Save", bound=Callable[..., None])
 
@@ -48,11 +49,7 @@ class ImportGroup(click.Group):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        makes: str,
-        options: Callable[[str], Callable[[Any], Any]],
-        **kwargs: Any,
+        self, *args: Any, makes: str, options: Callable[[str], Callable[[Any], Any]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.makes, self.options = makes, options
@@ -68,9 +65,9 @@ class ImportGroup(click.Group):
 
         def decorate(function: Callable[..., Any]) -> click.Command:
             @wraps(function)
-            def run(output: Path, overwrite: bool, **options: Any) -> None:
-                own = {"as_json": options.pop("as_json")} if "as_json" in options else {}
-                self.save(function(**options), output=output, overwrite=overwrite, **own)
+            def run(**options: Any) -> None:
+                own = {name: options.pop(name) for name in OWN if name in options}
+                self.save(function(**options), **own)
 
             command: click.Command = self.command(name)(self.options(name)(run))
             return command
@@ -99,14 +96,8 @@ class ImportGroup(click.Group):
             plugin = plugin_at(cmd_name, match[1].rpartition(".")[2])
         if plugin is None:
             return None
-        try:
-            with plugin_errors(plugin, self.error):
-                return self._make_command(plugin, load_object(plugin.path, self.error))
-        except ObygazeError as problem:
-            # Raised when it is called: whoever lists the commands gets the others.
-            settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-            raises = partial(_raise, problem)
-            return click.Command(cmd_name, settings, raises, add_help_option=False)
+        with plugin_errors(plugin, self.error):
+            return self._make_command(plugin, load_object(plugin.path, self.error))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List our commands, then those of other packages with what they are."""
@@ -178,7 +169,3 @@ def _kind(parameter: inspect.Parameter) -> str:
     text = kind.__name__ if isinstance(kind, type) else str(kind)
     kinds = {part.strip().rpartition(".")[2] for part in text.split("|")} - {"None"}
     return next(iter(sorted(kinds - {"str"})), "str")
-
-
-def _raise(problem: ObygazeError) -> None:
-    raise problem

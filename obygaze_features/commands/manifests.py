@@ -11,7 +11,10 @@ import obygaze_features as of
 from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
     PATH,
+    echo,
     echo_json,
+    emit,
+    exit_if,
     folder_argument,
     json_option,
     levels_option,
@@ -60,10 +63,7 @@ def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
 
     loaded = of.Manifest.load(manifest)
     facts = [describe_item(loaded, i) for i in ids] if ids else [describe_manifest(loaded)]
-    if as_json:
-        echo_json(facts if ids else facts[0])
-        return
-    click.echo("\n\n".join(map(_aligned, facts)))
+    emit(facts if ids else facts[0], as_json, lambda _: "\n\n".join(map(_aligned, facts)))
 
 
 def _aligned(facts: dict[str, object]) -> str:
@@ -106,12 +106,11 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    click.echo(f"{words.describe_size()} -> {output}; in {silent:,} nothing is said")
+    echo(f"{words.describe_size()} -> {output}; in {silent:,} nothing is said")
     for note in words.notes:
-        click.echo(note, err=True)
-    click.echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
-    if words.notes:
-        click.get_current_context().exit(3)
+        echo(note, err=True)
+    echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
+    exit_if(words.notes)
 
 
 @manifests.command()
@@ -138,18 +137,17 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(table, loaded, **options)
     loaded.add_labels(labels, overwrite=overwrite)
-    click.echo(
+    echo(
         f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
         f"{manifest / 'labels' / labels.name}.csv"
     )
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
-        click.echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
+        echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
         rows = counted(len(unmatched), "row names", "rows name")
-        click.echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
-    click.echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
-    if unmatched:
-        click.get_current_context().exit(3)
+        echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
+    echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
+    exit_if(unmatched)
 
 
 @manifests.command()
@@ -167,14 +165,9 @@ def check(manifest: Path, as_json: bool) -> None:
     from obygaze_features.manifests.check import check
 
     problems = check(manifest)
-    if as_json:
-        echo_json(problems)
-    else:
-        for problem in problems:
-            click.echo(problem)
-        click.echo(counted(len(problems), "problem") if problems else f"{manifest} is sound")
-    if problems:
-        click.get_current_context().exit(1)
+    last = counted(len(problems), "problem") if problems else f"{manifest} is sound"
+    emit(problems, as_json, lambda lines: "\n".join([*lines, last]))
+    exit_if(problems, 1)
 
 
 @manifests.command()
@@ -188,13 +181,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @overwrite_option
 @json_option
 def stats(
-    manifest: Path,
-    labels: str | None,
-    split: str | None,
-    by_film: bool,
-    figure: Path | None,
-    overwrite: bool,
-    as_json: bool,
+    manifest: Path, by_film: bool, figure: Path | None, overwrite: bool, as_json: bool, **which: Any
 ) -> None:
     """Levels and concepts in figures, as in the paper's figure 2.
 
@@ -211,16 +198,16 @@ def stats(
     )
 
     loaded = of.Manifest.load(manifest)
-    counts = statistics(loaded, labels, split=split)
+    counts = statistics(loaded, **which)
     titles = film_titles(loaded)
     if figure is not None:
         draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
         return
-    click.echo(describe_statistics(counts, titles, by_film=by_film))
+    echo(describe_statistics(counts, titles, by_film=by_film))
     if figure is not None:
-        click.echo(f"\nfigure -> {figure}")
+        echo(f"\nfigure -> {figure}")
 
 
 @manifests.command()
@@ -266,14 +253,14 @@ def thesaurus(
     if elan is not None:
         if elan.suffix.lower() != ".etf":
             raise UsageError(f"{elan}: ELAN's templates end in .etf")
-        files[elan] = elan_template(scheme)
+        files[elan] = elan_template()
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json(thesaurus_json(scheme, concepts))
     elif not files:
-        click.echo(describe_thesaurus(scheme, concepts))
+        echo(describe_thesaurus(scheme, concepts))
     for path in files:
-        click.echo(f"Wrote {path}", err=as_json)
+        echo(f"Wrote {path}", err=as_json)
 
 
 @manifests.command()
@@ -293,12 +280,8 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
       obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
     """
     located = of.Manifest.load(manifest).locate(videos)
-    if as_json:
-        echo_json(located.to_json())
-    else:
-        click.echo(located.describe(videos))
-    if located.missing or located.ambiguous:
-        click.get_current_context().exit(3)
+    emit(located.to_json(), as_json, lambda _: located.describe(videos))
+    exit_if(located.missing or located.ambiguous)
 
 
 @manifests.command()
@@ -317,30 +300,20 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
     from obygaze_features.manifests.diff import diff
 
     difference = diff(of.Manifest.load(left), of.Manifest.load(right))
-    if as_json:
-        echo_json(difference.to_json())
-    else:
-        click.echo(difference.describe(str(left), str(right)))
-    if not difference.same:
-        click.get_current_context().exit(1)
+    emit(difference.to_json(), as_json, lambda _: difference.describe(str(left), str(right)))
+    exit_if(not difference.same, 1)
 
 
 @manifests.command()
 @folder_argument("manifest")
 @labels_option
 @click.option("--by-film", is_flag=True, help="One fold per film, to leave films out.")
-@click.option("--folds", type=int, default=10, show_default=True, help="How many folds.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
+@click.option("--folds", type=int, default=10, help="How many folds.")
+@click.option("--seed", type=int, default=0, help="Another seed, another split.")
 @click.option("--name", help="The split's name; by default leak-free or leave-film-out.")
 @overwrite_option
 def split(
-    manifest: Path,
-    labels: str | None,
-    by_film: bool,
-    folds: int,
-    seed: int,
-    name: str | None,
-    overwrite: bool,
+    manifest: Path, by_film: bool, name: str | None, overwrite: bool, labels: str | None, **how: int
 ) -> None:
     """Split the labelled clips into folds: one column for all of them.
 
@@ -357,11 +330,11 @@ def split(
     if by_film:
         new = of.leave_film_out(loaded, labels=labels, name=name or "leave-film-out")
     else:
-        new = of.stratified(loaded, folds=folds, seed=seed, labels=labels, name=name or "leak-free")
+        new = of.stratified(loaded, labels=labels, name=name or "leak-free", **how)
     loaded.add_split(new, overwrite=overwrite)
     least, most = min(new.sizes), max(new.sizes)
     sizes = f"{least}" if least == most else f"{least} to {most}"
-    click.echo(
+    echo(
         f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
         f"{manifest / 'splits' / new.name}.csv"
     )
@@ -391,7 +364,7 @@ def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None
     if as_json:
         echo_json([leak.to_json() for leak in leaks])
         return
-    click.echo(describe_leaks(leaks))
+    echo(describe_leaks(leaks))
     if with_ids:
         for leak in leaks:
-            click.echo(f"\n{leak.test} in {leak.train}, {leak.where}: {' '.join(leak.ids)}")
+            echo(f"\n{leak.test} in {leak.train}, {leak.where}: {' '.join(leak.ids)}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
 import obygaze_features as of
 from obygaze_features.commands.import_plugins import ImportGroup
 from obygaze_features.common import cli
-from obygaze_features.common.cli import PATH, levels_option, table_options
+from obygaze_features.common.cli import PATH, echo, join_options, levels_option, table_options
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ManifestError, UsageError
 
@@ -27,21 +27,21 @@ def output_options(default: str) -> Callable[[F], F]:
     return cli.output_options("The manifest's folder.", default=Path("manifests", default))
 
 
-def download_options(function: F) -> F:
+def download_options(function: Callable[..., Any]) -> Any:
     """The argument SOURCE, or the options that replace it: the command gets `source` and `url`."""
 
+    @join_options(
+        click.argument("source", type=PATH, required=False),
+        click.option("--download", is_flag=True, help="Download the file from its public address."),
+        click.option("--url", help="Another address of the same file; its checksum must match."),
+    )
     @functools.wraps(function)
     def checked(*, source: Path | None, download: bool, url: str | None, **options: Any) -> Any:
         if (source is None) != (download or url is not None):
             raise UsageError("give either SOURCE or --download")
         return function(source=source, url=url, **options)
 
-    url = click.option("--url", help="Another address of the same file; its checksum must match.")
-    download = click.option(
-        "--download", is_flag=True, help="Download the file from its public address."
-    )
-    source = click.argument("source", type=PATH, required=False)
-    return cast(F, source(download(url(checked))))
+    return checked
 
 
 @click.group("import", cls=ImportGroup, makes="Manifest", options=output_options)
@@ -66,7 +66,6 @@ def import_() -> None:
     "--rule",
     type=click.Choice(["paper", "released", "raw"]),
     default="paper",
-    show_default=True,
     help="The default label set; all three are written.",
 )
 def obygaze12(**options: Any) -> of.Manifest:
@@ -101,15 +100,13 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     splits, runs = read_released_splits(source, of.Manifest.load(output))
     save_parts(output, [*splits, *runs], overwrite=overwrite)
     for split in splits:
-        click.echo(
-            f"split {split.name}: {counted(len(split), 'clip')}, {split.last_fold + 1} folds"
-        )
+        echo(f"split {split.name}: {counted(len(split), 'clip')}, {split.last_fold + 1} folds")
     for run_set in runs:
         sizes = [len(run.train) for run in run_set.runs]
-        click.echo(
+        echo(
             f"runs {run_set.name}: {len(sizes)} runs, trained on {min(sizes)} to {max(sizes)} clips"
         )
-    click.echo(f"next: obygaze manifests audit {for_shell(output)}")
+    echo(f"next: obygaze manifests audit {for_shell(output)}")
 
 
 @import_.importer("mobygaze")
@@ -133,7 +130,6 @@ def mobygaze(**options: Any) -> of.Manifest:
     "--threshold",
     type=float,
     default=0.15,
-    show_default=True,
     help="Without a file of affect classes: scores beyond this are positive, or active.",
 )
 @click.option(
@@ -141,7 +137,6 @@ def mobygaze(**options: Any) -> of.Manifest:
     "scale",
     type=click.Choice(["1-5", "scores"]),
     default="1-5",
-    show_default=True,
     help="The scale of the values in ACCEDEranking.txt.",
 )
 def accede(**options: Any) -> of.Manifest:
@@ -164,7 +159,7 @@ def accede(**options: Any) -> of.Manifest:
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="How ids are made; by default the rule that fits all files.",
+    help="How ids are made; by default of each file by its name.",
 )
 @click.option(
     "--kind",
@@ -175,12 +170,12 @@ def folder(**options: Any) -> of.Manifest:
     """Any folder of videos or images.
 
     SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
-    With --ids moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, but with --ids names.
     Then add labels: obygaze manifests label --help.
 
     \b
     Examples:
-      obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
+      obygaze manifests import folder /data/moviegraphs -o manifests/moviegraphs
       obygaze manifests import folder my-films -o manifests/mine
       obygaze manifests import folder photos --kind image -o manifests/photos
     """
@@ -201,7 +196,6 @@ def folder(**options: Any) -> of.Manifest:
     "--article",
     type=click.Choice(["letter", "always-a"]),
     default="letter",
-    show_default=True,
     help="An a right before the stimulus: an before a vowel (an engineer), or always a (a "
     "engineer), as some published prompts are.",
 )
@@ -251,17 +245,17 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     if not len(manifest):
         raise ManifestError("the source holds no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    click.echo(f"{manifest.describe_size()} -> {output}")
+    echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
         ]
-        click.echo(f"label sets: {', '.join(names)}")
+        echo(f"label sets: {', '.join(names)}")
     for note in manifest.notes:
-        click.echo(note)
+        echo(note)
     if manifest.label_names or "text" in manifest.items.kinds:
         command = "stats" if manifest.label_names else "show"
-        click.echo(f"next: obygaze manifests {command} {for_shell(output)}")
+        echo(f"next: obygaze manifests {command} {for_shell(output)}")
     else:
         folder = for_shell(output)
-        click.echo(f"next, if you have labels: obygaze manifests label {folder} LABELS.csv")
+        echo(f"next, if you have labels: obygaze manifests label {folder} LABELS.csv")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,16 +23,19 @@ from obygaze_features.commands.stores_transfer import (
 )
 from obygaze_features.common.cli import (
     ADDRESS,
+    echo,
     echo_json,
+    emit,
+    exit_if,
     folder_argument,
     json_option,
-    output_option,
-    overwrite_option,
+    names_option,
+    output_options,
     store_argument,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some, redact_url
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from obygaze_features.store.repair import Repair
     from obygaze_features.store.verify import Damage
 
-MAX_KEYS_SHOWN = 8
-"""Differing keys of a nested attribute that `diff` prints."""
 MAX_VALUE_WIDTH = 40
 """Characters of an attribute's value that `diff` prints."""
 
@@ -74,11 +74,7 @@ def info(store: Path | str, as_json: bool) -> None:
     """
     from obygaze_features.store import open_store
 
-    facts = open_store(store).info()
-    if as_json:
-        echo_json(facts)
-    else:
-        _print_info(store, facts)
+    emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
 
 
 @stores.command()
@@ -112,12 +108,12 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
         echo_json({"path": str(store), "rows": rows, "done": done, "files": len(files),
                    "size": size, "already": already})  # fmt: skip
         return
-    click.echo(
+    echo(
         f"{store} is {'final already' if already else 'final'}: {done:,} of "
         f"{counted(rows, 'row')} done, {counted(len(files), 'file')}, {size:,} B"
     )
     if not already:
-        click.echo(f"card -> {store / 'README.md'}")
+        echo(f"card -> {store / 'README.md'}")
 
 
 @stores.command()
@@ -147,15 +143,17 @@ def verify(store: Path | str, as_json: bool) -> None:
             if entry.harmless:
                 harmless.setdefault(entry.why, []).append(entry.file)
         for reason, files in harmless.items():
-            click.echo(f"harmless: {join_some(files)}: {reason}")
+            echo(f"harmless: {join_some(files)}: {reason}")
         if damage:
             rows = len({item_id for entry in damage for item_id in entry.ids})
-            click.echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
-            click.echo(f"next: {_next_after_damage(store, damage)}")
+            echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
+            remedy = "pull the store again, or restore what is damaged from a copy"
+            if rows and isinstance(store, Path) and store.is_dir():
+                remedy = f"obygaze stores repair {for_shell(store)}"
+            echo(f"next: {remedy}")
         else:
-            click.echo(f"{redact_url(store)} is undamaged")
-    if damage:
-        click.get_current_context().exit(1)
+            echo(f"{redact_url(store)} is undamaged")
+    exit_if(damage, 1)
 
 
 @stores.command()
@@ -190,7 +188,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             again = f"obygaze stores repair {for_shell(store)} --yes"
             raise StoreError(f"{store}: {rows}; no row was dropped. To drop them: {again}")
-        click.echo(rows, err=True)
+        echo(rows, err=True)
         if not click.confirm("Drop them?", err=True):
             raise StoreError(f"{store}: no row was dropped")
 
@@ -200,25 +198,16 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
         echo_json({**asdict(result), **paths})
     else:
         _print_repair(result)
-    if result.to_do:
-        click.get_current_context().exit(3)
+    exit_if(result.to_do)
 
 
 @stores.command()
 @store_argument("store")
-@click.option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
-@click.option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
-@output_option("The new store, NAME.zarr.")
-@overwrite_option
+@names_option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
+@names_option("--ids", multiple=True, metavar="ID,...", help="Keep these.")
+@output_options("The new store, NAME.zarr.")
 @json_option
-def subset(
-    store: Path | str,
-    films: tuple[str, ...],
-    ids: tuple[str, ...],
-    output: Path,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def subset(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store of some films or items of another.
 
     Names are separated by commas; @FILE reads the names from a file, one a line. The new store is
@@ -232,19 +221,12 @@ def subset(
     """
     from obygaze_features.store import open_store
 
-    new_store = open_store(store).subset(
-        output,
-        ids=_split_names(ids) if ids else None,
-        films=_split_names(films) if films else None,
-        overwrite=overwrite,
-    )
-    _report_new_store(new_store, as_json)
+    _report_new_store(open_store(store).subset(output, **options), as_json)
 
 
 @stores.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@output_option("The new store, NAME.zarr.")
-@overwrite_option
+@output_options("The new store, NAME.zarr.")
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
     """Join part stores of one manifest, or stores of different films.
@@ -286,11 +268,10 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
         echo_json(difference.to_json())
     else:
         _print_difference(difference, redact_url(left), redact_url(right))
-    if not difference.identical:
-        click.get_current_context().exit(1)
+    exit_if(not difference.identical, 1)
 
 
-def _print_info(path: object, facts: dict[str, Any]) -> None:
+def _describe_info(path: object, facts: dict[str, Any]) -> str:
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
@@ -316,7 +297,7 @@ def _print_info(path: object, facts: dict[str, Any]) -> None:
     if facts["failures"]:
         lines.append("failed")
         lines += [f"  {item_id}: {reason}" for item_id, reason in facts["failures"].items()]
-    click.echo("\n".join([*lines, f"next: {_next_step(path, facts)}"]))
+    return "\n".join([*lines, f"next: {_next_step(path, facts)}"])
 
 
 def _next_step(path: object, facts: dict[str, Any]) -> str:
@@ -332,52 +313,35 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
 
 
-def _next_after_damage(store: Path | str, damage: Sequence[Damage]) -> str:
-    from obygaze_features.store import open_store
-    from obygaze_features.store.repair import can_repair
-
-    if not isinstance(store, Path):
-        return "tell its owner, who may run: obygaze stores repair"
-    if not store.is_dir():
-        return "pack it again, or download it again"
-    is_final = False
-    with contextlib.suppress(StoreError):
-        is_final = open_store(store).is_final
-    lost = [entry.file for entry in damage if not can_repair(entry, is_final=is_final)]
-    if lost:
-        return f"pull the store again, or restore {join_some(lost)} from a copy of it"
-    return f"obygaze stores repair {for_shell(store)}"
-
-
 def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:
     for entry in damage:
         rows = f"; rows: {join_some(entry.ids)}" if entry.ids else ""
-        click.echo(f"{entry.file}: {entry.why}{rows}", err=err)
+        echo(f"{entry.file}: {entry.why}{rows}", err=err)
 
 
 def _print_repair(result: Repair) -> None:
     _print_damage(result.damage)
     for name in result.restored:
-        click.echo(f"restored {name}")
+        echo(f"restored {name}")
     if result.cleared:
-        click.echo(f"removed {counted(len(result.cleared), 'file')} of killed writers")
+        echo(f"removed {counted(len(result.cleared), 'file')} of killed writers")
     if result.left:
-        click.echo(
+        echo(
             f"left {counted(len(result.left), 'file')} that a running writer may need; run this "
             "again in a few minutes"
         )
     if result.reopened:
-        click.echo(f"{result.path} is open again")
+        echo(f"{result.path} is open again")
     if result.aside:
-        click.echo(f"as it was: {result.aside} (remove it when the store is whole again)")
+        echo(f"as it was: {result.aside} (remove it when the store is whole again)")
     if result.to_do:
-        click.echo(
+        echo(
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
             "next: run the extraction, or the import, again"
         )
     changes = result.damage, result.restored, result.cleared, result.left, result.reopened
     if not any(changes) and not result.aside:
-        click.echo(f"{result.path} is undamaged; nothing was changed")
+        echo(f"{result.path} is undamaged; nothing was changed")
 
 
 def _report_new_store(store: Store, as_json: bool) -> None:
@@ -385,41 +349,21 @@ def _report_new_store(store: Store, as_json: bool) -> None:
     if as_json:
         echo_json({"path": str(store.path), **{key: rows[key] for key in rows if key != "all"}})
         return
-    click.echo(
+    echo(
         f"{counted(rows['all'], 'row')}: {rows['done']:,} done, {rows['failed']:,} failed, "
         f"{rows['to_do']:,} to do -> {store.path}"
     )
     if not rows["to_do"]:
-        click.echo(f"next: obygaze stores finalise {for_shell(store.path)}")
-
-
-def _split_names(values: Sequence[str]) -> list[str]:
-    """Names separated by commas; @FILE is a file with a name on each line."""
-    names: list[str] = []
-    for value in values:
-        if value.startswith("@"):
-            try:
-                text = Path(value[1:]).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as problem:
-                reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
-                raise UsageError(f"{value[1:]} cannot be read: {reason}") from None
-            names += text.split()
-        else:
-            names += [name.strip() for name in value.split(",") if name.strip()]
-    return names
+        echo(f"next: obygaze stores finalise {for_shell(store.path)}")
 
 
 def _print_difference(difference: Difference, left: str, right: str) -> None:
     if difference.identical:
-        click.echo(f"{left} and {right} are identical")
+        echo(f"{left} and {right} are identical")
         return
     if difference.attributes:
-        rows = [
-            row
-            for name, values in difference.attributes.items()
-            for row in _difference_rows(name, *values)
-        ]
-        click.echo(align(["made with", left, right], rows, left=3))
+        rows = list(_differing(difference.attributes))
+        echo(align(["made with", left, right], rows, left=3))
     if difference.probe or difference.rows:
         header = ["array", "probe cosine", "common rows", "equal", "mean cosine", "least"]
         table = [
@@ -433,38 +377,32 @@ def _print_difference(difference: Difference, left: str, right: str) -> None:
             ]
             for name, agreement in difference.rows.items()
         ]
-        click.echo(align(header, table))
+        echo(align(header, table))
     for name, agreement in difference.rows.items():
         if agreement.worst:
             worst = ", ".join(f"{item_id} ({cosine:.6f})" for item_id, cosine in agreement.worst)
-            click.echo(f"{name}, lowest cosines: {worst}")
+            echo(f"{name}, lowest cosines: {worst}")
     for path, ids in ((left, difference.only_left), (right, difference.only_right)):
         if ids:
-            click.echo(f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}")
+            echo(f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}")
 
 
 def _format_cosine(value: float | None) -> str:
     return "-" if value is None else f"{value:.6f}"
 
 
-def _difference_rows(name: str, left: object, right: object) -> list[list[str]]:
-    """A table row per differing key of an attribute, or one with their number if there are many."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        keys = [key for key in {**left, **right} if left.get(key) != right.get(key)]
-        rows = [
-            row
-            for key in keys
-            for row in _difference_rows(f"{name}.{key}", left.get(key), right.get(key))
-        ]
-        if "." not in name or len(rows) <= MAX_KEYS_SHOWN:
-            return rows
-        return [[name, counted(len(rows), "difference"), "(--json shows them)"]]
-    return [[name, _format_value(left), _format_value(right)]]
+def _differing(attributes: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
+    """A table row per attribute that differs, or per key of it."""
+    for name, (left, right) in attributes.items():
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            for key in {**left, **right}:
+                if left.get(key) != right.get(key):
+                    yield [f"{name}.{key}", *map(_format_value, (left.get(key), right.get(key)))]
+        else:
+            yield [name, _format_value(left), _format_value(right)]
 
 
 def _format_value(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "other" if value else "-"
     text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
 

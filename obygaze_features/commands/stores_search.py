@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
+    echo,
     echo_json,
     json_option,
+    names_option,
     output_option,
     overwrite_option,
     store_argument,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, format_time, redact_url
+from obygaze_features.errors import UsageError
 
 
 @click.command()
@@ -34,10 +38,8 @@ from obygaze_features.common.text import counted, for_shell, format_time, redact
 @click.option(
     "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
 )
-@click.option("--films", multiple=True, metavar="FILM,...", help="Only clips of these films.")
-@click.option(
-    "--top", type=click.IntRange(1), default=10, show_default=True, help="How many clips."
-)
+@names_option("--films", multiple=True, metavar="FILM,...", help="Only clips of these films.")
+@click.option("--top", type=click.IntRange(1), default=10, help="How many clips.")
 @click.option(
     "--backbone",
     metavar="[NAME=]PATH",
@@ -51,18 +53,11 @@ from obygaze_features.common.text import counted, for_shell, format_time, redact
 @json_option
 def search(
     stores_: tuple[Path | str, ...],
-    text: str | None,
-    like: str | None,
-    vector: Path | None,
-    array: str | None,
-    frames: bool,
-    films: tuple[str, ...],
-    top: int,
-    backbone: str | None,
     output: Path | None,
     thumbnails: Path | None,
     overwrite: bool,
     as_json: bool,
+    **query: Any,
 ) -> None:
     """Find the clips nearest to a text, a clip or a vector.
 
@@ -77,7 +72,6 @@ def search(
       obygaze stores search stores/clip.zarr --text "a mirror" --frames --films tt0108160
       obygaze stores search stores/clip.zarr --text "a mirror" -o mirror.html --thumbnails thumbs
     """
-    from obygaze_features.errors import UsageError
     from obygaze_features.retrieval.search import check_output, save_matches
     from obygaze_features.retrieval.search import search as search_stores
 
@@ -85,20 +79,10 @@ def search(
         check_output(output, thumbnails, overwrite=overwrite)
     elif thumbnails is not None:
         raise UsageError("--thumbnails are shown on a page; add -o PAGE.html")
-    matches = search_stores(
-        stores_,
-        text=text,
-        like=like,
-        vector=vector,
-        array=array,
-        frames=frames,
-        films=[name.strip() for names in films for name in names.split(",") if name.strip()]
-        or None,
-        top=top,
-        backbone=backbone,
-    )
+    matches = search_stores(stores_, **query)
+    like, frames = query["like"], query["frames"]
     if output is not None:
-        title = text or (f"Like {like}" if like else f"Near {vector}")
+        title = query["text"] or (f"Like {like}" if like else f"Near {query['vector']}")
         save_matches(
             matches, output, title=title, thumbnails=thumbnails, like=like, overwrite=overwrite
         )
@@ -108,7 +92,7 @@ def search(
         echo_json([asdict(match) for match in matches])
         return
     if not matches:
-        click.echo("no rows to search: none is done")
+        echo("no rows to search: none is done")
         return
     header = ["", "clip", "film", *(["at"] if frames else []), "cosine"]
     rows = []
@@ -116,12 +100,12 @@ def search(
         moment = f"frame {match.frame}" if match.time is None else format_time(match.time)
         cosine = f"{match.cosine:.4f}"
         rows.append([rank, match.id, match.film or "-", *([moment] if frames else []), cosine])
-    click.echo(align(header, rows, left=3))
+    echo(align(header, rows, left=3))
     if output is not None:
-        click.echo(f"-> {output}")
+        echo(f"-> {output}")
     else:
         store = for_shell(matches[0].store)
-        click.echo(f"next: obygaze stores search {store} --like {matches[0].id}")
+        echo(f"next: obygaze stores search {store} --like {matches[0].id}")
 
 
 @click.command("map")
@@ -130,7 +114,6 @@ def search(
 @click.option(
     "--color",
     default="film",
-    show_default=True,
     metavar="film|level|CONCEPT",
     help="What the colours show; levels and concepts are those of --manifest.",
 )
@@ -139,20 +122,11 @@ def search(
     "--method",
     type=click.Choice(["pca", "umap"]),
     default="pca",
-    show_default=True,
     help="Principal components, or UMAP where umap-learn is installed.",
 )
-@click.option("--array", default="native", show_default=True, help="The array to map.")
+@click.option("--array", default="native", help="The array to map.")
 @overwrite_option
-def map_(
-    store: Path | str,
-    output: Path,
-    color: str,
-    manifest: Path | None,
-    method: str,
-    array: str,
-    overwrite: bool,
-) -> None:
+def map_(store: Path | str, output: Path, manifest: Path | None, **options: Any) -> None:
     """Draw all clips of a store in two dimensions, coloured by film, level or concept.
 
     \b
@@ -165,16 +139,9 @@ def map_(
     from obygaze_features.retrieval.clip_map import write_map
     from obygaze_features.store import open_store
 
-    clip_map = write_map(
-        open_store(store),
-        output,
-        color=color,
-        manifest=None if manifest is None else Manifest.load(manifest),
-        method=method,
-        array=array,
-        overwrite=overwrite,
-    )
-    click.echo(f"{counted(len(clip_map.ids), 'clip')}, {clip_map.axes} -> {output}")
+    labelled = None if manifest is None else Manifest.load(manifest)
+    clip_map = write_map(open_store(store), output, manifest=labelled, **options)
+    echo(f"{counted(len(clip_map.ids), 'clip')}, {clip_map.axes} -> {output}")
     _warn_of_synthetic(store)
 
 
@@ -185,4 +152,4 @@ def _warn_of_synthetic(address: Path | str) -> None:
     backbone = open_store(address).attributes["backbone"]
     if synthetic := backbone.get("config", {}).get("synthetic"):
         text = f"WARNING: the cosines mean nothing: {redact_url(address)} has {synthetic}"
-        click.secho(text, fg="yellow", bold=True, err=True)
+        echo(text, fg="yellow", bold=True, err=True)

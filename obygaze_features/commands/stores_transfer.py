@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import (
-    PARTLY_DONE,
-    echo_failures,
-    resumable,
-)
+from obygaze_features.commands._shared import echo_failures, resumable
 from obygaze_features.common.cli import (
     ADDRESS,
+    PATH,
+    echo,
     echo_json,
+    exit_if,
     folder_argument,
+    join_options,
     json_option,
+    names_option,
     output_option,
-    overwrite_option,
+    output_options,
     store_argument,
 )
 from obygaze_features.common.text import counted, for_shell, format_size, join_some
@@ -31,13 +32,11 @@ if TYPE_CHECKING:
     from obygaze_features.store.transfer import Packed, Pulled, Pushed
 
 RESUMABLE = "What was {} is kept; run the same command again to resume."
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.command()
 @folder_argument("store")
-@output_option("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
-@overwrite_option
+@output_options("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Put a final store into one zip file, which can be read as it is.
@@ -59,8 +58,7 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
 @click.command()
 @folder_argument("archive")
-@output_option("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
-@overwrite_option
+@output_options("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Take a store out of its zip file: verified to the last byte, or refused.
@@ -82,17 +80,14 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 @click.command()
 @store_argument("store")
-@output_option("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
-@click.option(
+@output_options("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
+@names_option(
     "--arrays",
     metavar="NAME,NAME",
     help="Which.  [default: all; in Parquet those with one vector per clip]",
 )
-@overwrite_option
 @json_option
-def export(
-    store: Path | str, output: Path, arrays: str | None, overwrite: bool, as_json: bool
-) -> None:
+def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
     """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
 
     HDF5 gets one dataset per array; Parquet one row per clip and one column per array. Rows that
@@ -106,8 +101,7 @@ def export(
     """
     from obygaze_features.store import open_store
 
-    names = [name.strip() for name in arrays.split(",")] if arrays else None
-    made = open_store(store).export(output, arrays=names, overwrite=overwrite)
+    made = open_store(store).export(output, **options)
     line = (
         f"{counted(made.rows, 'row')}, {made.done:,} done, of {', '.join(made.arrays)}; "
         f"{format_size(made.size)} -> {output}"
@@ -143,8 +137,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 
 @click.command()
 @store_argument("store")
-@output_option("The new store, NAME.zarr.")
-@overwrite_option
+@output_options("The new store, NAME.zarr.")
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Download a final STORE: from a URL, or out of a zip file.
@@ -173,14 +166,12 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     help="The address to listen at; 0.0.0.0 for all that this machine has.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
-    show_default=True,
     help="The port to listen at; 0 for any that is free.",
 )
 def serve(folder: Path, host: str, port: int) -> None:
@@ -203,12 +194,12 @@ def serve(folder: Path, host: str, port: int) -> None:
         if not (folder / "zarr.json").is_file():
             stores = sorted(path.name for path in folder.glob("*.zarr"))
             example = f"{url}/{stores[0] if stores else 'NAME.zarr'}"
-        click.echo(f"{folder} is served at {url} until Ctrl-C")
-        click.echo(f"there: obygaze stores info {example}")
+        echo(f"{folder} is served at {url} until Ctrl-C")
+        echo(f"there: obygaze stores info {example}")
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:
-            click.echo("ended", err=True)
+            echo("ended", err=True)
 
 
 @click.group("import")
@@ -223,38 +214,29 @@ def import_() -> None:
     """
 
 
-def _import_options(command: Command) -> Command:
-    """The options of every import."""
-    for option in (
-        json_option,
-        click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
-        click.option("--precision", metavar="NAME", help="In which they were computed."),
-        click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
-        click.option("--backbone", metavar="NAME",
-                     help="What the features were computed with: a name of obygaze features "
-                     "backbones, or another."),
-        click.option("--recipe", type=click.Path(path_type=Path),
-                     help="A TOML or JSON file that says so at length: precision, and the tables "
-                     "backbone (name, family, revision, weights_sha256, config) and "
-                     "preprocessing."),
-        output_option("The store, NAME.zarr; an interrupted import is resumed."),
-        click.option("--manifest", type=click.Path(path_type=Path), required=True,
-                     help="The folder of the manifest whose items get a row each."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _id_options(command: Command) -> Command:
-    """The options of an import of files with a row an item."""
-    for option in (
-        click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
-        click.option("--ids", type=click.Path(path_type=Path),
-                     help="Whose each row is: a text file with an id a line, CSV with a column "
-                     "id, or .npy."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_import_options = join_options(
+    click.option("--manifest", type=PATH, required=True,
+                 help="The folder of the manifest whose items get a row each."),
+    output_option("The store, NAME.zarr; an interrupted import is resumed."),
+    click.option("--recipe", type=PATH,
+                 help="A TOML or JSON file that says so at length: precision, and the tables "
+                 "backbone (name, family, revision, weights_sha256, config) and preprocessing."),
+    click.option("--backbone", metavar="NAME",
+                 help="What the features were computed with: a name of obygaze features backbones, "
+                 "or another."),
+    click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
+    click.option("--precision", metavar="NAME", help="In which they were computed."),
+    click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
+    json_option,
+)  # fmt: skip
+"""The options of every import."""
+_id_options = join_options(
+    click.option("--ids", type=PATH,
+                 help="Whose each row is: a text file with an id a line, CSV with a column id, or "
+                 ".npy."),
+    click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
+)  # fmt: skip
+"""The options of an import of files with a row an item."""
 
 
 @import_.command()
@@ -314,7 +296,7 @@ def safetensors(file: Path, **options: Any) -> None:
 
 @import_.command()
 @folder_argument("file")
-@click.option("--ids", default="id", show_default=True, metavar="COLUMN", help="The column of ids.")
+@click.option("--ids", default="id", metavar="COLUMN", help="The column of ids.")
 @_import_options
 def parquet(file: Path, **options: Any) -> None:
     """From a Parquet table: an exported store, or any with a column of ids.
@@ -369,13 +351,12 @@ def _import(
     else:
         echo_failures(failures, all_in=f"obygaze stores info {output}")
         if unknown:
-            click.echo(f"recorded as unknown: {', '.join(unknown)}")
+            echo(f"recorded as unknown: {', '.join(unknown)}")
         rows = counted(len(store), "row")
-        click.echo(f"{rows}: {done:,} done, {len(failures):,} failed, {to_do:,} to do")
+        echo(f"{rows}: {done:,} done, {len(failures):,} failed, {to_do:,} to do")
         retry = ", or mend what failed and run this again with --retry-failed"
-        click.echo(f"next: obygaze stores finalise {for_shell(output)}{retry if failures else ''}")
-    if failures:
-        click.get_current_context().exit(PARTLY_DONE)
+        echo(f"next: obygaze stores finalise {for_shell(output)}{retry if failures else ''}")
+    exit_if(failures)
 
 
 def _by_array(texts: Sequence[str]) -> dict[str, Path]:
@@ -398,8 +379,8 @@ def _report(result: Exported | Packed | Pushed | Pulled, line: str, as_json: boo
         echo_json({k: str(value) if k == "path" else value for k, value in values.items()})
         return
     if names := values["left_out"]:
-        click.echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
-    click.echo(line)
+        echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
+    echo(line)
 
 
 def _files(done: Packed | Pushed | Pulled) -> str:

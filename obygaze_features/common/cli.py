@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib
 import json
@@ -19,33 +18,64 @@ from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.text import printable, redact_url, unknown_name
-from obygaze_features.errors import ObygazeError, UsageError
+from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
 """Characters of an error that are printed."""
+PARTLY_DONE = 3
+"""The exit code if something was left out or failed, or the time was up."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-_running: list[click.Context] = []
-"""The commands of ours that run in this process; their threads print, too."""
+def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """Print what a command says; commands print in no other way.
+
+    Names and reasons come from other people's files and servers, so nothing in them steers the
+    terminal.
+    """
+    line = printable(str(text))
+    click.echo(click.style(line, **style) if style else line, err=err, nl=nl)
 
 
-def _filtered(write: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(write)
-    def write_printable(message: Any = None, *arguments: Any, **options: Any) -> None:
-        if _running and message is not None and not isinstance(message, bytes | bytearray):
-            message = printable(str(message))
-        write(message, *arguments, **options)
-
-    return write_printable
+def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
+    """Print a result: as JSON with ``--json``, else as a text for people."""
+    echo_json(result) if as_json else echo(describe(result))
 
 
-# Here, so that no command can forget it: names and reasons come from other people's files and
-# servers, and click offers no hook. What a program prints that only imports us stays as it is.
-for _name in ("echo", "secho"):
-    setattr(click, _name, _filtered(getattr(click, _name)))
+def echo_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    echo(json.dumps(value, indent=2, ensure_ascii=False))
 
+
+def exit_if(problem: object, code: int = PARTLY_DONE) -> None:
+    """End the command with this code if there is a problem."""
+    if problem:
+        click.get_current_context().exit(code)
+
+
+def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several options as one, in the order of the help."""
+    return lambda command: functools.reduce(lambda made, add: add(made), options[::-1], command)
+
+
+def split_names(
+    ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
+) -> list[str] | None:
+    """An option's value as names, which commas separate; @FILE has a name on each line."""
+    names: list[str] = []
+    for part in [value] if isinstance(value, str) else value or ():
+        if part.startswith("@"):
+            foreign = OSError, UnicodeDecodeError
+            with translate(UsageError, part[1:], "cannot be read: {}", foreign=foreign):
+                names += Path(part[1:]).read_text(encoding="utf-8").split()
+        else:
+            names += filter(None, map(str.strip, part.split(",")))
+    return names if value else None
+
+
+names_option = functools.partial(click.option, callback=split_names)
+"""An option that takes names, as `split_names` reads them."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the output if it exists."
@@ -64,14 +94,13 @@ def output_option(
         type=PATH,
         required=required and default is None,
         default=default,
-        show_default=default is not None,
         help=text,
     )
 
 
 def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
     """The options ``--output``, as `output_option` has it, and ``--overwrite``."""
-    return lambda function: output_option(text, **settings)(overwrite_option(function))
+    return join_options(output_option(text, **settings), overwrite_option)
 
 
 class _Local(click.Path):
@@ -92,19 +121,13 @@ def folder_argument(name: str) -> Callable[[Command], Command]:
     return click.argument(name, type=_Local(path_type=Path))
 
 
-class _Address(click.ParamType[str | Path]):
-    """A path, or a URL as text."""
-
-    name = "address"
-
-    def convert(
-        self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | Path:
-        return value if "://" in str(value) else Path(value)
+def _address(value: str | Path) -> str | Path:
+    return value if "://" in str(value) else Path(value)
 
 
-#: Where a store is read from: a folder, an archive, or the URL of either.
-ADDRESS = _Address()
+#: Where a store is read from: the path of a folder or an archive, or the URL of either as text.
+ADDRESS = click.types.FuncParamType(_address)
+ADDRESS.name = "address"
 
 
 def store_argument(name: str) -> Callable[[Command], Command]:
@@ -114,33 +137,28 @@ def store_argument(name: str) -> Callable[[Command], Command]:
 
 def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
     """The options ``--column`` (a dictionary) and ``--delimiter`` of commands that read tables."""
-
-    def decorate(function: Command) -> Command:
-        column = click.option(
+    return join_options(
+        click.option(
             "--column",
             "columns",
             multiple=True,
             metavar="MEANING=COLUMN",
             callback=lambda ctx, param, pairs: _mapping(pairs, example),
             help=f"Which column means what: {meanings}.",
-        )
-        delimiter = click.option(
+        ),
+        click.option(
             "--delimiter",
             callback=lambda ctx, param, mark: _one_character(mark),
             help="What separates the cells; by default what the header has.",
-        )
-        return column(delimiter(function))
-
-    return decorate
+        ),
+    )
 
 
 def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
-    parts = [pair.partition("=") for pair in pairs]
-    if any(not column for _, _, column in parts):
-        raise UsageError(f"--column takes MEANING=COLUMN, for instance --column {example}")
-    mapping = {meaning: column for meaning, _, column in parts}
-    if len(mapping) < len(parts):
-        raise UsageError("--column: a meaning is named twice; name one column for each")
+    mapping = {meaning: column for meaning, _, column in (pair.partition("=") for pair in pairs)}
+    if "" in mapping.values() or len(mapping) < len(pairs):
+        takes = "--column takes MEANING=COLUMN, one for each meaning"
+        raise UsageError(f"{takes}; for instance --column {example}")
     return mapping
 
 
@@ -152,10 +170,9 @@ def _one_character(delimiter: str | None) -> str | None:
     return delimiter
 
 
-levels_option = click.option(
+levels_option = names_option(
     "--levels",
     metavar="LOW,...,HIGH",
-    callback=lambda ctx, param, text: text and [level.strip() for level in text.split(",")],
     help="Levels of your own, from the least to the most; by default ObyGaze12's.",
 )
 
@@ -200,17 +217,15 @@ class RootGroup(LazyGroup):
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
         is_main = threading.current_thread() is threading.main_thread()
         previous = _take_signals() if is_main else {}
-        _running.append(ctx)
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt, _Terminated) as error:
             text, code = _explain(error, ctx.invoked_subcommand)
             if not text or (ctx.params.get("debug") and isinstance(error, Exception)):
                 raise
-            click.echo(text, err=True)
+            echo(text, err=True)
             ctx.exit(code)
         finally:
-            _running.remove(ctx)
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -245,41 +260,27 @@ def _unknown_command(error: NoSuchCommand) -> str:
     """Of lazy groups click knows no commands, and of others it suggests far ones."""
     name, context = error.command_name, error.ctx
     assert context is not None
-    group = context.command
+    group, path = context.command, context.command_path
     assert isinstance(group, click.Group)
-    if commands := _commands_called(name, context):
-        problem = f"unknown command {name!r}; did you mean {commands}?"
-    else:
-        problem = unknown_name("command", name, group.list_commands(context))
-    return f"{context.command_path}: {problem}"
-
-
-def _commands_called(name: str, context: click.Context) -> str:
-    """The commands of this name in the subgroups of a group, as typed."""
-    group = context.command
-    assert isinstance(group, click.Group)
-    subgroups = {child: group.get_command(context, child) for child in group.list_commands(context)}
-    return " or ".join(
-        f"{context.command_path} {child} {name}"
-        for child, subgroup in subgroups.items()
-        if isinstance(subgroup, click.Group) and name in subgroup.list_commands(context)
+    parts = {child: group.get_command(context, child) for child in group.list_commands(context)}
+    elsewhere = " or ".join(
+        f"{path} {child} {name}"
+        for child, part in parts.items()
+        if isinstance(part, click.Group) and name in part.list_commands(context)
     )
+    if elsewhere:
+        return f"{path}: unknown command {name!r}; did you mean {elsewhere}?"
+    return f"{path}: {unknown_name('command', name, parts)}"
 
 
 def _in_words(error: OSError) -> str:
     """An error of the operating system in one line."""
+    reason = error.strerror or str(error)
     if not error.filename:
-        reason = error.strerror or str(error)
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return f"{reason}: free some space and run the same command again" if is_full else reason
+        return reason
     path = Path(os.fsdecode(error.filename))
-    if path.name.endswith(".partial"):  # users do not know the names under which files are written
-        path = path.parent
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{path} is a file, not a folder"
-    if isinstance(error, PermissionError):
-        return f"{path}: permission denied"
-    return f"{path}: {error.strerror}"
+    # Users do not know the names under which files are written.
+    return f"{path.parent if path.suffix == '.partial' else path}: {reason}"
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -303,16 +304,3 @@ def _take_signals() -> dict[int, Any]:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         previous[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     return previous
-
-
-def echo_json(value: Any) -> None:
-    """Print a value as JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
-    """Print a result: as JSON with ``--json``, else as a text for people."""
-    if as_json:
-        echo_json(result)
-    else:
-        click.echo(describe(result))

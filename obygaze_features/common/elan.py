@@ -1,33 +1,31 @@
-"""ELAN's documents (EAF 3.0), written, or copied with further tiers; `elan_reader` reads them."""
+"""ELAN's documents (EAF 3.0): tiers of timed annotations, read, written, and added to.
+
+Read as files that somebody sent: their size is bounded, a document type is refused with all that
+it could define, and nothing that they refer to is fetched. (pympi-ling expands entities, takes
+frames for milliseconds and writes overlapping annotations to one tier, which ELAN does not allow.)
+"""
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from obygaze_features.common.elan_reader import (
-    MILLISECONDS,
-    Annotation,
-    Document,
-    Tier,
-    milliseconds,
-    parse_eaf,
-    read_eaf,
-)
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.errors import ObygazeError, OutputExists
+from obygaze_features.common.text import format_size, shorten
+from obygaze_features.errors import ObygazeError, OutputExists, translate
 
-__all__ = [
-    "Annotation", "Document", "Tier", "add_tiers", "clean", "milliseconds", "read_eaf",
-    "refuse_edited", "to_eaf",
-]  # fmt: skip
-
+#: A film of a thousand segments takes half a megabyte.
+MAX_BYTES = 16 << 20
+MAX_TIERS = 1000
+MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
@@ -41,35 +39,199 @@ ORDER = (
 )  # fmt: skip
 
 
-class _Builder(Xml.TreeBuilder):
-    """Builds a document with its comments and processing instructions.
+@dataclass(frozen=True)
+class Annotation:
+    """An annotation from `start` to `end`, in milliseconds.
 
-    `outside` has the text of those before the root, and of those after it.
+    `details` are the texts of dependent tiers, by their names; `location` is where it is in the
+    file that it was read from.
     """
 
-    def __init__(self) -> None:
-        super().__init__(insert_comments=True, insert_pis=True)
-        self.outside: tuple[list[str], list[str]] = [], []
-        self._depth, self._has_root = 0, False
+    start: int
+    end: int
+    value: str
+    details: Mapping[str, str] = field(default_factory=dict)
+    location: str = ""
 
-    def start(self, tag: str, attrs: dict[str, str]) -> Xml.Element:
-        self._depth, self._has_root = self._depth + 1, True
-        return super().start(tag, attrs)
 
-    def end(self, tag: str) -> Xml.Element:
-        self._depth -= 1
-        return super().end(tag)
+def milliseconds(start: float, end: float) -> tuple[int, int]:
+    """A span of seconds in ELAN's times, where it lasts at least one millisecond."""
+    first = round(start * 1000)
+    return first, max(round(end * 1000), first + 1)
 
-    def comment(self, text: str | None) -> Xml.Element:
-        return self._note(super().comment(text))
 
-    def pi(self, target: str, text: str | None = None) -> Xml.Element:
-        return self._note(super().pi(target, text))
+@dataclass(frozen=True)
+class Tier:
+    """Annotations of one kind; `kind` is ELAN's linguistic type."""
 
-    def _note(self, element: Xml.Element) -> Xml.Element:
-        if not self._depth and CHECKSUM_COMMENT not in (element.text or ""):
-            self.outside[self._has_root].append(Xml.tostring(element, encoding="unicode"))
-        return element
+    name: str
+    kind: str
+    annotations: Sequence[Annotation]
+    annotator: str = ""
+    participant: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties."""
+
+    tiers: Sequence[Tier]
+    media: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_eaf(
+    path: Path, error: type[ObygazeError]
+) -> tuple[Document, list[tuple[str, str]], list[str]]:
+    """Read an ``.eaf`` file; any other raises `error`.
+
+    Also gives what is left out (location, problem), and what the file asks for and is not done.
+    The texts of dependent tiers, at any depth, become details of the annotation that has times;
+    several texts of a tier are joined by commas.
+    """
+    root = parse_eaf(path, error)
+    header = root.find("HEADER")
+    units = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
+    if units != "milliseconds":
+        raise error(f"{path} has its times in {shorten(units)}; save it again with ELAN")
+    times = {
+        slot.get("TIME_SLOT_ID", ""): int(value)
+        for slot in root.iter("TIME_SLOT")
+        if MILLISECONDS.fullmatch(value := slot.get("TIME_VALUE", ""))
+    }
+    elements = {element.get("TIER_ID", ""): element for element in root.findall("TIER")}
+    if len(elements) > MAX_TIERS:
+        raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are read")
+    parents = {name: element.get("PARENT_REF", "") for name, element in elements.items()}
+    top = _roots({name: parent for name, parent in parents.items() if parent in elements})
+    referred = _roots(
+        {
+            note.get("ANNOTATION_ID", ""): note.get("ANNOTATION_REF", "")
+            for note in root.iter("REF_ANNOTATION")
+        }
+    )
+    left_out: list[tuple[str, str]] = []
+    annotations: dict[str, dict[str, Annotation]] = {}
+    for name, element in elements.items():
+        if top.get(name, name) == name:
+            annotations[name] = _timed_annotations(element, times, left_out)
+    for name, element in elements.items():
+        if (parent := top.get(name, name)) != name:
+            _add_details(annotations[parent], element, parent, times, referred, left_out)
+    tiers = [
+        Tier(
+            name,
+            elements[name].get("LINGUISTIC_TYPE_REF", ""),
+            list(by_id.values()),
+            elements[name].get("ANNOTATOR", "").strip(),
+            elements[name].get("PARTICIPANT", "").strip(),
+        )
+        for name, by_id in annotations.items()
+    ]
+    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
+    return Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
+
+
+def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
+    """The root of an ``.eaf`` file; any other file raises `error`. Comments are left out."""
+    with translate(error, path, "cannot be read: {}", foreign=OSError), path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
+    with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
+        text = data.decode("utf-8-sig")
+    # Before the parser sees it: a document type could define entities, or name other files.
+    if "<!DOCTYPE" in text:
+        raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
+    with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
+        root = Xml.fromstring(text)  # noqa: S314 - without a document type no entities
+    if root.tag != "ANNOTATION_DOCUMENT":
+        raise error(f"{path} is not an ELAN file (root element {shorten(root.tag)})")
+    return root
+
+
+def _timed_annotations(
+    tier: Xml.Element, times: Mapping[str, int], left_out: list[tuple[str, str]]
+) -> dict[str, Annotation]:
+    """Annotation id -> annotation, of a tier that has times."""
+    annotations = {}
+    for note in tier.iter("REF_ANNOTATION"):
+        left_out.append((_location(tier, note), "refers to no annotation"))
+    for note in tier.iter("ALIGNABLE_ANNOTATION"):
+        start, end = (times.get(note.get(f"TIME_SLOT_REF{side}", "")) for side in (1, 2))
+        identifier, location = note.get("ANNOTATION_ID", ""), _location(tier, note)
+        if start is None or end is None:
+            left_out.append((location, "has no times"))
+        else:
+            annotations[identifier] = Annotation(start, end, _value(note), {}, location)
+    return annotations
+
+
+def _add_details(
+    annotations: dict[str, Annotation],
+    tier: Xml.Element,
+    parent: str,
+    times: Mapping[str, int],
+    referred: Mapping[str, str],
+    left_out: list[tuple[str, str]],
+) -> None:
+    """Give the annotations the texts of a tier that depends on theirs."""
+    detail = tier.get("TIER_ID", "").removeprefix(f"{parent}, ")
+    texts: dict[str, list[str]] = {}
+    parts = list(tier.iter("ALIGNABLE_ANNOTATION"))
+    ids = sorted(annotations, key=lambda i: annotations[i].start) if parts else []
+    starts = [annotations[i].start for i in ids]
+    for note in (*tier.iter("REF_ANNOTATION"), *parts):
+        if note.tag == "REF_ANNOTATION":
+            target = referred[note.get("ANNOTATION_ID", "")]
+        else:  # a part of an annotation, related to it by its times only
+            start = times.get(note.get("TIME_SLOT_REF1", ""), -1)
+            index = bisect_right(starts, start) - 1
+            inside = index >= 0 and start < annotations[ids[index]].end
+            target = ids[index] if inside else ""
+        if target in annotations:
+            texts.setdefault(target, []).append(_value(note))
+        elif _value(note).strip():
+            problem = f"refers to no annotation of {shorten(parent)} that has times"
+            left_out.append((_location(tier, note), problem))
+    for target, values in texts.items():
+        details = {**annotations[target].details, detail: ", ".join(values)}
+        annotations[target] = replace(annotations[target], details=details)
+
+
+def _roots(parents: Mapping[str, str]) -> dict[str, str]:
+    """Where each name leads to, from parent to parent; a ring leads to one of its members."""
+    roots: dict[str, str] = {}
+    for name in parents:
+        path: list[str] = []
+        while name in parents and name not in roots:
+            roots[name] = name  # provisional; final if this is a ring
+            path.append(name)
+            name = parents[name]
+        for child in path:
+            roots[child] = roots.get(name, name)
+    return roots
+
+
+def _location(tier: Xml.Element, note: Xml.Element) -> str:
+    return f"tier {shorten(tier.get('TIER_ID', ''))}, annotation {note.get('ANNOTATION_ID', '')}"
+
+
+def _value(note: Xml.Element) -> str:
+    return note.findtext("ANNOTATION_VALUE") or ""
+
+
+def _ignored_requests(root: Xml.Element) -> Iterator[str]:
+    """What the file asks for and is not done."""
+    for node in root.iter("EXTERNAL_REF"):
+        address = shorten(node.get("VALUE", ""))
+        yield f"refers to {address}, which is not fetched; annotations are read as they are"
+    for node in root.iter("MEDIA_DESCRIPTOR"):
+        if node.get("TIME_ORIGIN", "0") not in ("", "0"):
+            yield (
+                f"its film is shifted by {shorten(node.get('TIME_ORIGIN', ''))} milliseconds "
+                "(TIME_ORIGIN); times are read as ELAN shows them"
+            )
 
 
 def to_eaf(document: Document) -> str:
@@ -97,25 +259,20 @@ def to_eaf(document: Document) -> str:
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
     for name, text in document.properties.items():
         Xml.SubElement(header, "PROPERTY", NAME=clean(name)).text = clean(text)
-    last_id = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
-    time_order = Xml.SubElement(root, "TIME_ORDER")
-    numbers = count(1)
-    slots: list[tuple[int, int, str]] = []
-    for tier in document.tiers:
-        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
-            name = clean(tier.name if number == 1 else f"{tier.name} ({number})")
-            _add_tiers(root, tier, name, group, numbers, slots)
-    for time, _, slot in sorted(slots):
-        Xml.SubElement(time_order, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(time))
-    last_id.text = str(next(numbers) - 1)
-    root.extend(_types(document.tiers))
-    return _with_checksum(root)
+    Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
+    return _with_tiers(root, document.tiers)
 
 
 def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
-    """The text of an ``.eaf`` file with further tiers; all that it has stays as it is."""
-    builder = _Builder()
-    root = parse_eaf(path, error, builder)
+    """The text of an ``.eaf`` file with further tiers; all that it has stays as it is.
+
+    But comments, which ELAN drops, too, when it saves.
+    """
+    return _with_tiers(parse_eaf(path, error), tiers)
+
+
+def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
+    """The text of a document that gets these tiers, and the ids, types and times of theirs."""
     used = [int(number) for e in root.iter() for number in _NUMBER.findall(_id_of(e))]
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
@@ -143,7 +300,7 @@ def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> s
     for node in root.iter("PROPERTY"):
         if node.get("NAME") == "lastUsedAnnotationId":
             node.text = str(next(numbers) - 1)
-    return _with_checksum(root, *builder.outside)
+    return _with_checksum(root)
 
 
 def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
@@ -190,20 +347,11 @@ def _id_of(element: Xml.Element) -> str:
     return element.get("ANNOTATION_ID") or element.get("TIME_SLOT_ID") or ""
 
 
-def _with_checksum(root: Xml.Element, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+def _with_checksum(root: Xml.Element) -> str:
     """The text of a document, with the checksum by which we know what nobody edited."""
-    mixed = [
-        (value, value.text, [note.tail for note in value])
-        for value in root.iter("ANNOTATION_VALUE")
-    ]
     Xml.indent(root)
-    for value, start, tails in mixed:  # a comment in a value parts its text
-        value.text = start
-        for note, tail in zip(value, tails, strict=True):
-            note.tail = tail
     # A reader would turn a carriage return written as such into a line feed.
-    text = "\n".join([*before, Xml.tostring(root, encoding="unicode"), *after])
-    body = text.replace("\r", "&#13;") + "\n"
+    body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
     comment = f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} -->"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 

@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.text import format_time
@@ -57,36 +58,16 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """Which colours of the ramp a scheme of so many levels has."""
 
 _PNG_DPI = 200
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE: dict[str, Any] = {
-    "font.family": ["sans-serif"],
-    "font.size": 9.5,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.edgecolor": LINE,
-    "axes.facecolor": "none",
-    "axes.labelcolor": SOFT,
-    "axes.labelsize": 9.0,
-    "axes.axisbelow": True,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.unicode_minus": True,
-    "xtick.color": SOFT,
-    "xtick.labelsize": 8.5,
-    "ytick.color": INK,
-    "ytick.labelsize": 9.5,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "grid.color": LINE,
-    "grid.linewidth": 0.8,
-    "figure.facecolor": PAPER,
-    "legend.frameon": False,
-    "legend.fontsize": 9.0,
-    "hatch.linewidth": 1.2,
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-}
+    "font.family": ["sans-serif"], "font.size": 9.5, "text.color": INK, "text.parse_math": False,
+    "axes.edgecolor": LINE, "axes.facecolor": "none", "axes.labelcolor": SOFT,
+    "axes.labelsize": 9.0, "axes.axisbelow": True, "axes.unicode_minus": True,
+    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
+    "xtick.color": SOFT, "xtick.labelsize": 8.5, "xtick.major.size": 0.0,
+    "ytick.color": INK, "ytick.labelsize": 9.5, "ytick.major.size": 0.0,
+    "grid.color": LINE, "grid.linewidth": 0.8, "hatch.linewidth": 1.2, "figure.facecolor": PAPER,
+    "legend.frameon": False, "legend.fontsize": 9.0, "svg.fonttype": "none", "pdf.fonttype": 42,
+}  # fmt: skip
 
 
 def figure_style() -> AbstractContextManager[None]:
@@ -147,16 +128,9 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     """
     colours = level_colours(list(levels))
     for start, end, rank in bars:
-        axes.bar(
-            start,
-            0.8 * (rank + 1) / len(colours),
-            width=end - start,
-            bottom=y - 0.4,
-            align="edge",
-            color=colours[rank],
-            edgecolor=PAPER,
-            linewidth=0.4,
-        )
+        height, width = 0.8 * (rank + 1) / len(colours), end - start
+        look: Any = {"color": colours[rank], "edgecolor": PAPER, "linewidth": 0.4}
+        axes.bar(start, height, width=width, bottom=y - 0.4, align="edge", **look)
 
 
 def level_keys(levels: Mapping[str, str]) -> list[Patch]:
@@ -195,7 +169,7 @@ def add_number(axes: Axes, text: str) -> None:
 
 def plain(text: str) -> str:
     """A text on one line, without characters that XML cannot hold."""
-    return _NOT_XML.sub("\ufffd", " ".join(text.split()))
+    return clean(" ".join(text.split()))
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:

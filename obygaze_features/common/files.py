@@ -20,11 +20,12 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from obygaze_features.common.text import find_closest, is_folder_of
+from obygaze_features.common.text import find_closest, is_folder_of, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 #: How the name of an unfinished file or folder ends.
@@ -46,15 +47,9 @@ KINDS = {
 """The folders that commands are given, by the file that each has."""
 
 
-def _read_umask() -> int:
-    """The user's umask; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-#: Read at import: reading it later would race with other threads.
-_UMASK = _read_umask()
+#: The user's umask: it can only be read by setting it, which later would race with other threads.
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)
 #: The folders that `new_folder` is making in this process, under their temporary names.
 _UNFINISHED: set[Path] = set()
 
@@ -80,21 +75,10 @@ def require_folder_name(path: Path, *accepted: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def disk_errors(path: Path, error: type[ObygazeError]) -> Iterator[None]:
+def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
     """Turn errors of a full or read-only disk into one clear line."""
-    try:
-        yield
-    except ObygazeError:
-        raise
-    except (FileExistsError, NotADirectoryError) as problem:
-        raise error(f"{path.parent} is a file, not a folder") from problem
-    except OSError as problem:
-        reason = " ".join(str(problem.strerror or problem).split())  # HDF5's has two lines
-        raise error(
-            f"cannot write {path}: {reason} (the old content is unchanged); free or check the disk "
-            "and run the same command again"
-        ) from problem
+    remedy = "(the old content is unchanged); free or check the disk and run the same command again"
+    return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
 
 def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
@@ -138,11 +122,9 @@ def sync_folder(path: Path) -> None:
 
 def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     """Raise `error` unless `path` is a folder."""
-    if path.is_dir():
-        return
-    if path.exists():
-        raise error(f"{path} is not a folder; give {wish}")
-    raise error(describe_absent(path, wish))
+    if not path.is_dir():
+        is_file = f"{path} is not a folder; give {wish}"
+        raise error(is_file if path.exists() else describe_absent(path, wish))
 
 
 def describe_other_kind(path: Path, wish: str) -> str:
@@ -150,17 +132,14 @@ def describe_other_kind(path: Path, wish: str) -> str:
 
     Empty for other folders.
     """
-    kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
-    if not kind:
-        return ""
-    text = f"{path} is {kind}, not {wish}"
     import click
 
-    context = click.get_current_context(silent=True)
-    if not context:
-        return text
-    takes = [part for part in context.command.collect_usage_pieces(context) if part != "[OPTIONS]"]
-    return f"{text}; the order is: {' '.join([context.command_path, *takes])}"
+    kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
+    text = kind and f"{path} is {kind}, not {wish}"
+    if text and (context := click.get_current_context(silent=True)):
+        _, *takes = context.command.collect_usage_pieces(context)  # without the options
+        text += f"; the order is: {' '.join([context.command_path, *takes])}"
+    return text
 
 
 def describe_absent(path: Path, wish: str) -> str:
@@ -189,9 +168,7 @@ def write_files(
     Where the others describe the first, they are missing while it is replaced, so that none ever
     stands beside a file that it is not of.
     """
-    for path, text in files.items():
-        if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
-            raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
+    for path in files:
         refuse_to_overwrite(path, overwrite=overwrite)
         if not _is_in_unfinished(path):
             clear_unfinished(path)
@@ -203,9 +180,7 @@ def _replace(files: Mapping[Path, bytes], removed: Sequence[Path] = ()) -> None:
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():
-            if path.is_dir():
-                raise OutputExists(f"{path} is a folder; give the name of a file")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _prepare(path)
             temporaries[path] = _write_beside(path, data)
         for path in removed:
             path.unlink(missing_ok=True)
@@ -216,6 +191,13 @@ def _replace(files: Mapping[Path, bytes], removed: Sequence[Path] = ()) -> None:
     finally:
         for temporary in temporaries.values():
             temporary.unlink(missing_ok=True)
+
+
+def _prepare(path: Path) -> None:
+    """Make the folder of a file to write."""
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; give the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
@@ -239,9 +221,7 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield the name of an empty file that becomes `path` when the block succeeds."""
     refuse_to_overwrite(path, overwrite=overwrite)
-    if path.is_dir():
-        raise OutputExists(f"{path} is a folder; give the name of a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _prepare(path)
     clear_unfinished(path)
     temporary = _write_beside(path, b"")
     try:
@@ -351,42 +331,6 @@ def _sync_all(folder: Path) -> None:
         sync_folder(Path(parent))
 
 
-@contextlib.contextmanager
-def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
-    """Hold a file while the block runs; raise `problem` if another process holds it.
-
-    Windows, and file systems without locks, do not tell.
-    """
-    if os.name == "nt":
-        yield
-        return
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    require_plain_file(lock, OutputExists)
-    with lock.open("ab") as file:
-        if file.tell():
-            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        if not _lock(file):
-            raise problem
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Take a file for this process alone, while it is open; False if another has it."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # file systems without locks
-        return True
-    # Who had it before may have removed its name at this moment.
-    return os.fstat(file.fileno()).st_nlink > 0
-
-
 def _refuse_to_lose(old: Path, new: Path) -> None:
     """Raise `OutputExists` if `old` has files that `new` lacks."""
     lost = sorted(
@@ -395,9 +339,8 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
         if not file.is_dir() and not (new / file.relative_to(old)).exists()
     )
     if lost:
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise OutputExists(
-            f"{old} holds {lost[0]}{more}, which the new one does not; "
+            f"{old} holds {join_some(lost, 1)}, which the new one does not; "
             "move it elsewhere, or choose another name"
         )
 
@@ -456,50 +399,6 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
     return value
 
 
-def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
-    """Whether a process that was interrupted left this folder, which may be resumed or removed.
-
-    Raises `OutputExists` for what somebody else has under this name: a link, a file, a folder
-    without `marker`, or one with a file that `is_ours` does not know by its path in the folder.
-    """
-    if not os.path.lexists(folder):
-        return False
-    problem = ""
-    if folder.is_symlink() or not folder.is_dir():
-        problem = "is a link or a file, not a folder"
-    elif not (folder / marker).is_file():
-        problem = f"was not made by obygaze (it has no {marker})"
-    elif foreign := sorted(name for name, own in _files_in(folder, is_ours) if not own):
-        problem = f"holds {foreign[0]}, which obygaze did not write"
-    if problem:
-        raise OutputExists(f"{folder} {problem}; move it elsewhere, or choose another output")
-    return True
-
-
-def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
-    """Remove the files of a folder that `is_resumable` knows, and the folders left empty."""
-    for name, own in _files_in(folder, is_ours):
-        if own:
-            (folder / name).unlink(missing_ok=True)
-    for parent, _, _ in os.walk(folder, topdown=False):
-        with contextlib.suppress(OSError):  # not empty, or another process removed it
-            Path(parent).rmdir()
-
-
-def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
-    """All that is in a folder but folders, by its path there; no link, pipe or device is ours."""
-
-    def fail(problem: OSError) -> None:
-        if not isinstance(problem, FileNotFoundError):  # another process removed it
-            raise problem
-
-    for parent, folders, files in os.walk(folder, onerror=fail):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            name = path.relative_to(folder).as_posix()
-            if path.is_symlink() or path.name in files:
-                yield name, bool(is_ours(name)) and path.is_file() and not path.is_symlink()
-
-
 def prefix(path: Path) -> str:
     """How this process's temporary names for `path` begin."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
@@ -514,8 +413,7 @@ def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, in
         rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
     )
     for entry in path.parent.iterdir():
-        match = pattern.fullmatch(entry.name)
-        if match and not entry.is_symlink():
+        if (match := pattern.fullmatch(entry.name)) and not entry.is_symlink():
             yield entry, int(match[1])
 
 
@@ -523,24 +421,18 @@ def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` left by processes of this machine that died."""
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry, process in unfinished(path, _here()):
-            if entry.suffix != SUFFIX or is_alive(process):
-                continue
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+            if entry.suffix == SUFFIX and not is_alive(process):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def is_alive(process: object) -> bool:
     """Whether a process of this host runs; unknown counts as alive."""
-    if not isinstance(process, int) or os.name == "nt":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
+    if isinstance(process, int) and os.name != "nt":
+        try:
+            with contextlib.suppress(PermissionError, OverflowError):
+                os.kill(process, 0)
+        except ProcessLookupError:
+            return False
     return True
 
 
@@ -569,33 +461,19 @@ def _write_beside(path: Path, data: bytes) -> Path:
 def read_format(
     path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
 ) -> dict[str, Any]:
-    """Read a JSON header, and check its format and version.
+    """Read a JSON header of this format, of at most this version; `make` makes such a folder.
 
-    Parameters
-    ----------
-    path
-        The JSON file; messages name its folder, which people know.
-    name, version
-        The expected ``format``, and the highest ``format_version`` that can be read.
-    error
-        The exception to raise.
-    make
-        The command that makes such a folder, for the message.
+    Messages name its folder, which people know.
     """
-    kind = _kind(name)
+    kind, folder = _kind(name), path.parent
     if not path.is_file():
-        require_folder(path.parent, f"a {kind}", error)
-        if other := describe_other_kind(path.parent, f"a {kind}"):
-            raise error(other)
-        inside = sorted(path.parent.glob(f"*/{path.name}"))
-        if inside:
-            raise error(is_folder_of(path.parent, kind, inside[0].parent))
-        raise error(f"{path.parent} is not a {kind}: it has no {path.name} (make one with: {make})")
-    try:
-        header = read_json(path, error)
-    except error as problem:
-        raise error(f"{problem}; if it was cut off, make it again with: {make}") from None
-    return check_format(header, path, name, version, error)
+        require_folder(folder, f"a {kind}", error)
+        reason = describe_other_kind(folder, f"a {kind}")
+        if not reason and (inside := sorted(folder.glob(f"*/{path.name}"))):
+            reason = is_folder_of(folder, kind, inside[0].parent)
+        missing = f"{folder} is not a {kind}: it has no {path.name} (make one with: {make})"
+        raise error(reason or missing)
+    return check_format(read_json(path, error), folder, name, version, error)
 
 
 def check_format(

@@ -72,14 +72,8 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
     try:
         return attrgetter(name)(holder)
     except AttributeError:
-        kind = type if name[:1].isupper() else object
-        names = [
-            key
-            for key, value in vars(holder).items()
-            if callable(value) and isinstance(value, kind) and key[0] != "_"
-        ]
-        word = "class" if kind is type else "function"
-        raise error(f"{path} cannot be imported: {unknown_name(word, name, names)}") from None
+        names = [key for key, value in vars(holder).items() if callable(value) and key[0] != "_"]
+        raise error(f"{path} cannot be imported: {unknown_name('name', name, names)}") from None
 
 
 def package_of(path: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import join_some, unknown_name
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
 CHUNK_ROWS = 128
@@ -129,7 +129,7 @@ def read_table(
                     problem = f"line {reader.line_num}: {error}"
                 raise ManifestError(f"{path}, {problem}") from None
     except UnicodeDecodeError:
-        raise ManifestError(_not_utf8(path)) from None
+        raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 
@@ -318,16 +318,12 @@ def align(
 
 def _has_mark(path: Path) -> bool:
     """Whether a text file begins with UTF-8's mark; a file that is not text is refused."""
-    if path.is_dir():
-        raise ManifestError(f"{path} is a folder; give a CSV file")
-    try:
-        with path.open("rb") as file:
-            start = file.read(1 << 12)
-    except FileNotFoundError:
-        raise ManifestError(describe_absent(path, "a CSV file")) from None
-    except OSError as error:
-        raise ManifestError(f"{path} cannot be read: {error.strerror}") from None
-    if not start:
+    if not path.exists():
+        raise ManifestError(describe_absent(path, "a CSV file"))
+    unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)
+    with unreadable, path.open("rb") as file:
+        start = file.read(1 << 12)
+    if not start.strip():
         raise ManifestError(f"{path} is empty; give a CSV file with a header")
     if b"\0" in start.partition(b"\n")[0]:
         raise ManifestError(f"{path} is not a table (got binary data, or UTF-16); {_SAVE_AS_UTF_8}")
@@ -338,17 +334,12 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
         raise ManifestError(f"{path}, line 1: duplicate column {repeated[0]!r}")
-    missing = [name for name in required if name not in header]
-    if len(header) <= 1:
-        present = [mark for mark in DELIMITERS if mark != delimiter and mark in "".join(header)]
-        if present:
-            raise ManifestError(
-                f"{path}, line 1: wrong delimiter: cells are separated by "
-                f"{DELIMITERS[present[0]]}, not {DELIMITERS.get(delimiter, repr(delimiter))}"
-            )
-    if not header:
-        raise ManifestError(f"{path} has no header, only empty lines")
-    if missing:
+    others = [mark for mark in DELIMITERS if mark != delimiter and mark in "".join(header)]
+    if len(header) <= 1 and others:
+        used = DELIMITERS.get(delimiter, repr(delimiter))
+        problem = f"wrong delimiter: cells are separated by {DELIMITERS[others[0]]}, not {used}"
+        raise ManifestError(f"{path}, line 1: {problem}")
+    if missing := [name for name in required if name not in header]:
         raise ManifestError(_no_column(path, missing, header))
 
 
@@ -358,11 +349,10 @@ def _no_column(path: Path, names: Iterable[str], header: Iterable[str]) -> str:
 
 
 def _not_utf8(path: Path) -> str:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                where = f"{path}, line {number}: not UTF-8 (byte {line[error.start]:#04x})"
-                return f"{where}; {_SAVE_AS_UTF_8}"
+    content = path.read_bytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        return f"{path}, line {line}: not UTF-8 (byte {content[problem.start]:#04x})"
     return f"{path}: not UTF-8"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.package import reference_json
@@ -33,8 +34,7 @@ _OUTPUT_COLUMN = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|capti
 Scores = dict[str, float | None]
 
 
-@dataclass(frozen=True)
-class Variants:
+class Variants(NamedTuple):
     """A caption about a man, and the same about a woman."""
 
     man: str
@@ -128,7 +128,7 @@ def make_variants(caption: str) -> Variants | None:
 
     def fill(index: int) -> str:
         return gender_word.sub(
-            lambda match: _match_case(_PAIRS[match[0].lower()][index], match[0]), caption
+            lambda word: _match_case(_PAIRS[word[0].lower()][index], word[0]), caption
         )
 
     return Variants(fill(0), fill(1))
@@ -163,10 +163,9 @@ def score_captions(
     output = Path(output)
     record = output.with_suffix(".json")
     table = captions.table
-    if record == output:
-        raise UsageError(f"{output}: the record of the models gets this name; give a CSV file")
-    if table.path.resolve() in (output.resolve(), record.resolve()):
-        raise UsageError(f"{table.path} is the table of captions; choose another output")
+    if len({path.resolve() for path in (table.path, output, record)}) < 3:
+        names = f"{table.path.name}, {output.name} and the models' record {record.name}"
+        raise UsageError(f"{output}: {names} must be three files; choose another output, NAME.csv")
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
     scores: list[Scores] = []
@@ -181,16 +180,12 @@ def score_captions(
             f"reads ({model.tokenizer.max_tokens:,} tokens)"
         )
     scored = table.select(table.columns, complete)
-    counts = encoder.count_tokens(scored["caption"])
+    tokens = zip(scored["id"], encoder.count_tokens(scored["caption"]), strict=True)
     result = CaptionScores(
         scored=len(complete),
         without_variants=captions.without_variants,
         too_long=[table["id"][row] for row in too_long],
-        cut=[
-            item
-            for item, count in zip(scored["id"], counts, strict=True)
-            if count > encoder.max_tokens
-        ],
+        cut=[item for item, count in tokens if count > encoder.max_tokens],
     )
     columns: dict[str, Sequence[str]] = dict(scored.columns)
     for suffix, texts in captions.texts.items():
@@ -211,17 +206,16 @@ def score_captions(
 def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        item, caption = cells["id"], cells["caption"]
-        if not item.strip():
-            yield row, "an empty id"
+        item, share = cells["id"], cells.get("confidence", "0")
+        empty = [name for name in ("id", "caption", "object") if not cells[name].strip()]
+        if empty:
+            yield row, f"{shorten(item)} has no {empty[0]}"
         elif item in seen:
             yield row, f"duplicate id {shorten(item)}"
-        elif not caption.strip() or not cells["object"].strip():
-            yield row, f"{item} has no {'object' if caption.strip() else 'caption'}"
-        elif MASK in caption and not with_variants:
+        elif MASK in cells["caption"] and not with_variants:
             yield row, f"the caption of {item} has {MASK}; fill it in with --variants"
-        elif not _is_share(cells.get("confidence", "0")):
-            value = shorten(cells["confidence"])
+        elif not _is_share(share):
+            value = shorten(share)
             yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"
         seen.add(item)
 
@@ -246,11 +240,10 @@ def _score(
     vectors = dict(zip(texts_and_objects, embeddings, strict=True))
     scores: list[Scores] = []
     for row, label in zip(texts_of, objects, strict=True):
-        values: Scores = {}
+        values: Scores = {f"probability{end}": probabilities[text] for end, text in row.items()}
         for end, text in row.items():
-            cosine = float(vectors[text] @ vectors[label])
-            values[f"probability{end}"] = probabilities[text]
             # Rounding may leave the cosine of equal vectors a little over 1.
-            values[f"similarity{end}"] = min(1.0, max(-1.0, cosine))
+            cosine = min(1.0, max(-1.0, float(vectors[text] @ vectors[label])))
+            values[f"similarity{end}"] = cosine
         scores.append(values)
     return scores

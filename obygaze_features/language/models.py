@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import KnownCheckpoint, published
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
-    fetch,
-    fetch_config,
     fetch_files,
     is_repository,
     resolve,
@@ -50,11 +48,7 @@ TOKENS_PER_BATCH = 2048
 """Tokens of a batch of a language model: each gets a number for every word of the vocabulary."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
-_ENCODER_FILES = (
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-)
+_ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
@@ -174,7 +168,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
     checkpoint = _resolve(spec, SENTENCE_ENCODERS)
-    folder = _transformer_folder(checkpoint.path)
+    folder = checkpoint.path
     files = weight_files(folder)
     _check_weights(folder, files)
     with loading(checkpoint.path), quiet():
@@ -196,19 +190,15 @@ def is_text_model(name: str) -> bool:
         return False
     if name.startswith(f"{_ENCODER_OWNER}/"):
         return True
-    if (config := fetch_config(name)) is None:
-        return False
-    content = read_json(config, BackboneError)
-    return isinstance(content, dict) and content.get("model_type") == "gpt2"
+    configs = [read_json(path, BackboneError) for path in fetch_files(name, None, ["config.json"])]
+    return any(
+        isinstance(config, dict) and config.get("model_type") == "gpt2" for config in configs
+    )
 
 
 def prefetch(name: str) -> Path:
     """Download a text model (see `is_text_model`) for a machine without network."""
-    checkpoints = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
-    repository = (checkpoints[name].repository if name in checkpoints else None) or name
-    folder = fetch(repository, name, lambda folder: None, ())
-    _fetch_text_files(repository, folder)
-    return folder
+    return _resolve(name, {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}).path
 
 
 def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:
@@ -239,13 +229,6 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
         "revision": checkpoint.revision,
         "weights_sha256": sha256_of_files(files),
     }
-
-
-def _transformer_folder(folder: Path) -> Path:
-    """The folder of a sentence encoder's transformer: a subfolder in old checkpoints."""
-    if (folder / "config.json").is_file():
-        return folder
-    return next((path.parent for path in sorted(folder.glob("0_*/config.json"))), folder)
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

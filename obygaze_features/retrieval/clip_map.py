@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,24 +40,6 @@ METHODS = ("pca", "umap")
 MARKERS = "o^sDvP"
 """The marks of groups: six colours of each."""
 UNLABELLED = "no label"
-_STYLE = """
-#tip { position: fixed; padding: .3rem .5rem; background: var(--ink); color: var(--paper);
-  border-radius: 4px; pointer-events: none; }
-"""
-_SCRIPT = """
-const texts = JSON.parse(document.getElementById("data").textContent);
-const map = document.getElementById("map"), tip = document.getElementById("tip");
-const marks = map.querySelectorAll("use");
-texts.forEach((text, number) => { marks[number].dataset.text = text; });
-map.addEventListener("pointerover", (event) => {
-  const text = event.target.dataset.text;
-  tip.hidden = !text;
-  if (!text) return;
-  tip.textContent = text;
-  tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 8)}px`;
-  tip.style.top = `${event.clientY + 12}px`;
-});
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +69,15 @@ def write_map(
     if output.suffix != ".html":
         save_figure(figure, output, overwrite=overwrite)
         return clip_map
-    groups = clip_map.groups.items()
-    data = json.dumps([f"{clip_map.ids[row]} ({group})" for group, rows in groups for row in rows])
-    for sign in "<>&":
-        data = data.replace(sign, f"\\u{ord(sign):04x}")
-    body = (
-        f'<div id="map">{inline_svg(figure)}</div>\n<div id="tip" hidden></div>\n'
-        f'<script type="application/json" id="data">{data}</script>'
-    )
-    write_text(output, html_page(f"Map of {clip_map.store}", body, style=_STYLE, script=_SCRIPT))
+    marks = ((group, row) for group, rows in clip_map.groups.items() for row in rows)
+    titles = (f"<title>{escape(f'{clip_map.ids[row]} ({group})')}</title>" for group, row in marks)
+    # The marks come first, then those of the legend.
+
+    def name_mark(use: re.Match[str]) -> str:
+        return f"{use[1]}>{next(titles, '')}</use>"
+
+    svg = re.sub("(<use [^>]*)/>", name_mark, inline_svg(figure))
+    write_text(output, html_page(f"Map of {clip_map.store}", svg))
     return clip_map
 
 

@@ -6,7 +6,6 @@ Pages need nothing else: no network, no other file.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
-from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import (
     as_list,
     counted,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".html", ".json")
 NOTE = "NOT-TO-BE-SHARED.txt"
 """In a folder of pictures of films: why they must not be shared."""
-_JPEG = b"\xff\xd8\xff"
+_COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
 _STYLE = """
 body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; background: var(--paper);
   color: var(--ink); font: 15px/1.45 system-ui, "Helvetica Neue", Helvetica, Arial, sans-serif; }
@@ -157,8 +156,11 @@ def save_matches(
     """
     output = check_output(output, thumbnails, overwrite=overwrite)
     if output.suffix == ".csv":
-        rows = [_cells(rank, match) for rank, match in enumerate(matches, start=1)]
-        content = format_spreadsheet({name: [row[name] for row in rows] for name in _COLUMNS})
+        rows = [
+            {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
+            for rank, match in enumerate(matches, start=1)
+        ]
+        content = format_rows(rows, _COLUMNS, number=str)
     elif output.suffix == ".json":
         content = to_json([asdict(match) for match in matches])
     else:
@@ -179,14 +181,6 @@ def check_output(
         raise UsageError(f"{output}: thumbnails are shown on a page; give a name in .html")
     refuse_to_overwrite(output, overwrite=overwrite)
     return output
-
-
-_COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
-
-
-def _cells(rank: int, match: Match) -> dict[str, str]:
-    values = {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-    return {name: "" if values[name] is None else str(values[name]) for name in _COLUMNS}
 
 
 def _check_stores(stores: Sequence[Store]) -> None:
@@ -256,11 +250,11 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
 
 def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     """Load the backbone of a store, as extraction finds it; refuse other weights."""
-    about = store.attributes["backbone"]
-    name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     from obygaze_features.backbones import load_backbone
     from obygaze_features.backbones.registry import families, known_checkpoints, maker_names
 
+    about = store.attributes["backbone"]
+    name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     no_texts = UsageError(
         f"{store.where}: its backbone {name} reads no texts; search by a clip (--like ID) or by a "
         "vector (--vector FILE)"
@@ -269,20 +263,14 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         raise no_texts
     give = "give the checkpoint that it was made with: --backbone NAME=FOLDER"
     # A store may be anybody's: it chooses among what is known here, not code, downloads or paths.
-    makers = maker_names()
-    is_known = name in known_checkpoints() or name in makers
-    spec = backbone or (name if is_known else family)
-    if not backbone and not is_known and family not in makers:
+    known = {*known_checkpoints(), *maker_names()}
+    spec = backbone or next((spec for spec in (name, family) if spec in known), None)
+    if spec is None:
         if ":" in family:
             typed = for_shell(f"{name}={family}")
             give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
         raise BackboneError(f"{store.where}: no backbone {shorten(name)} is known here; {give}")
-    try:
-        network = load_backbone(spec, "cpu")
-    except BackboneError as problem:
-        if backbone:
-            raise
-        raise BackboneError(f"{store.where}: {problem}; or {give}") from None
+    network = load_backbone(spec, "cpu")
     if network.text_tower is None:
         raise no_texts
     ours = network.about["weights_sha256"]
@@ -294,22 +282,16 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     return network
 
 
-def html_page(title: str, body: str, *, style: str = "", script: str = "") -> str:
-    """A page around a body of HTML; its policy allows no request, and only this script."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    scripts = f"'sha256-{digest}'" if script else "'none'"
+def html_page(title: str, body: str) -> str:
+    """A page around a body of HTML; its policy allows no request and no script."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"style-src 'unsafe-inline'; script-src {scripts}; img-src data:; base-uri 'none'; "
-        "form-action 'none'\">\n"
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)} – obygaze</title>\n"
-        f"<style>\n{css_colours()}{_STYLE}{style}</style>\n"
-        f"</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n"
-        + (f"<script>{script}</script>\n" if script else "")
-        + "</body>\n</html>\n"
+        f"<title>{escape(title)} – obygaze</title>\n<style>\n{css_colours()}{_STYLE}</style>\n"
+        f"</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -339,10 +321,7 @@ def matches_page(
 def _picture(clip: str, thumbnails: Path | None) -> str:
     if thumbnails is None or not (path := thumbnails / f"{clip}.jpg").is_file():
         return ""
-    content = path.read_bytes()
-    if not content.startswith(_JPEG):
-        raise UsageError(f"{path} is not a JPEG picture; make it again")
-    encoded = base64.b64encode(content).decode("ascii")
+    encoded = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img alt="" src="data:image/jpeg;base64,{encoded}">'
 
 

@@ -65,29 +65,6 @@ class SaliencyResult:
     ungrouped: list[str]
 
 
-@dataclass(frozen=True)
-class _ImageMap:
-    """A row's map, and the cosine of image and text."""
-
-    row: int
-    cosine: float
-    map: NDArray[np.float32]
-
-    @property
-    def scaled(self) -> NDArray[np.float32]:
-        """The map with a maximum of 1, unless it is zero everywhere."""
-        return self.map / (self.map.max() or np.float32(1))
-
-
-@dataclass
-class _GroupSum:
-    """The sums for the means of a group."""
-
-    count: int
-    maps: NDArray[np.float64]
-    image: NDArray[np.float64]
-
-
 def write_saliency(
     manifest: Manifest,
     images: str | Path,
@@ -96,7 +73,7 @@ def write_saliency(
     folder: str | Path,
     *,
     by: str | None = None,
-    each: bool = True,
+    groups_only: bool = False,
     overwrite: bool = False,
 ) -> SaliencyResult:
     """Write the maps of a manifest's images for a text, as numbers and as pictures.
@@ -109,8 +86,8 @@ def write_saliency(
         The text to compare the images with; ``{column}`` is replaced by the image's own cell.
     by
         The manifest's column of groups to average; by default all images are one group.
-    each
-        Draw each image too, not only the groups.
+    groups_only
+        Draw the groups, and not each image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -122,9 +99,9 @@ def write_saliency(
     if "" in groups and not any(groups):
         raise UsageError(f"--by {by}: the column is empty for all images")
     cut = _long_texts(model, texts)
-    maps: list[_ImageMap] = []
-    sums: dict[str, _GroupSum] = {}
     failed: dict[str, str] = {}
+    done: list[tuple[int, float, Values]] = []
+    image_sums: dict[str, NDArray[np.float64]] = {}
     media = MediaFolder(Path(images).resolve(), IMAGE_SUFFIXES)
     with (
         warnings.catch_warnings(),
@@ -132,33 +109,37 @@ def write_saliency(
     ):
         # A readable file with oddities needs no warning here.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        for result, image in _compute(model, media, items, texts, failed):
-            maps.append(result)
-            item, group = items[result.row].id, groups[result.row]
-            if group:
-                _add(sums, group, result, image)
-            if each:
-                drawn = overlay(image, upscale(result.scaled, *image.shape[:2]))
-                file = encode_png(drawn, item, float(result.map.max()), is_overlay=True)
-                write_bytes(new / "images" / f"{item}.png", file)
-        if not maps:
+        for row, cosine, values, image in _compute(model, media, items, texts, failed):
+            done.append((row, cosine, values))
+            if group := groups[row]:
+                image_sums[group] = image_sums.get(group, 0.0) + image.astype(np.float64)
+            if not groups_only:
+                drawn = overlay(image, upscale(_scaled(values), *image.shape[:2]))
+                title, peak = items[row].id, float(values.max())
+                file = encode_png(drawn, title, peak, is_overlay=True)
+                write_bytes(new / "images" / f"{title}.png", file)
+        if not done:
             reason = next(iter(failed.values()), "the manifest is empty")
             raise VideoError(f"none of {counted(len(items), 'image')} has a map: {reason}")
-        if not sums:
+        if not image_sums:
             raise VideoError(f"no image with a map has a value in the column {by}")
-        ungrouped = [items[image.row].id for image in maps if not groups[image.row]]
-        np.save(new / "maps.npy", np.stack([image.map for image in maps]), allow_pickle=False)
+        ungrouped = [items[row].id for row, *_ in done if not groups[row]]
+        np.save(new / "maps.npy", np.stack([values for *_, values in done]), allow_pickle=False)
         rows = [
             {
-                "id": items[image.row].id,
-                "group": groups[image.row],
-                "text": texts[image.row],
-                "similarity": image.cosine,
-                "peak": float(image.map.max()),
+                "id": items[row].id,
+                "group": groups[row],
+                "text": texts[row],
+                "similarity": cosine,
+                "peak": float(values.max()),
             }
-            for image in maps
+            for row, cosine, values in done
         ]
         write_text(new / "images.csv", format_rows(rows, number=repr))
+        members = {
+            name: [_scaled(values) for row, _, values in done if groups[row] == name]
+            for name in image_sums
+        }
         backbone = model.backbone
         about = {
             "backbone": {key: value for key, value in backbone.about.items() if key != "config"},
@@ -166,14 +147,19 @@ def write_saliency(
             "text": text,
             "by": by,
             "grid": model.grid,
-            **_write_groups(new, sums),
+            **_write_groups(new, members, image_sums),
             "failed": failed,
             "cut": cut,
             "ungrouped": ungrouped,
         }
         write_text(new / RECORD, to_json(about))
-    counts = {name: group.count for name, group in sums.items()}
+    counts = {name: len(maps) for name, maps in members.items()}
     return SaliencyResult(counts, failed, cut, ungrouped)
+
+
+def _scaled(values: Values) -> Values:
+    """A map with a maximum of 1, unless it is zero everywhere."""
+    return values / (values.max() or np.float32(1))
 
 
 def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
@@ -221,8 +207,8 @@ def _compute(
     items: Sequence[Item],
     texts: Sequence[str],
     failed: dict[str, str],
-) -> Iterator[tuple[_ImageMap, NDArray[np.uint8]]]:
-    """Each readable image's map, and the image as the network saw it; others go to `failed`."""
+) -> Iterator[tuple[int, float, Values, Bytes]]:
+    """Each readable image's row, cosine, map, and what the network saw; others go to `failed`."""
     embeddings = {text: model.embed_texts([text])[0] for text in dict.fromkeys(texts)}
     with meter(len(items), "Saliency", unit="image") as advance, ThreadPoolExecutor() as pool:
         for start in range(0, len(items), IMAGES_PER_BATCH):
@@ -239,23 +225,18 @@ def _compute(
                 batch = torch.stack(list(images.values()))
                 targets = torch.stack([embeddings[texts[row]] for row in images])
                 cosines, maps = grad_cam(model, batch, targets)
-                results = map(_ImageMap, images, cosines.tolist(), maps.numpy())
-                yield from zip(results, batch.permute(0, 2, 3, 1).numpy(), strict=True)
+                seen = batch.permute(0, 2, 3, 1).numpy()
+                yield from zip(images, cosines.tolist(), maps.numpy(), seen, strict=True)
             advance(len(rows), "")
 
 
-def _add(
-    sums: dict[str, _GroupSum], name: str, result: _ImageMap, image: NDArray[np.uint8]
-) -> None:
-    group = sums.setdefault(name, _GroupSum(0, np.zeros(result.map.shape), np.zeros(image.shape)))
-    group.count += 1
-    group.maps += result.scaled
-    group.image += image
-
-
-def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]:
+def _write_groups(
+    folder: Path,
+    members: Mapping[str, Sequence[Values]],
+    image_sums: Mapping[str, NDArray[np.float64]],
+) -> dict[str, Any]:
     """Write each group's mean map, all on one scale; return its file names and the scale."""
-    means = {name: group.maps / group.count for name, group in sums.items()}
+    means = {name: np.stack(maps).mean(0, dtype=np.float64) for name, maps in members.items()}
     highest = max(float(mean.max()) for mean in means.values()) or 1.0
     rows: list[dict[str, object]] = []
     groups: dict[str, Any] = {}
@@ -266,8 +247,8 @@ def _write_groups(folder: Path, sums: Mapping[str, _GroupSum]) -> dict[str, Any]
         while used & (names := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
         used |= names
-        count = sums[name].count
-        image = np.round(sums[name].image / count).astype(np.uint8)
+        count = len(members[name])
+        image = np.round(image_sums[name] / count).astype(np.uint8)
         values = upscale((mean / highest).astype(np.float32), *image.shape[:2])
         title = f"{name or 'no group'}, {counted(count, 'image')}"
         for suffix, is_overlay, picture in (

@@ -21,12 +21,9 @@ from typing import NamedTuple
 
 from obygaze_features.common.files import (
     disk_errors,
-    is_resumable,
     new_file,
     new_folder,
-    only_process,
     refuse_to_overwrite,
-    remove_resumable,
     require_plain_file,
     sha256_of,
     to_json,
@@ -34,6 +31,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter, progress
+from obygaze_features.common.resume import is_resumable, only_process, remove_resumable
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt

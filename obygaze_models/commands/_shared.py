@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from obygaze_features.common.cli import ADDRESS, PATH
+from obygaze_features.common.cli import ADDRESS, PATH, echo
 from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError
 
@@ -61,10 +61,10 @@ def echo_warnings(
     lines = list(dict.fromkeys(map(str, warnings))) if verbose else group_warnings(warnings)
     last = len(lines) if verbose else MAX_WARNINGS_SHOWN
     for line in lines[skip:last]:
-        click.secho(f"{heading}: {line}", fg="yellow", bold=heading == "WARNING", err=True)
+        echo(f"{heading}: {line}", fg="yellow", bold=heading == "WARNING", err=True)
     if len(lines) > last:
         rest = counted(len(lines) - last, "more kind of warning", "more kinds of warnings")
-        click.secho(f"and {rest}; -v prints all", fg="yellow", err=True)
+        echo(f"and {rest}; -v prints all", fg="yellow", err=True)
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:

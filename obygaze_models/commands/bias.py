@@ -12,6 +12,7 @@ import click
 import obygaze_features as of
 from obygaze_features.common.cli import (
     ADDRESS,
+    echo,
     echo_json,
     folder_argument,
     json_option,
@@ -70,7 +71,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
         if as_json:
             echo_json(measured.to_dict())
         else:
-            click.echo(measured.describe())
+            echo(measured.describe())
         echo_warnings(measured.notes(), heading="NOTE")
         for path in dict.fromkeys(outputs):
             if path.suffix in SUFFIXES:
@@ -79,11 +80,11 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
                 write_text(path, to_json(measured.to_dict()))
             else:
                 write_text(path, format_rows(measured.rows(), number=str))
-            click.echo(f"Wrote {path}", err=as_json)
+            echo(f"Wrote {path}", err=as_json)
         context = click.get_current_context()
         if not outputs and not as_json:
             name = context.info_name
-            click.echo(f"next: add -o {name}.csv -o {name}.svg to keep the table and its figure")
+            echo(f"next: add -o {name}.csv -o {name}.svg to keep the table and its figure")
         if isinstance(measured, BatteryResults) and measured.left_out:
             context.exit(PARTLY_DONE)
 

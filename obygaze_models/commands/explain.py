@@ -11,6 +11,7 @@ import click
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.cli import (
+    echo,
     echo_json,
     folder_argument,
     json_option,
@@ -125,10 +126,10 @@ def explain(
     if as_json:
         echo_json(msgspec.to_builtins(result))
     elif analysis is None:
-        click.echo("\n\n".join(map(_describe_clip, result)))
+        echo("\n\n".join(map(_describe_clip, result)))
     else:
         table = describe_analysis(result)
-        click.echo(f"{align(table.header, table.rows)}\n\n{table.note}")
+        echo(f"{align(table.header, table.rows)}\n\n{table.note}")
     echo_warnings(RunWarning(**fields) for fields in read_about(model).get("warnings", []))
 
 
@@ -198,7 +199,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     type=float,
     help="The probability that frames must reach.  [default: the model's, from validation clips]",
 )
-@click.option("--min-length", default=2.0, help="Drop shorter moments, in seconds.  [default: 2]")
+@click.option("--min-length", default=2.0, help="Drop shorter moments, in seconds.")
 @click.option(
     "--close-gaps",
     type=float,
@@ -286,15 +287,15 @@ def moments(
     segments = None if timelines is None else of.Timelines.load(timelines)
     drawn = [moment_figure(done, film, timelines=segments, manifest=clips) for _ in figures]
     write_files(files, overwrite=overwrite)
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     echo_warnings(problems, heading="NOTE")
     for picture, path in zip(drawn, figures, strict=True):
         save_figure(picture, path, overwrite=overwrite)
-        click.echo(f"a picture -> {path}")
+        echo(f"a picture -> {path}")
     echo_warnings(done.warnings)
     if frames:
         named = " ".join(map(for_shell, tables))
-        click.echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
+        echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
 
 
 @click.command("evaluate-moments")
@@ -341,9 +342,9 @@ def evaluate_moments(
     if as_json:
         echo_json(asdict(scored))
     else:
-        click.echo(scored.describe())
+        echo(scored.describe())
     if output:
         names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
         write_text(output, format_rows(scored.rows(), names))
-        click.echo(f"a row a score -> {output}", err=as_json)
+        echo(f"a row a score -> {output}", err=as_json)
     echo_warnings(scored.notes, heading="NOTE")

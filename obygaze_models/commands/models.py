@@ -11,6 +11,7 @@ import click
 import obygaze_models as om
 from obygaze_features.common.cli import (
     PATH,
+    echo,
     echo_json,
     folder_argument,
     json_option,
@@ -61,8 +62,8 @@ def example(folder: Path, overwrite: bool) -> None:
     from obygaze_models.data.example import EXPERIMENTS, copy_example
 
     copy_example(folder, overwrite=overwrite)
-    click.echo(f"2,567 minutes of 20 films, by what is said -> {folder}")
-    click.echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
+    echo(f"2,567 minutes of 20 films, by what is said -> {folder}")
+    echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
 
 
 @models.command()
@@ -126,7 +127,7 @@ def run(
         return
     if not as_json:
         stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
-        click.echo(
+        echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
             f"{loaded.feature} features of {stores}",
             err=True,
@@ -135,7 +136,7 @@ def run(
         loaded,
         output or Path("runs", experiment.stem),
         overwrite=overwrite,
-        log=lambda line: click.echo(line, err=True),
+        log=lambda line: echo(line, err=True),
     )
     if as_json:
         echo_json(to_builtins(done.record))
@@ -146,7 +147,7 @@ def run(
             echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
         parts = counted(len(skipped), "fit or test was", "fits and tests were")
         without = ", ".join(done.record.unscored)
-        click.echo(
+        echo(
             f"{parts} skipped{f' (no scores of {without})' * bool(without)}; "
             f"{done.folder / RECORD} says why",
             err=True,
@@ -169,10 +170,10 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     if as_json:
         echo_json(to_builtins(outcome.planned(warnings) | {"seconds": seconds}))
         return
-    click.echo(plan.describe())
+    echo(plan.describe())
     for skip in failed:
-        click.echo(f"would be skipped: {skip.what}: {skip.why}")
-    click.echo(f"about {seconds:.0f} s on this machine, by one fit of each estimator")
+        echo(f"would be skipped: {skip.what}: {skip.why}")
+    echo(f"about {seconds:.0f} s on this machine, by one fit of each estimator")
     echo_warnings([note for note in warnings if note.code != "skipped"], verbose=verbose)
 
 
@@ -185,10 +186,10 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     warnings = [warning for warning in done.record.warnings if not warning.voids_scores]
     echo_warnings(voids, verbose=verbose)
     for line in headline(done.record):
-        click.secho(line, bold=True)
+        echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
-    click.echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
-    click.echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
+    echo(f"\n{describe_run(done.record, verbose=verbose)}")
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 
@@ -215,9 +216,9 @@ def list_models(folder: Path | None, as_json: bool) -> None:
             options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
             package = estimator["package"]
             origin = "" if package == "obygaze" else f" ({package})"
-            click.echo(f"{name:<18} {estimator['title']}{origin}")
+            echo(f"{name:<18} {estimator['title']}{origin}")
             if options:
-                click.echo(f"{'':<18} options: {options}")
+                echo(f"{'':<18} options: {options}")
         return
     if not folder.is_dir():
         raise ExperimentError(f"there is no folder {folder}")
@@ -234,7 +235,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
         [name, about["estimator"], about["task"], len(about["seen"])]
         for name, about in models.items()
     ]
-    click.echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+    echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 
 
 class _MetricOption(click.Option):
@@ -305,14 +306,14 @@ def compare(
     if as_json:
         echo_json(asdict(compared))
     else:
-        click.secho(fill(compared.headline(metric), 100), bold=True)
-        click.echo(f"\n{table}")
+        echo(fill(compared.headline(metric), 100), bold=True)
+        echo(f"\n{table}")
     # One line for the notes that begin alike, such as "left out".
     kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
     echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
-        click.echo(f"Wrote {output}", err=as_json)
+        echo(f"Wrote {output}", err=as_json)
 
 
 for command in (

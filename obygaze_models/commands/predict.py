@@ -13,6 +13,7 @@ import click
 import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
+    echo,
     echo_json,
     folder_argument,
     json_option,
@@ -70,23 +71,23 @@ def train(
         om.load_experiment(experiment, only=estimator or 0),
         output or Path("models", experiment.stem),
         estimator=estimator,
-        log=lambda line: click.echo(line, err=True),
+        log=lambda line: echo(line, err=True),
         **options,
     )
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
         return
     for line in model.join.lines():
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     held_out = f"{model.validated:,} held out to choose and to stop"
     if model.seen > model.trained + model.validated:
         use = "its concepts were learnt from" if "concepts" in model.facts else "it counted"
         held_out += f"; with all clips that {use}, it has seen {model.seen:,}"
     trained = counted(model.trained, "clip")
-    click.echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
-    click.echo(f"card -> {model.path / 'README.md'}")
+    echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
+    echo(f"card -> {model.path / 'README.md'}")
     echo_warnings(model.warnings)
-    click.echo(f"next: obygaze models predict {for_shell(model.path)} STORE")
+    echo(f"next: obygaze models predict {for_shell(model.path)} STORE")
 
 
 @click.command()
@@ -115,6 +116,12 @@ def train(
     help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
 @click.option("--estimator", help="Of a run: which estimator.  [default: all]")
+@click.option(
+    "--divided",
+    is_flag=True,
+    help="Of a run: only the clips on which annotators and model differ, and who stands alone; "
+    "first those of which the model is surest.",
+)
 @overwrite_option
 @json_option
 def predict(
@@ -127,6 +134,7 @@ def predict(
     elan: Path | None,
     annotations: Path | None,
     estimator: str | None,
+    divided: bool,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -148,9 +156,10 @@ def predict(
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
+      obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments import exports
+    from obygaze_models.experiments import annotators, exports
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -163,6 +172,8 @@ def predict(
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
         rows = exports.held_out(run, model=estimator, ids=clips)
+        if divided:
+            rows = annotators.divided(run, rows)
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]
@@ -174,9 +185,9 @@ def predict(
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]
     else:
-        if annotations or estimator:
+        if annotations or estimator or divided:
             raise UsageError(
-                f"--annotations and --estimator are for a run; {model} is a single model"
+                f"--annotations, --estimator and --divided are for a run; {model} is a single model"
             )
         if not stores:
             if not model.exists():
@@ -201,7 +212,7 @@ def predict(
     if as_json:
         echo_json(content)
     for line in [*text, *lines]:
-        click.echo(line, err=as_json)
+        echo(line, err=as_json)
     echo_warnings(warnings)
 
 
@@ -267,11 +278,11 @@ def evaluate(
     else:
         _echo_part(scored.task, scored.every, scored.measure)
         if scored.unseen.clips and scored.seen:
-            click.echo()
+            echo()
             _echo_part("not seen in training", scored.unseen, scored.measure)
         if scored.missing:
             missing = counted(len(scored.missing), "clip")
-            click.echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
+            echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
         consequence = "on all of them this is no test" if scored.unseen.clips else "this is no test"
@@ -295,9 +306,9 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
         [row, *("undefined" if scores.get(key) is None else f"{scores[key]:.2f}" for key in titles)]
         for row, scores in {"the model": part.scores, **part.baselines}.items()
     ]
-    click.echo(align([f"{name}: {clips}", *titles.values()], table))
+    echo(align([f"{name}: {clips}", *titles.values()], table))
     if part.classes == 1:
-        click.echo("they are all of one class: there is nothing to tell apart, nor to guess")
+        echo("they are all of one class: there is nothing to tell apart, nor to guess")
 
 
 @click.command()
@@ -315,7 +326,7 @@ def export(model: Path, output: Path, overwrite: bool) -> None:
     from obygaze_models.experiments.exports import export_onnx
 
     export_onnx(model, output, overwrite=overwrite)
-    click.echo(f"features in, probabilities out -> {output}")
+    echo(f"features in, probabilities out -> {output}")
 
 
 @click.command("write-run")
@@ -353,17 +364,17 @@ def write_run(
     run = write_run_file(model, stores, manifest, labels=labels, split=split, name=name)
     write_text(output, run.text)
     clips = counted(len(run.predictions.ids), "test clip")
-    click.echo(f"{clips} ranked, tag {run.tag} -> {output}")
+    echo(f"{clips} ranked, tag {run.tag} -> {output}")
     if run.missing:
         missing = counted(len(run.missing), "test clip")
-        click.echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+        echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
         echo_warnings([f"{seen} used to train the model: this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
-    click.echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
+    echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
 
 
 @click.command("score-run")
@@ -393,12 +404,12 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
     if scored.positives is not None:
         clips = f"{scored.positives:,} positive of {clips}"
     value = "undefined" if scored.value is None else f"{scored.value:.4f}"
-    click.echo(f"{scored.labels}: {scored.title} {value} ({clips})")
+    echo(f"{scored.labels}: {scored.title} {value} ({clips})")
     if scored.missing:
         missing = join_some(scored.missing, 2)
-        click.echo(f"{len(scored.missing):,} not returned, such as {missing}")
+        echo(f"{len(scored.missing):,} not returned, such as {missing}")
     if scored.outside:
         outside = join_some(scored.outside, 2)
-        click.echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+        echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
     if scored.tag is not None:
-        click.echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")
+        echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

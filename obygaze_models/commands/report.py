@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import obygaze_models as om
-from obygaze_features.common.cli import PATH, overwrite_option
+from obygaze_features.common.cli import PATH, echo, overwrite_option
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import path_option, run_folders
 
@@ -68,6 +68,6 @@ def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
         if len(folders) > 1:
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
-    click.echo(f"Wrote {om.report(folders, output, **options)}")
+    echo(f"Wrote {om.report(folders, output, **options)}")
     if has_pictures:
-        click.echo("It holds pictures of films: do not share it.")
+        echo("It holds pictures of films: do not share it.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.cli import echo_json, json_option, output_options
+from obygaze_features.common.cli import echo, echo_json, json_option, output_options
 from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
@@ -131,7 +131,7 @@ def reproduce(
         _echo_tables(reproduction, verbose=verbose)
     for need, rows in reproduction.needs.items():
         of_tables = "; ".join(f"{table}: {', '.join(of)}" for table, of in rows.items())
-        click.secho(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
+        echo(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
     if not as_json:
         cautions = [note for table in reproduction.tables for note in table.notes]
         cautions = [n for n in cautions if verbose or not (n.code == "note" or n.voids_scores)]
@@ -147,7 +147,7 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
         nonlocal last
         if verbose or time.monotonic() - last >= LINE_EVERY_S:
             last = time.monotonic()
-            click.echo(text, err=True)
+            echo(text, err=True)
 
     return log
 
@@ -157,7 +157,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
-        click.secho(fill(summary(table), 100), bold=True)
+        echo(fill(summary(table), 100), bold=True)
     named = [table.name for table in reproduction.tables if table.has_results]
     files = [f"{named[0] if len(named) == 1 else '*'}.txt: all protocols, guesses, intervals"]
     if reproduction.report:
@@ -165,7 +165,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     if any(reproduction.folder.glob("*.svg")):
         files.append("*.svg, *.pdf: figures")
     took = format_duration(reproduction.seconds)
-    click.echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
+    echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
         for table in reproduction.tables[: None if verbose else 1]:
-            click.echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)
+            echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

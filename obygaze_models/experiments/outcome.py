@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     check_format,
-    is_resumable,
     new_folder,
     parse_json,
     publish_folder,
-    remove_resumable,
     sha256_of,
     write_bytes,
     write_text,
 )
+from obygaze_features.common.resume import is_resumable, remove_resumable
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
@@ -49,6 +48,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
+from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import (
     Fit,
     FitResult,
@@ -363,6 +363,7 @@ class Outcome:
         seed = plan.experiment.seed
         return RunRecord(
             **self.planned(warnings),
+            annotators=compare_models(plan, self.predictions, seed=seed),
             ablated=self._ablated(),
             tests=score_test_sets(self.predictions, tests, seed=seed),
             scores=score_models(
@@ -401,6 +402,7 @@ class Outcome:
                 levels={level.code: level.name for level in plan.scheme.levels},
                 licence=manifest.licence,
                 citation=manifest.citation,
+                senses=plan.scheme.senses,
             ),
             "official": official,
             "store": msgspec.convert(

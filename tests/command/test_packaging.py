@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 import tomllib
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
-
-import pytest
 
 import cli
 from obygaze_features.common.package import reference_file
@@ -38,31 +33,10 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
-def test_an_editable_install_adds_three_modules() -> None:
-    code = (
-        "import cli, obygaze_features, obygaze_models\n"
-        "from importlib.util import find_spec\n"
-        "print(*filter(find_spec, ['docs', 'tests', 'examples', 'benchmarks']))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
-    )
-    assert run.stdout == "\n"
-
-
 def test_this_checkout_is_what_is_tested() -> None:
     """An installation that copied files would shadow what stands here."""
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
-
-
-@pytest.mark.gate
-def test_no_dependency_ships_a_module_called_cli() -> None:
-    """``cli`` is a top-level name; whoever else took it would be overwritten, or overwrite us."""
-    for distribution in distributions():
-        if distribution.name != "obygaze":
-            top = {Path(file).parts[0] for file in distribution.files or ()}
-            assert not top & {"cli", "cli.py", "obygaze_features", "obygaze_models"}
 
 
 def test_the_version_is_said_once() -> None:

@@ -115,19 +115,14 @@ def test_extras_are_enough_for_their_job(
 
 CALLS = [
     ("models", "models run e.toml -o run"),
-    ("models", "models list"),
-    ("models", "models train e.toml --estimator mlp -o model"),
-    ("models", "models predict model s.zarr -o p.csv"),
     ("report", "report run -o r.html"),
     ("models", "reproduce table2 --manifest MANIFEST"),
     ("report", "manifests stats MANIFEST --figure levels.png"),
     ("extract", "features make-clips clips"),
     ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
-    ("extract", "features probe MANIFEST --videos ."),
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
     ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),
     ("remote", "stores info s3://bucket/a.zarr"),
-    ("remote", "stores info https://lab.example/a.zarr"),
     ("views", "stores export STORE -o s.parquet"),
 ]
 

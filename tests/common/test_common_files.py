@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
-import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ from obygaze_features.common.files import (
     new_folder,
     publish_exclusively,
     read_json,
-    sha256_of,
     write_bytes,
     write_files,
     write_text,
@@ -80,7 +76,7 @@ def test_one_of_many_publishers_wins(tmp_path):
 def test_what_a_disk_says_is_one_line(tmp_path):
     """HDF5 says it in several, and without a number."""
     with (
-        pytest.raises(ObygazeError, match=r"cannot write .*x: no room \(left\)"),
+        pytest.raises(ObygazeError, match="x cannot be written: no room"),
         disk_errors(tmp_path / "x", ObygazeError),
     ):
         raise OSError("no room\n  (left)\n")
@@ -179,51 +175,6 @@ def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeyp
         put(path, "newer", overwrite=True)
     assert (path / "marker").read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_sha256_is_that_of_the_standard_tool(tmp_path):
-    (tmp_path / "file").write_bytes(os.urandom(100_000))
-    command = ["sha256sum", tmp_path / "file"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert sha256_of(tmp_path / "file") == output.split()[0]
-
-
-SAVER = """
-import sys
-from itertools import count
-from pathlib import Path
-from obygaze_features.manifests import Item, Items, Manifest
-folder = Path(sys.argv[1])
-for number in count():
-    Manifest(str(number), Items.of([Item(f"i{row}") for row in range(number % 50 + 1)])).save(
-        folder, overwrite=True)
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.faults
-def test_a_manifest_survives_fifty_kills(tmp_path):
-    """Killed at any moment while it is replaced, a manifest is the old one or the new one."""
-    from obygaze_features.manifests import Manifest
-    from obygaze_features.manifests.check import check
-
-    folder, chance, left_over = tmp_path / "m", random.Random(1), 0
-    for _ in range(50):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVER, str(folder)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert check(folder) == []
-        manifest = Manifest.load(folder)
-        assert len(manifest) == int(manifest.name) % 50 + 1
-        left_over += any(tmp_path.glob(".m.*"))
-        for path in tmp_path.glob(".m.*"):
-            subprocess.run(["rm", "-r", path], check=True)
-    assert left_over > 10  # kills did land while a manifest was being written
 
 
 @pytest.mark.parametrize("make", ["new_file", "new_folder"])

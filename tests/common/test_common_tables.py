@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.common.tables import align, format_table, read_table
+from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
@@ -54,12 +54,3 @@ def test_blank_lines_are_left_out_and_counted(tmp_path):
     table = read_table(path)
     assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}
     assert str(table.problem(1, "odd")) == f"{path}, line 7: odd"
-
-
-def test_columns_are_aligned_by_their_kind():
-    assert align(["name", "n"], [["a", 1], ["bcdef", 10]]).splitlines() == [
-        "name    n",
-        "-----  --",
-        "a       1",
-        "bcdef  10",
-    ]

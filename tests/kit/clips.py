@@ -35,11 +35,12 @@ def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
     return changed
 
 
-def small_clips(clips: int = 240, width: int = 16) -> om.ClipDataset:
+def small_clips(clips: int = 240) -> om.ClipDataset:
     """Three levels in turn over six folds and four films; Sure clips show more concepts.
 
     Unit-norm features: noise, a direction for each concept, and one for Sure.
     """
+    width = 16
     chance = np.random.default_rng(7)
     levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]
     share = np.array([{"EN": 0, "HN": 0.25, "S": 0.75}[level] for level in levels])
@@ -66,24 +67,14 @@ CLIP = replace(
     RECIPE, backbone={**RECIPE.backbone, "name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
 )
 STIMULI = {
-    "objectifying": (
-        "person to have intercourse with",
-        "person to be intimate with",
-        "person to have sex with",
-        "person to kiss",
-        "person to undress",
-        "person to have coitus with",
-    ),
-    "science": ("scientist", "researcher", "engineer", "physicist", "mathematician", "chemist"),
-    "business": (
-        "businessperson",
-        "business leader",
-        "manager",
-        "executive",
-        "ceo",
-        "chief executive officer",
-    ),
-}
+    "objectifying": [f"person to {verb}" for verb in (
+        "have intercourse with", "be intimate with", "have sex with", "kiss", "undress",
+        "have coitus with",
+    )],
+    "science": ["scientist", "researcher", "engineer", "physicist", "mathematician", "chemist"],
+    "business": ["businessperson", "business leader", "manager", "executive", "ceo",
+                 "chief executive officer"],
+}  # fmt: skip
 TEMPLATES = ("{}", "a photo of a {}")
 
 
@@ -116,29 +107,22 @@ def make_images(folder: Path) -> Embedded:
         Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")
         for job, gender, number in people
     ]
-    columns = {
-        "profession": [job for job, _, _ in people],
-        "gender": [gender for _, gender, _ in people],
-    }
+    professions, genders, _ = zip(*people, strict=True)
+    columns = {"profession": [*professions], "gender": [*genders]}
     return embed(folder, "images", Items.of(items, columns), np.random.default_rng(1))
 
 
 def make_prompts(folder: Path) -> Embedded:
     """Each stimulus by two templates."""
-    prompts = [
-        (f"{name}-{position}-{row}", template, stimulus)
+    prompts = {
+        f"{name}-{position}-{row}": (template, stimulus)
         for name, stimuli in STIMULI.items()
         for position, stimulus in enumerate(stimuli)
         for row, template in enumerate(TEMPLATES)
-    ]
-    items = [
-        Item(item, kind="text", text=template.format(stimulus))
-        for item, template, stimulus in prompts
-    ]
-    columns = {
-        "template": [template for _, template, _ in prompts],
-        "stimulus": [stimulus for _, _, stimulus in prompts],
     }
+    items = [Item(item, kind="text", text=t.format(word)) for item, (t, word) in prompts.items()]
+    templates, stimuli = zip(*prompts.values(), strict=True)
+    columns = {"template": [*templates], "stimulus": [*stimuli]}
     return embed(folder, "prompts", Items.of(items, columns), np.random.default_rng(2))
 
 

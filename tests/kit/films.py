@@ -15,6 +15,9 @@ import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
+from tests.kit.store import contents as store_files
+
+__all__ = ["store_files"]
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
@@ -65,11 +68,7 @@ def write_clip(
     rate: int = 24,
     **settings: Any,
 ) -> None:
-    """Write one clip that looks like a level, ``EN``, ``HN`` or ``S``.
-
-    Clips with different seeds differ in hue and movement. A picture must be at least 128 wide. The
-    suffix of `path` chooses the container, and `settings` are as in `write_pictures`.
-    """
+    """Write one clip that looks like a level; `settings` are as in `write_pictures`."""
     pictures = draw_clip(level, seed, round(seconds * rate), width, height)
     write_pictures(path, pictures, rate=rate, **settings)
 
@@ -88,18 +87,9 @@ def write_pictures(
 ) -> None:
     """Write RGB pictures of one size as a film; the suffix of `path` chooses the container.
 
-    Parameters
-    ----------
-    path, pictures, rate
-        The file, its frames, and frames per second.
-    variable_rate
-        Show frames for one, two or three times as long, alternately.
-    rotation
-        By how many degrees a player has to rotate the pictures counter-clockwise.
-    codec, options
-        An FFmpeg encoder (by default x264 where FFmpeg has it, or else mpeg4), and its options.
-    gop, b_frames
-        Frames from one keyframe to the next, and B-frames in a row.
+    With a `variable_rate`, frames are shown for one, two or three times as long, alternately. A
+    player has to rotate the pictures by `rotation` degrees, counter-clockwise. `codec` is an FFmpeg
+    encoder, `gop` the frames from one keyframe to the next.
     """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
@@ -172,12 +162,3 @@ def rows(count: int, films: int = 6) -> Manifest:
     """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
-
-
-def store_files(store: Path) -> dict[str, bytes]:
-    """Every file of a store but the log, which is for all that may differ."""
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for path in store.rglob("*")
-        if path.is_file() and path.name != "log.jsonl"
-    }

@@ -59,18 +59,15 @@ class Tab:
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
-        self._loaded = False
         self.logged.clear()
         self.requested.clear()
-        if fragment:  # of the same file, it would only move within what is loaded
-            self._call("Page.navigate", {"url": "about:blank"})
-            while not self._loaded:
-                self._receive(time.monotonic() + TIMEOUT_S)
+        # To a fragment of the same file, it would only move within what is loaded.
+        for url in ["about:blank"] * bool(fragment) + [page.as_uri() + fragment]:
             self._loaded = False
-        self._call("Page.navigate", {"url": page.as_uri() + fragment})
-        until = time.monotonic() + TIMEOUT_S
-        while not self._loaded:
-            self._receive(until)
+            self._call("Page.navigate", {"url": url})
+            until = time.monotonic() + TIMEOUT_S
+            while not self._loaded:
+                self._receive(until)
 
     def prefer(self, media: str = "", **features: str) -> None:
         """Such as ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,10 @@ FAILED = 6
 STATES = ("open", "final", "compressed")
 
 
-def a_manifest(n: int = 18, film: str = "tt1", **fields: str) -> Manifest:
+def a_manifest(n: int = 18, film: str = "tt1", **fields: Any) -> Manifest:
     items = [Item(f"{film}-{row:03}", film=film, media=f"{film}_{row}.mp4") for row in range(n)]
     extra = {"note": [f"note, {row}" for row in range(n)]}
-    about = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
+    about: dict[str, Any] = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
     return Manifest("made-up", Items.of(items, extra), **{**about, **fields})
 
 
@@ -111,11 +112,15 @@ def resume(path: Path, n: int = 18) -> StoreWriter:
     return StoreWriter.resume(path, a_manifest(n), RECIPE, block_rows=BLOCK_ROWS)
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its name in it."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
 def contents(path: Path) -> dict[str, bytes]:
     """Every file of a store but its log, which is all that equal stores differ in."""
-    files = (file for file in path.rglob("*") if file.is_file())
-    every = {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
-    return {name: data for name, data in every.items() if name != "log.jsonl"}
+    return {name: data for name, data in files_of(path).items() if name != "log.jsonl"}
 
 
 def age(path: Path, seconds: float = 3600) -> None:
@@ -143,13 +148,8 @@ def plain_manifest(n: int) -> Manifest:
 
 
 def plain_recipe(*arrays: ArraySpec) -> Recipe:
-    return Recipe(
-        name="toy",
-        backbone={"name": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {}},
-        preprocessing={"mode": "standard", "crop": (8, 8)},
-        precision="float32",
-        arrays=arrays or (ArraySpec("native", (3,), "float32", "three numbers"),),
-    )
+    arrays = arrays or (ArraySpec("native", (3,), "float32", "three numbers"),)
+    return replace(RECIPE, backbone={**RECIPE.backbone, "config": {}}, arrays=arrays)
 
 
 def open_state(
@@ -235,9 +235,3 @@ class Malice:
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.mkdir, (str(self.trace),)
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its name in it."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}

@@ -14,18 +14,13 @@ SCHEME = obygaze_scheme()
 Span = tuple[float | str, ...]
 CLIPS = [(0, 100), (100, 200), (200, 300), (300, 400), (400, 420)]
 FIRST = [
-    (85, 150, "HN", "Clothes"),
-    (150, 215, "S", "Body"),
-    (240, 262, "NS", "Look"),
-    (262, 300, "NS", "Posture"),
-]
+    (85, 150, "HN", "Clothes"), (150, 215, "S", "Body"),
+    (240, 262, "NS", "Look"), (262, 300, "NS", "Posture"),
+]  # fmt: skip
 SECOND = [
-    (0, 15, "S", "Look"),
-    (110, 130, "S", "Look"),
-    (119, 190, "NS", "Activities"),
-    (200, 300, "NS", "Look", "Clothes"),
-    (390, 420, "HN", "Posture"),
-]
+    (0, 15, "S", "Look"), (110, 130, "S", "Look"), (119, 190, "NS", "Activities"),
+    (200, 300, "NS", "Look", "Clothes"), (390, 420, "HN", "Posture"),
+]  # fmt: skip
 
 
 def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[Segment]:

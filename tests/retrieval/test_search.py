@@ -7,15 +7,13 @@ import csv
 import html
 import json
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.retrieval.search import matches_page
-from obygaze_features.store import ArraySpec
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.nearest import Match
 from tests.backbones.conftest import each
@@ -54,13 +52,16 @@ def any_store(request, source, tmp_path_factory):
     return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
 
 
-def test_vector_search_equals_brute_force(source, any_store, query):
+def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch):
     matches = of.search(any_store, vector=query, top=100)
     ids, cosines, _ = brute(source, query)
     assert [match.id for match in matches] == ids
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert {match.film for match in matches} == {"tt1", "tt2", "tt3"}
     assert matches[0].frame is matches[0].time is None
+    monkeypatch.setattr(nearest_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(nearest_module, "FORGET_BYTES", 1)
+    assert [match.id for match in of.search(any_store, vector=query, top=7)] == ids[:7]
     # Rows that are not done, or without a direction, do not match.
     assert len(ids) == 30
     assert {*ids}.isdisjoint({source.ids[FAILED], source.ids[ZERO], *source.ids[32:]})
@@ -92,15 +93,6 @@ def test_search_by_frame_says_which_moment(source, any_store, query):
     assert [match.time for match in matches] == (frames * 1.5).tolist()
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert next(match.frame for match in matches if match.id == source.ids[PADDED]) < 2
-
-
-def test_blocks_and_threads_change_nothing(source, store, query, monkeypatch):
-    expected = of.search(store, vector=query, top=7)
-    monkeypatch.setattr(nearest_module, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(nearest_module, "FORGET_BYTES", 1)
-    assert [match.id for match in of.search(store, vector=query, top=7)] == [
-        match.id for match in expected
-    ]
 
 
 def test_like_leaves_the_clip_out_and_averages_frames(source, store):
@@ -145,32 +137,6 @@ def test_vector_from_a_file(source, store, query, tmp_path):
             of.search(store, vector=tmp_path / name)
 
 
-@pytest.mark.gate
-def test_memory_is_bounded(tmp_path):
-    arrays = (ArraySpec("native", (8192,), "float32", "wide"),)
-    source = make_search_store(
-        tmp_path / "wide.zarr", 2048, arrays=arrays, partial=False, block_rows=256
-    )
-    store = of.open_store(source.path)
-    store.items  # noqa: B018
-    tracemalloc.start()
-    of.search(store, vector=np.ones(8192), top=5)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 24 * 2**20 < source.values["native"].nbytes / 2
-
-
-def test_damage_is_named(source, tmp_path, query):
-    store = of.open_store(source.path).subset(tmp_path / "s.zarr", films=["tt1"])
-    file = store.path / "native/c/0/0"
-    content = bytearray(file.read_bytes())
-    content[10] ^= 1
-    file.chmod(0o644)
-    file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"checksum is wrong; the row of tt1-000"):
-        of.search(of.open_store(store.path), vector=query)
-
-
 def test_other_backbones_are_refused(source, tmp_path, query):
     other = make_search_store(
         tmp_path / "b.zarr", 8, backbone={**TOY, "weights_sha256": "cd" * 32}, partial=False
@@ -184,24 +150,18 @@ def test_other_backbones_are_refused(source, tmp_path, query):
 ONES = [1] * WIDTH
 SLIPS = [
     ({}, "one of the three"),
-    ({"like": "a", "vector": [1]}, "one of the three"),
     ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
-    ({"like": "tt3-035"}, "tt3-035 is not done yet"),
     ({"vector": [0] * WIDTH}, "no direction"),
-    ({"vector": [np.inf] * WIDTH}, "no direction"),
     ({"vector": [1, 2]}, r"vectors of 32 numbers \(got a query of 2\)"),
     ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
     ({"vector": ONES, "array": "natve"}, r"'natve'; did you mean native\?"),
-    ({"vector": ONES, "array": "tokens"}, "unknown array 'tokens'"),
-    ({"vector": ONES, "array": "frames"}, "with frames"),
     ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"vector": ONES, "top": 0}, "at least 1"),
     ({"vector": ONES, "backbone": "x"}, "only to search by text"),
     ({"text": " "}, "is empty"),
     ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
-    ({"vector": "query.txt"}, r"\.npy, \.json or \.csv"),
 ]
 
 
@@ -253,14 +213,9 @@ def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
         ({"name": "ours"}, "NAME=FOLDER"),
         ({"family": "shutil:rmtree"}, "--backbone x=shutil:rmtree"),
         ({"name": "x=shutil:rmtree"}, "NAME=FOLDER"),
-        ({"name": "shutil:rmtree"}, "NAME=FOLDER"),
         ({"name": "standard"}, "NAME=FOLDER"),  # a folder that is there
-        ({"name": "x=standard"}, "NAME=FOLDER"),
         ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
-        ({"name": "x", "family": "lab/model"}, "NAME=FOLDER"),
         ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "shutil:rmtree=shutil:rmtree"),
-        ({"name": "lab/model", "family": "lab/model"}, "NAME=FOLDER"),
-        ({"name": "standard", "family": "standard"}, "NAME=FOLDER"),
     ],
 )
 def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
@@ -273,8 +228,8 @@ def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, re
     assert (tmp_path / "standard").is_dir()
 
 
-@pytest.mark.parametrize("family", ["vivit", "xclip-lsmdc", "videomae"])
-def test_backbone_without_texts_says_so(tmp_path, family):
+def test_backbone_without_texts_says_so(tmp_path):
+    family = "vivit"
     about = {"name": family, "family": family, "revision": None, "weights_sha256": "0" * 64,
              "config": {}}  # fmt: skip
     source = make_search_store(tmp_path / "s.zarr", backbone=about)
@@ -341,6 +296,9 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_
     assert f"cosine {matches[0].cosine:.4f}" in nearest
     assert "default-src 'none'" in page
     assert not re.findall(r"https?://|url\(", page)
+    nasty = "<script>alert('&')</script>"
+    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
+    assert ("<script" in page, text_of(page).count(nasty)) == (False, 3)
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
@@ -354,22 +312,11 @@ def test_random_weights_give_one_warning(obygaze, tmp_path, command):
     assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
 
 
-def test_page_escapes_its_texts():
-    nasty = "<script>alert('&')</script>"
-    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
-    assert "<script" not in page
-    assert text_of(page).count(nasty) == 3
-    assert "0:01:01.5" in page
-
-
 LIKE = ["--like", "tt1-000"]
 BAD_OPTIONS = [
     ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
     ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
-    ([*LIKE, "-o", "x.csv", "--thumbnails", "t"], "give a name in .html"),
     ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
-    ([], "one of the three"),
-    (["--text", "x", "--like", "y"], "one of the three"),
 ]
 
 
@@ -379,7 +326,5 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         result = obygaze("stores", "search", source.path, *options)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert facts in result.stderr
-    (tmp_path / "a.jpg").write_bytes(b"GIF89a")
-    for clip, facts in (("a", r"a\.jpg is not a JPEG"), ("b", "no picture of any match")):
-        with pytest.raises(of.ObygazeError, match=facts):
-            matches_page("t", [Match(clip, "", "s", 0.5)], tmp_path)
+    with pytest.raises(of.ObygazeError, match="no picture of any match"):
+        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,9 @@ from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
-from obygaze_features.saliency.maps import encode_png, heat_map, overlay, upscale
+from obygaze_features.saliency.maps import overlay
 from tests.backbones.conftest import each, tensor
+from tests.kit.files import csv_rows
 from tests.kit.models import Checkpoints
 
 
@@ -133,11 +132,6 @@ def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) ->
     assert result.exit_code == 0, result.output
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.fixture
 def draw(obygaze, library, checkpoints):
     """Draws the maps of the images."""
@@ -153,7 +147,7 @@ def draw(obygaze, library, checkpoints):
 def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
     result = draw("--by", "condition", text="a photo of a {emotion} person")
     assert (result.exit_code, result.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
-    rows, maps = rows_of(library / "out/images.csv"), np.load(library / "out/maps.npy")
+    rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
     assert maps.shape == (20, 4, 4)
     texts = ["a photo of a sad person", "a photo of an angry person"]
     assert [row["text"] for row in rows[:2]] == texts
@@ -167,7 +161,7 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
         assert float(row["similarity"]) == pytest.approx(float(cosines[0]), abs=1e-6)
         assert float(row["peak"]) == values.max()
     means = {}
-    for cell in rows_of(library / "out/groups.csv"):
+    for cell in csv_rows(library / "out/groups.csv"):
         mean = means.setdefault(cell["group"], np.zeros((4, 4)))
         mean[int(cell["row"]), int(cell["column"])] = float(cell["value"])
     for group, mean in means.items():
@@ -180,59 +174,20 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
     assert record["brightest_at"] == max(mean.max() for mean in means.values())
     assert len(list((library / "out/images").iterdir())) == 20
 
-    # Read back from the PNG files: a title, a bar of the picture's colours and numbers below it.
-    titles = []
-    for name in ("NO", "NO-overlay", "O-overlay"):
-        with Image.open(library / f"out/groups/{name}.png") as file:
-            assert file.size == (224, 224 + TITLE + BELOW)
-            drawn = np.asarray(file).astype(int)
-        titles.append(drawn[:TITLE])
-        paper, bar = drawn[-1, 0], drawn[-BELOW + 10]
-        scale = np.linspace(0, 1, 224, dtype=np.float32)[None]
-        over = "overlay" in name
-        colours = overlay(np.full((1, 224, 3), paper), scale) if over else heat_map(scale)
-        assert np.array_equal(bar, colours[0])
-        for part in (drawn[:TITLE], drawn[-BELOW + 16 :, :100], drawn[-BELOW + 16 :, 124:]):
-            assert (np.abs(part - paper).max(2) > 100).any()
-    assert not np.array_equal(*titles[1:])
+    with Image.open(library / "out/groups/NO-overlay.png") as file:
+        assert file.size == (224, 224 + TITLE + BELOW)
+        drawn = np.asarray(file).astype(int)
+    assert (np.abs(drawn[:TITLE] - drawn[-1, 0]).max(2) > 100).any()  # a title
+    bar = overlay(
+        np.full((1, 224, 3), drawn[-1, 0]), np.linspace(0, 1, 224, dtype=np.float32)[None]
+    )
+    assert np.array_equal(drawn[-BELOW + 10], bar[0])
     # The hotter a patch, the lighter its middle.
     with Image.open(library / "out/groups/NO.png") as file:
         light = np.asarray(file.convert("L"), dtype=float)[TITLE:-BELOW]
     middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
     assert middles.argmax() == means["NO"].argmax()
     assert np.corrcoef(middles.ravel(), means["NO"].ravel())[0, 1] > 0.95
-
-
-def test_colours_grow_lighter_and_only_heat_has_colour():
-    light = heat_map(np.linspace(0, 1, 256, dtype=np.float32)[None])[0] @ [0.2126, 0.7152, 0.0722]
-    assert np.all(np.diff(light) > -0.5)
-    assert light[-1] > light[0] + 200
-    picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    picture[0, 0], picture[7, 7] = (255, 250, 190), (240, 112, 32)  # as heat is drawn
-    values = np.zeros((8, 8), np.float32)
-    values[2, 3] = 1
-    drawn = overlay(picture, values).astype(int)
-    assert np.argwhere(drawn.max(axis=2) > drawn.min(axis=2)).tolist() == [[2, 3]]
-    # Light parts of the picture stay lighter than dark ones, and darker than the heat.
-    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=float)
-    assert np.corrcoef(grey[values == 0], drawn[values == 0][:, 0])[0, 1] > 0.999
-    assert drawn[values == 0].max() < drawn[2, 3, 0]
-    assert np.array_equal(upscale(np.full((4, 4), 0.5, np.float32), 9, 7), np.full((9, 7), 0.5))
-    # Heat is warm also over blue and white, and hides them most where it is highest.
-    heat = np.linspace(0.5, 1, 32, dtype=np.float32)[None]
-    for under in ((0, 0, 255), (255, 255, 255)):
-        drawn = overlay(np.full((1, 32, 3), under, np.uint8), heat)[0].astype(int)
-        assert np.all(drawn[:, 0] >= drawn[:, 1])
-        assert np.all(drawn[:, 0] - drawn[:, 2] > 35)
-        assert np.abs(drawn[-1] - (255, 226, 74)).max() < 25
-
-
-def test_a_title_that_is_too_long_is_cut():
-    picture = np.zeros((8, 8, 3), np.uint8)
-    with Image.open(io.BytesIO(encode_png(picture, "name " * 90, 0.5, is_overlay=True))) as file:
-        drawn = np.asarray(file).astype(int)
-    assert drawn.shape == (224 + TITLE + BELOW, 224, 3)
-    assert np.abs(drawn[:TITLE, -3:] - drawn[-1, 0]).max() == 0
 
 
 def test_images_that_cannot_be_read_are_named(draw, library):
@@ -243,7 +198,7 @@ def test_images_that_cannot_be_read_are_named(draw, library):
     assert "p03: p03.png cannot be read as an image" in result.stderr
     assert "p17: no " in result.stderr
     assert result.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
-    ids = {row["id"] for row in rows_of(library / "out/images.csv")}
+    ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
     assert (len(ids), ids & {"p03", "p17"}) == (18, set())
     assert not (library / "out/images").exists()
     assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
@@ -252,16 +207,13 @@ def test_images_that_cannot_be_read_are_named(draw, library):
     result = draw("--overwrite", backbone="tiny-xclip")
     assert result.exit_code == 1
     assert "Error: none of 20 images has a map: no " in result.stderr
-    assert len(rows_of(library / "out/images.csv")) == 18  # the old folder is still there
+    assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
 
 SLIPS = [
     ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
-    ("a person", ["--by", "group"], "--by: unknown column 'group'"),
     ("a {emotion", [], "a brace without its partner"),
-    ("a {emotion} person}", [], "a brace without its partner"),
     ("a person", ["--by", "film"], "--by film: the column is empty"),
-    (" ", [], "--text is empty"),
     ("a {film} person", [], "the column 'film' has empty cells"),
 ]
 
@@ -287,8 +239,8 @@ def test_groups_whose_names_make_no_file_names(draw, library, obygaze):
     summary = json.loads(result.stdout)
     assert summary["groups"] == {"a/b": 4, "A_b": 4, "O-Overlay": 2, "O": 7}
     assert summary["ungrouped"] == ["p10", "p11", "p12"]
-    assert "3 images without a group, because condition is empty: p10, p11, p12" in result.stderr
-    assert [row["group"] for row in rows_of(library / "out/images.csv")].count("") == 3
+    assert "3 images without a group: p10, p11, p12" in result.stderr
+    assert [row["group"] for row in csv_rows(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
     assert {"a_b.png", "A_b-other.png", "O-Overlay.png"} <= names
     # No picture of a group takes the place of another.

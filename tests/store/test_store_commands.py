@@ -48,7 +48,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
     flip_bit(path / "items.csv", 3)  # which a repair cannot make
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, "repair" in result.stdout) == (1, False)
-    assert "next: pull the store again, or restore items.csv" in result.stdout
+    assert "next: pull the store again, or restore" in result.stdout
 
 
 def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):

@@ -1,0 +1,92 @@
+"""Folders that an interrupted process left and the next one resumes, one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from obygaze_features.common.files import require_plain_file
+from obygaze_features.errors import ObygazeError, OutputExists
+
+
+@contextlib.contextmanager
+def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
+    """Hold a file while the block runs; raise `problem` if another process holds it.
+
+    Windows, and file systems without locks, do not tell.
+    """
+    if os.name == "nt":
+        yield
+        return
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    require_plain_file(lock, OutputExists)
+    with lock.open("ab") as file:
+        if file.tell():
+            raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
+        if not _lock(file):
+            raise problem
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Take a file for this process alone, while it is open; False if another has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # file systems without locks
+        return True
+    # Who had it before may have removed its name at this moment.
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
+    """Whether a process that was interrupted left this folder, which may be resumed or removed.
+
+    Raises `OutputExists` for what somebody else has under this name: a link, a file, a folder
+    without `marker`, or one with a file that `is_ours` does not know by its path in the folder.
+    """
+    if not os.path.lexists(folder):
+        return False
+    problem = ""
+    if folder.is_symlink() or not folder.is_dir():
+        problem = "is a link or a file, not a folder"
+    elif not (folder / marker).is_file():
+        problem = f"was not made by obygaze (it has no {marker})"
+    elif foreign := sorted(name for name, own in _files_in(folder, is_ours) if not own):
+        problem = f"holds {foreign[0]}, which obygaze did not write"
+    if problem:
+        raise OutputExists(f"{folder} {problem}; move it elsewhere, or choose another output")
+    return True
+
+
+def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
+    """Remove the files of a folder that `is_resumable` knows, and the folders left empty."""
+    for name, own in _files_in(folder, is_ours):
+        if own:
+            (folder / name).unlink(missing_ok=True)
+    for parent, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty, or another process removed it
+            Path(parent).rmdir()
+
+
+def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
+    """All that is in a folder but folders, by its path there; no link, pipe or device is ours."""
+
+    def fail(problem: OSError) -> None:
+        if not isinstance(problem, FileNotFoundError):  # another process removed it
+            raise problem
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            name = path.relative_to(folder).as_posix()
+            if path.is_symlink() or path.name in files:
+                yield name, bool(is_ours(name)) and path.is_file() and not path.is_symlink()
