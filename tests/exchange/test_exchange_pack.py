@@ -12,18 +12,15 @@ import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import finalise, open_store, repair, verify
 from obygaze_features.store.transfer import pull
-from tests.kit.store import a_store, files_of, open_state, pack, push, resume
+from tests.kit.store import a_store, files_of, pack, push, resume
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]
@@ -32,23 +29,6 @@ Spoil = Callable[[Path], None]
 @pytest.fixture
 def archive(final_store, tmp_path):
     return pack(final_store, tmp_path / "toy.zip").path
-
-
-@given(n=st.integers(1, 9), width=st.integers(1, 40), compress=st.booleans())
-@settings(max_examples=5)
-def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress):
-    values = np.random.default_rng(n).normal(size=(n, width)).astype("float32")
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        failed = {0} if n > 1 else ()
-        store = open_state(folder / "s.zarr", {"native": values}, failed)
-        finalise(store, compress=compress)
-        packed = pack(store, folder / "s.zip")
-        unpacked = pull(packed.path, folder / "t.zarr").path
-        assert files_of(unpacked) == files_of(store)
-        assert verify(unpacked) == []
-        assert pack(unpacked, folder / "t.zip").path.read_bytes() == packed.path.read_bytes()
-        assert packed.files == len(files_of(store))
 
 
 def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store, tmp_path):

@@ -24,21 +24,6 @@ def half(tmp_path):
     return path
 
 
-def test_a_store_tells_what_it_holds(half):
-    store, manifest = open_store(half), plain_manifest(5)
-    assert (store.ids, list(store), len(store)) == (manifest.ids, manifest.ids, 5)
-    assert "tt004" in store
-    assert repr(store).endswith("toy.zarr', open, 5 rows, native)")
-    assert store.status.tolist() == [1, 1, 1, 2, 0]
-    assert store["tt001"]["native"].tolist() == [3, 4, 5]
-    facts = store.info()
-    assert facts["items_digest"] == manifest.digest
-    assert facts["backbone"]["weights_sha256"] == "ab" * 32
-    assert facts["licence"] == "CC0"
-    assert facts["rows"] == {"all": 5, "done": 3, "failed": 1, "to_do": 1}
-    assert (half / "items.csv").read_bytes() == manifest.items.to_csv().encode()
-
-
 def test_every_codec_chain_ends_in_a_checksum(half):
     [sharding] = json.loads((half / "native/zarr.json").read_text())["codecs"]
     assert sharding["name"] == "sharding_indexed"
