@@ -94,7 +94,7 @@ def test_what_is_damaged_here_does_not_replace_a_whole_store(final_store, own, t
     assert verify(target) == []
     shutil.copyfile(final_store / "frames/c/0/0/0", shard)
     flip_bit(own / "rows.csv", 20)
-    with pytest.raises(StoreError, match="rows.csv is not as it was"):
+    with pytest.raises(StoreError, match=r"rows.csv is not as it was"):
         push(own, f"{target}.zarr")
     with pytest.raises(StoreError, match="a push to it was cut off"):
         open_store(f"{target}.zarr")
