@@ -128,7 +128,7 @@ def _attribute_differences(
         if left.get(name) != right.get(name)
     }
     # With equal weights it is the same backbone, under any name.
-    unnamed = [{**of["backbone"], "name": "", "family": ""} for of in (left, right)]
+    unnamed = [{**store["backbone"], "name": "", "family": ""} for store in (left, right)]
     if unnamed[0] == unnamed[1]:
         differences.pop("backbone", None)
     return differences

@@ -208,13 +208,13 @@ def open_to_resume(
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "items": lambda of: of["items_digest"],
-        "backbone weights": lambda of: of["backbone"]["weights_sha256"],
-        "backbone settings": lambda of: of["backbone"]["config"],
-        "preprocessing": lambda of: of["preprocessing"],
-        "precision": lambda of: of["precision"],
-        "arrays": lambda of: of["arrays"],
-        "rows a block": lambda of: of["block_rows"],
+        "items": lambda recipe: recipe["items_digest"],
+        "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
+        "backbone settings": lambda recipe: recipe["backbone"]["config"],
+        "preprocessing": lambda recipe: recipe["preprocessing"],
+        "precision": lambda recipe: recipe["precision"],
+        "arrays": lambda recipe: recipe["arrays"],
+        "rows a block": lambda recipe: recipe["block_rows"],
     }
     pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
