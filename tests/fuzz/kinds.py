@@ -108,7 +108,6 @@ def forge_address(files: Files, dice: random.Random) -> Files:
 
 
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
-    """Flip a bit, cut, overwrite or repeat."""
     at = dice.randrange(len(data) + 1)
     way = dice.randrange(5)
     if way == 0 and at < len(data):
@@ -123,13 +122,11 @@ def change_bytes(data: bytes, dice: random.Random) -> bytes:
 
 
 def insert_piece(data: bytes, dice: random.Random) -> bytes:
-    """Put a piece that means something to a parser somewhere."""
     at = dice.randrange(len(data) + 1)
     return data[:at] + dice.choice(PIECES) + data[at + dice.choice((0, 0, 1, 5)) :]
 
 
 def change_table(data: bytes, dice: random.Random) -> bytes:
-    """Change a cell, or a row, of a CSV table."""
     rows = [line.split(b",") for line in data.split(b"\n")]
     row = dice.choice(rows)
     way = dice.randrange(4)
@@ -144,7 +141,6 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
-    """Give a key another value, or put in another key."""
     lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     at = dice.randrange(len(lines))
     value = json.dumps(dice.choice(TOML_VALUES)).replace('": ', '" = ')
@@ -178,7 +174,6 @@ def parse_json(data: bytes) -> Any:
 
 
 def change_value(value: Any, dice: random.Random) -> Any:
-    """A copy with one part replaced or removed."""
     paths = list(paths_in(value))
     if not paths:
         return dice.choice(VALUES)
@@ -280,8 +275,6 @@ def change_safetensors(data: bytes, dice: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input."""
-
     #: Of the input in its folder.
     name: str
     #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder,
@@ -327,7 +320,6 @@ def seal_fits(files: Files) -> None:
 
 
 def seal_store(files: Files) -> None:
-    """New digests in ``checksums.json``."""
     listed = read_header(files, "checksums.json")
     if listed is not None:
         listed |= {name: sha256(files[name]) for name in listed if name in files}
@@ -511,7 +503,6 @@ def read_files(path: Path) -> Files:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:
-    """What `read_files` gave."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

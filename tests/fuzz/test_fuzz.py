@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import run_obygaze
-from tests.fuzz.kinds import KINDS, STRANGERS_FILE, make_data, read_files, write_files
+from tests.fuzz.kinds import KINDS, STRANGERS_FILE, make_data, paths_in, read_files, write_files
 
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
@@ -85,7 +85,6 @@ def asked(monkeypatch) -> list[object]:
 
 
 def memory(key: str) -> int:
-    """A number of bytes from the kernel's account of this process."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(rf"{key}:\s+(\d+) kB", status)[1]) * 1024
 
@@ -223,24 +222,15 @@ def forged_names(text: bytes, name: str, seen: set[tuple[str, ...]]) -> Iterator
     except ValueError:
         return
 
-    def walk(node, place) -> Iterator[bytes]:
-        if isinstance(node, list):
-            for child in node[:3]:
-                yield from walk(child, place)
-        elif isinstance(node, dict):
-            named = NAMING & node.keys() | ({"family"} if "weights_sha256" in node else set())
-            for key in sorted(named):
-                if (*place, key) not in seen:
-                    seen.add((*place, key))
-                    before = dict(node)
-                    node[key] = name
-                    yield json.dumps(content).encode() + mark + rest
-                    node.clear()
-                    node.update(before)
-            for key, child in node.items():
-                yield from walk(child, (*place, key))
-
-    yield from walk(content, ())
+    for path in paths_in(content):
+        place = tuple(key for key in path if isinstance(key, str))
+        if path[-1] in NAMING and place not in seen:
+            seen.add(place)
+            forged = node = json.loads(first)
+            for key in path[:-1]:
+                node = node[key]
+            node[path[-1]] = name
+            yield json.dumps(forged).encode() + mark + rest
 
 
 @pytest.mark.parametrize("kind", FORGED)

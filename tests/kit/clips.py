@@ -29,7 +29,6 @@ def logistic_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
 
 
 def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
-    """The bank, giving distances or decision values."""
     changed = copy(bank)
     changed.output = output
     return changed
@@ -113,7 +112,6 @@ def make_images(folder: Path) -> Embedded:
 
 
 def make_prompts(folder: Path) -> Embedded:
-    """Each stimulus by two templates."""
     prompts = {
         f"{name}-{position}-{row}": (template, stimulus)
         for name, stimuli in STIMULI.items()
