@@ -58,7 +58,7 @@ SLIPS = [
     ("obygaze12", b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "is not a table (got binary data, or UTF-16)"),
     ("obygaze12", "", "is empty"),
     ("obygaze12", f"{HEADER}\n{BODY}\n{SURE[:40]}", "line 3: 4 cells where the header has 11"),
-    ("obygaze12", f'{HEADER}\n"{BODY}\n', "line 2 or below: a quotation mark is never closed"),
+    ("obygaze12", f'{HEADER}\n"{BODY}\n', "line 2 or below: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
     ("csv", None, "source.csv does not exist"),
     ("mobygaze", segment("a", "Sure", "[]", 0, 9, 0), "line 2: framerate '0' is not above 0"),
