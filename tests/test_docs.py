@@ -389,8 +389,6 @@ PAGES = [
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
     if not {".venv", "_build", "commands"} & set(path.parts)
 ]
-#: Pages whose blocks in `sh` are run all the same.
-SHELL_IS_RUN = ("docs/how-to/timelines.md",)
 
 
 def test_every_page_with_commands_is_run() -> None:
@@ -401,14 +399,6 @@ def test_every_page_with_commands_is_run() -> None:
             name = str(path.relative_to(ROOT))
             short = name.removeprefix("docs/").removesuffix(".md")
             assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
-
-
-def test_blocks_that_are_not_run_say_why() -> None:
-    for path in PAGES:
-        if str(path.relative_to(ROOT)) not in SHELL_IS_RUN:
-            for before in path.read_text().split("\n```sh\n")[:-1]:
-                reason = before.rpartition("\n")[2]
-                assert re.fullmatch(r"<!-- not run: .+ -->", reason), f"{path}: {reason}"
 
 
 def test_links_lead_somewhere() -> None:

@@ -60,7 +60,7 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 def test_the_help_has_the_librarys_defaults(obygaze):
     words = " ".join(obygaze("models", "moments", "--help").output.split())
-    assert f"Drop shorter moments, in seconds. [default: {MIN_LENGTH_S:g}]" in words
+    assert f"Drop shorter moments, in seconds. [default: {MIN_LENGTH_S}]" in words
     assert f"[default: {CLOSE_GAPS_S:g}, at most a tenth of the film or clip]" in words
     assert CLOSE_GAPS_SHARE == 0.1
 
