@@ -265,7 +265,7 @@ def _decoding_rate(
     samplings = [backbone.sampling for backbone in backbones[:count]]
 
     def decode(decoder: Decoder, item: Item) -> None:
-        ask_decoder(decoder, "decode", media, item, samplings, None)
+        ask_decoder(decoder, "decode", media, item, samplings)
 
     decoded = map_decoders(decode, manifest, workers, 60, ahead=2 * workers)
     times = [time.perf_counter() for _ in decoded]

@@ -94,12 +94,12 @@ def _beside_the_networks(folder: Path) -> Result:
                 encode_clips=partial(_ready_outputs, ready),
             )
         )  # fmt: skip
-    reader = ItemReader(videos, backbones, None)
+    reader = ItemReader(videos, backbones)
     forwards = {backbone.name: Forward(backbone) for backbone in backbones}
     decoder = Decoder(60)
     answer = ask_decoder(
         decoder, "decode", MediaFolder(videos, MEDIA_SUFFIXES), item,
-        [backbone.sampling for backbone in backbones], None,
+        [backbone.sampling for backbone in backbones],
     )  # fmt: skip
     decoder.ask = lambda request: answer  # type: ignore[method-assign]  # decoded already
 

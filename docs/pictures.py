@@ -1,4 +1,4 @@
-"""The site's pictures: made-up annotations and features, through the commands, to what they draw.
+"""The site's pictures, drawn through the commands: of made-up annotations, and of the example.
 
 ``python -m docs.pictures`` makes ``docs/report.png``, the picture in README.
 """
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -37,11 +38,12 @@ estimators = ["logistic", {name = "pcbm-logistic", negatives = "b"},
   {name = "frame-mil", class_weight = "balanced"}, "film-prior"]
 """
 TEMPLATES = Path(__file__).parents[1] / "obygaze_models/report/templates"
+REAL_PAGE = "real.html"
 README_PICTURE = Path(__file__).with_name("report.png")
 #: Pictures of the report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number.
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
-    "readme": (1000, 1230, "", ".explorer, nav, .about", []),
+    "readme": (1200, 1340, "", ".explorer, nav, .about, .terms", []),
     "report-top": (
         1080, 1240, "", ".explorer",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
@@ -131,10 +133,20 @@ report run -o report.html --timelines lines --moments moments.csv --frames frame
 """
 
 
+REAL = f"""
+models example mobygaze
+models run mobygaze/level.toml -o runs/level
+models run mobygaze/length.toml -o runs/length
+models run mobygaze/concepts.toml -o runs/concepts
+report runs/level runs/length runs/concepts --title "What is said in 20 films" -o {REAL_PAGE}
+"""
+"""README's picture and the site's live page: the shipped example, which is real."""
+
+
 def run_commands(lines: str) -> None:
     """Run commands of obygaze; what they print is shown only where one fails."""
     for line in lines.strip().replace("\n    ", " ").splitlines():
-        result = CliRunner().invoke(main, line.split())
+        result = CliRunner().invoke(main, shlex.split(line))
         if result.exit_code:
             raise RuntimeError(f"obygaze {line}\n{result.output}")
 
@@ -149,6 +161,13 @@ def make_report(folder: Path) -> None:
         run_commands(MORE)
 
 
+def make_real_report(folder: Path) -> Path:
+    """Make the page of the shipped example."""
+    with contextlib.chdir(folder):
+        run_commands(REAL)
+    return folder / REAL_PAGE
+
+
 def take_shot(page: Path, output: Path, name: str) -> None:
     """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
     width, height, address, removed, targets = SHOTS[name]
@@ -161,7 +180,7 @@ def take_shot(page: Path, output: Path, name: str) -> None:
     options += [f"--screenshot={output}", f"file://{copy}{address}"]
     subprocess.run(["chromium", *options], check=True, capture_output=True, timeout=60)
     with Image.open(output) as image:
-        image.convert("RGB").quantize(96).save(output, optimize=True)
+        image.convert("RGB").quantize(192).save(output, optimize=True)
 
 
 def write_pictures(folder: Path) -> None:
@@ -177,6 +196,7 @@ def write_pictures(folder: Path) -> None:
         raise RuntimeError("the site's pictures need chromium, which is not installed")
     with tempfile.TemporaryDirectory() as work:
         make_report(Path(work))
+        shutil.copy(make_real_report(Path(work)), folder)
         for name in ("agreement", "moments"):
             shutil.copy(Path(work, f"{name}.png"), folder)
         for name in sorted(SHOTS.keys() - {"readme"}):
@@ -192,6 +212,5 @@ def write_pictures(folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as work:
-        make_report(Path(work))
-        take_shot(Path(work, "report.html"), README_PICTURE, "readme")
+        take_shot(make_real_report(Path(work)), README_PICTURE, "readme")
     print(f"Wrote {README_PICTURE}")

@@ -54,7 +54,7 @@ say "5 of 6  Models" \
     "Which minutes objectify somebody? A model is trained on 18 films and tested on one that it never" \
     "saw, 20 times: by what is said, and by how much is said. An experiment is a file:"
 sed 's/^/    /' "$folder/mobygaze/level.toml"
-for experiment in level length speech; do
+for experiment in level length concepts; do
     run models run "$folder/mobygaze/$experiment.toml" -o "$folder/runs/$experiment"
 done
 say "What do the words add to their number? Both are scored on the same minutes, over the same films:"
@@ -63,7 +63,7 @@ run models compare "$folder/runs/level" "$folder/runs/length" --metric auroc
 say "6 of 6  Report" \
     "The scores as a page, with what you may not conclude from them, and each film's minutes, with" \
     "what the model and the annotators said of them."
-run report "$folder/runs/level" "$folder/runs/length" "$folder/runs/speech" \
+run report "$folder/runs/level" "$folder/runs/length" "$folder/runs/concepts" \
     --title "What is said in 20 films" -o "$folder/report.html"
 
 say "Done." "Open $(cd "$folder" && pwd)/report.html"

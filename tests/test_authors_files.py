@@ -46,7 +46,6 @@ def test_levels_and_concepts_are_the_papers(obygaze12):
     fewer = statistics(obygaze12, "released", split="02_EN_HN_S").all
     assert [fewer.levels[code] for code in LEVELS] == [436, 304, 0, 308]
     assert sum(not name for name in obygaze12.items.media) == 75
-    assert "EN 1,003, HN 309, NS 292, S 310" in obygaze12._repr_html_()
 
 
 def test_runs_are_the_released_ones_id_by_id(obygaze12, authors):
@@ -96,9 +95,6 @@ def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
     source = authors / "obygaze12/ObyGaze12_thresh_02.csv"
     result = obygaze("manifests", "import", "obygaze12", source, "-o", tmp_path / "m")
     assert "1,914 clips of 12 films" in result.output
-    assert (
-        "EN     Easy Negative   1003  52.4%" in obygaze("manifests", "stats", tmp_path / "m").output
-    )
 
 
 @pytest.mark.night
@@ -118,8 +114,8 @@ def test_a_reproduction_counts_what_they_published(authors, tmp_path):
     shares = values("table2", "Released: ", "Share of positives")
     assert shares["EN-S/EN-S"] == pytest.approx(31 / 75)
     assert shares["HN-S/ENHN-S"] == pytest.approx(31 / 103)  # two have no video
-    clips = values("table2", "Released: ", "Clips scored")
-    assert [*clips.values()] == [75, 75, 103, 103]
+    clips = values("table2", "Released: ", "Clips scored").values()
+    assert [*clips] == [75, 75, 103, 103]
     leaks = [note.text for note in done.tables[0].notes if note.code == "leak"]
     for facts in (
         ("105 test clips", "(31 of them Sure), 54 (26)", "(13 to 17)"),

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import click
@@ -22,13 +22,13 @@ import pytest
 from click.testing import Result
 from nbclient import NotebookClient
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.persistence import load_model
@@ -163,23 +163,44 @@ def test_python_api(tour: Page) -> None:
 
 @pytest.mark.gate
 def test_a_real_result(page: Page) -> None:
-    """The run's scores are those of plain scikit-learn, each film left out."""
-    page.run(read("tutorials/real"))
+    """The scores are those of plain scikit-learn, each film left out; of shuffled labels chance."""
+    assert page.run(read("tutorials/real")).splitlines()[-1] == "0.67"
     data = om.load_example()
-    assert data.X.shape == (len(data.ids), 1024)
-    clips = om.load_run("runs/level").predictions()
-    probability = {
-        name: value for fit in clips for name, value in zip(fit.ids, fit.probabilities, strict=True)
-    }
-    rows = [row for row, name in enumerate(data.ids) if name in probability]
-    level = Manifest.load("mobygaze/minutes").labels("merged").level_of
-    sure = np.array([level[data.ids[row]] == "S" for row in rows])
-    plain = cross_val_predict(
-        LogisticRegression(class_weight="balanced", max_iter=1000),
-        data.X[rows], sure, groups=data.groups[rows], cv=LeaveOneGroupOut(), method="predict_proba",
-    )[:, 1]  # fmt: skip
-    ours = roc_auc_score(sure, [probability[data.ids[row]] for row in rows])
-    assert ours == pytest.approx(roc_auc_score(sure, plain), abs=0.005)
+    row_of = {clip: row for row, clip in enumerate(data.ids)}
+    films = np.unique(data.groups).tolist()
+    scores = (roc_auc_score, average_precision_score, lambda y, p: f1_score(y, p > 0.5))
+    runs = [om.load_run(f"runs/{name}") for name in ("level", "length", "concepts")]
+    tests = [(run, test) for run in runs for test in run.record.tests]
+    assert len(tests) == 8
+    for run, test in tests:
+        fits = [fit for fit in run.predictions() if fit.test == test]
+        rows = [row_of[clip] for fit in fits for clip in fit.ids]
+        X, group = (data.count if run is runs[1] else data.X)[rows], data.groups[rows]
+        y, ours = (np.concatenate([getattr(fit, name) for fit in fits])
+                   for name in ("labels", "probabilities"))  # fmt: skip
+        plain = np.zeros(len(y))
+        for train, tested in LeaveOneGroupOut().split(X, y, group):
+            kept = films[(films.index(group[tested[0]]) + 1) % len(films)]
+            train = train[group[train] != kept]
+            model = LogisticRegression(class_weight="balanced", max_iter=1000)
+            model.fit(X[train], y[train])
+            plain[tested] = model.predict_proba(X[tested])[:, 1]
+        for score in scores:
+            assert score(y, ours) == pytest.approx(score(y, plain), abs=0.005), test
+
+    manifest = Manifest.load("mobygaze/minutes")
+    merged, chance = manifest.labels("merged"), np.random.default_rng(0)
+    levels = np.array(merged.levels)
+    of_film = np.array([manifest[clip].film for clip in merged.ids])
+    for film in films:
+        levels[of_film == film] = chance.permutation(levels[of_film == film])
+    blank = [()] * len(levels)
+    manifest.add_labels(LabelSet("shuffled", merged.ids, levels.tolist(), blank))
+    experiment = replace(om.load_experiment("mobygaze/level.toml"), labels="shuffled")
+    scored = om.run_experiment(experiment, "runs/shuffled").record.scores[0]
+    low, high = scored.interval["auroc"] or (0, 0)
+    assert low < 0.5 < high
+    assert scored.mean["auroc"] == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.gate

@@ -30,18 +30,10 @@ from obygaze_features.annotations.measures import (
     ordinal,
     random_stream,
 )
-from obygaze_features.annotations.remarks import (
-    LEFT_OUT,
-    Remark,
-    different_timelines,
-    stopped_early,
-    timelines_sha256,
-)
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, different_timelines
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests import Items, LabelScheme, Manifest
 
 NOT_SURE = "NS"
 
@@ -110,24 +102,8 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         elif present_sets and not of_film:
             problem = f"{join_some(present_sets)} have no clip in common"
             remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
-        if of_film:
-            remarks += [i for labels in label_sets for i in _stopped(labels, film, rows, manifest)]
         pairs += of_film
     return pairs, remarks
-
-
-def _stopped(labels: LabelSet, film: str, rows: Sequence[int], manifest: Manifest) -> list[Remark]:
-    """A remark if no projected segment of an annotator is in the second half of the film."""
-    if timelines_sha256(labels) is None or not labels.ratio:
-        return []
-    ratio = dict(zip(labels.ids, labels.ratio, strict=True))
-    ids, ends = manifest.ids, manifest.items.ends
-    labelled = [row for row in rows if ids[row] in ratio]
-    if not labelled:
-        return []
-    reached = max((float(ends[row]) for row in labelled if ratio[ids[row]]), default=0.0)
-    end = float(ends[labelled].max())
-    return stopped_early(manifest.name, film, labels.name, reached, end, manifest.scheme)
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
@@ -231,11 +207,16 @@ def find_disagreements(
 
     A clip that only one of the two has ends a run, as does one on which they agree.
     """
-    runs = [
-        _disagreement(pair, indices, items, distances)
-        for pair in pairs
-        for indices in _differing_runs(pair)
-    ]
+    runs = []
+    for pair in pairs:
+        clips = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
+        runs += [
+            _disagreement(pair, [*run], items, distances)
+            for differs, run in groupby(
+                clips, lambda clip: None not in clip[1:] and clip[1] != clip[2]
+            )
+            if differs
+        ]
 
     def key(run: Disagreement) -> tuple[Any, ...]:
         place = run.film, run.start or 0.0, run.first, run.a, run.b
@@ -244,27 +225,13 @@ def find_disagreements(
     return sorted(runs, key=key)
 
 
-def _differing_runs(pair: Pair) -> list[list[int]]:
-    """The indices in the pair's rows at which it differs, consecutive ones together."""
-    runs: list[list[int]] = []
-    for index, (x, y) in enumerate(zip(pair.levels_a, pair.levels_b, strict=True)):
-        if x is None or y is None or x == y:
-            continue
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
-
-
 def _disagreement(
-    pair: Pair, indices: Sequence[int], items: Items, distances: Distances
+    pair: Pair, clips: Sequence[tuple[int, Any, Any]], items: Items, distances: Distances
 ) -> Disagreement:
-    rows = [pair.rows[index] for index in indices]
-    a = [str(pair.levels_a[index]) for index in indices]
-    b = [str(pair.levels_b[index]) for index in indices]
-    spans = [(item.start, item.end) for item in map(items.__getitem__, rows)]
-    times = [(start, end) for start, end in spans if start is not None and end is not None]
+    """A run of clips: of each its row and the two levels."""
+    rows = [row for row, _, _ in clips]
+    times = np.array([items.starts[rows], items.ends[rows]])
+    times = times[:, ~np.isnan(times[0])]
     rank = distances.rank
     return Disagreement(
         film=pair.film,
@@ -273,14 +240,12 @@ def _disagreement(
         first=items.ids[rows[0]],
         last=items.ids[rows[-1]],
         clips=len(rows),
-        seconds=sum(end - start for start, end in times),
-        start=min((start for start, _ in times), default=None),
-        end=max((end for _, end in times), default=None),
-        levels_a=tuple(level for level, _ in groupby(a)),
-        levels_b=tuple(level for level, _ in groupby(b)),
-        distance=fmean(
-            float(distances.matrix[rank[x], rank[y]]) for x, y in zip(a, b, strict=True)
-        ),
+        seconds=math.fsum(times[1] - times[0]),
+        start=min(times[0].tolist(), default=None),
+        end=max(times[1].tolist(), default=None),
+        levels_a=tuple(level for level, _ in groupby(a for _, a, _ in clips)),
+        levels_b=tuple(level for level, _ in groupby(b for _, _, b in clips)),
+        distance=fmean(float(distances.matrix[rank[a], rank[b]]) for _, a, b in clips),
     )
 
 
@@ -369,23 +334,16 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     scheme = manifest.shared_scheme([a, b])
     ids = [identifier for identifier in a.ids if identifier in b.level_of]
     pairs = Counter((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
-    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in scheme.concept_names}
-    for identifier in ids:
-        of_first, of_second = set(a.concepts_of[identifier]), set(b.concepts_of[identifier])
-        for name in of_first | of_second:
-            counts[name][0] += name in of_first
-            counts[name][1] += name in of_second
-            counts[name][2] += name in of_first and name in of_second
-    clips = len(ids)
-    concepts = [
-        ConceptAgreement(name, _binary_kappa(clips, x, y, shared), x / clips, y / clips)
-        for name, (x, y, shared) in counts.items()
-        if x or y
-    ]
+    named = [[set(labels.concepts_of[i]) for i in ids] for labels in (a, b)]
+    concepts = []
+    for name in scheme.concept_names:
+        given = [[name in names for names in of_clips] for of_clips in named]
+        if any(map(any, given)):
+            kappa = cohen_kappa(confusion(given[0], given[1], (False, True)))
+            concepts.append(ConceptAgreement(name, kappa, *map(fmean, given)))
     equal = sum(number for (x, y), number in pairs.items() if x == y)
-    return LabelSetAgreement(
-        first, second, clips, equal / clips if clips else float("nan"), dict(pairs), tuple(concepts)
-    )
+    share = equal / len(ids) if ids else math.nan
+    return LabelSetAgreement(first, second, len(ids), share, dict(pairs), tuple(concepts))
 
 
 def annotator_label_sets(manifest: Manifest) -> list[str]:
@@ -399,9 +357,3 @@ def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The highest level, and the levels below it without Not Sure: the paper's EN+HN against S."""
     *below, top = scheme.codes
     return (top,), tuple(code for code in below if code != NOT_SURE)
-
-
-def _binary_kappa(clips: int, first: int, second: int, shared: int) -> float | None:
-    """Kappa of a concept by the numbers of clips that each gives it to, and both."""
-    table = [[clips - first - second + shared, second - shared], [first - shared, shared]]
-    return cohen_kappa(np.array(table))

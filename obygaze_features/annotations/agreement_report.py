@@ -27,9 +27,8 @@ from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_time
+from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.items import format_seconds
-from obygaze_features.manifests.labels import LabelScheme
-from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import film_titles
 
 MARKER = "agreement.csv"
@@ -286,31 +285,17 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
 
 
 def _films_table(report: AgreementReport) -> str:
-    """One row per film and pair: every measure; p where the random sequences can tell."""
-    pairs, samples = report.pairs, report.chance.samples
-    least = 1 / (samples + 1)
-    p_values = [pair.gamma.p for pair in pairs]
-    resolved = any(p is not None and p > least for p in p_values)
+    """One row per film and pair: every measure."""
+    pairs = report.pairs
     has_sure = any(pair.sure for pair in pairs)
     header = [*report.name_columns, "clips", "gamma", *(["without NS"] if has_sure else [])]
-    header += ["kappa", "alpha nominal", "ordinal", "by distances", *(["p"] if resolved else [])]
+    header += ["kappa", "alpha nominal", "ordinal", "by distances"]
     rows = []
     for pair in pairs[:MAX_ROWS_SHOWN]:
         row = [*report.names_of(pair), f"{pair.gamma.clips:,}", digits(pair.gamma.gamma)]
         row += [digits(pair.sure.gamma if pair.sure else None)] if has_sure else []
-        row += [digits(getattr(pair, name)) for name in MEASURES]
-        if resolved:
-            p = pair.gamma.p
-            row.append(f"≤1/{samples + 1:,}" if p is not None and p <= least else digits(p))
-        rows.append(row)
-    text = align(header, rows, left=len(report.name_columns)) + _more(pairs, MAX_ROWS_SHOWN)
-    if floor := sum(p is not None and p <= least for p in p_values):
-        text += (
-            f"\nno random sequence agrees as well in {floor:,} of {counted(len(pairs), 'row')}: "
-            f"p is at most 1/{samples + 1:,},\nthe least that {samples:,} can show "
-            "(more: --samples)"
-        )
-    return text
+        rows.append([*row, *(digits(getattr(pair, name)) for name in MEASURES)])
+    return align(header, rows, left=len(report.name_columns)) + _more(pairs, MAX_ROWS_SHOWN)
 
 
 def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:

@@ -29,7 +29,6 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.labels import (
-    SEPARATOR,
     Concept,
     LabelScheme,
     name_key,
@@ -42,7 +41,7 @@ FILM_COLUMNS = ("film", "title", "end")
 #: A frame of film at 23.976 frames per second, rounded up to the millisecond.
 FRAME_S = 0.042
 #: A stretch of one level is unusual from this length on, if it is so much longer than all others.
-LONG_STRETCH_S, LONG_STRETCH_RATIO, MAX_LONG_STRETCHES, MIN_STRETCHES = 600.0, 3.0, 3, 8
+LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
 #: Titles and ends of films by their names in the source, or a table with them.
 Films = Mapping[str, Film] | Path | str | None
 
@@ -115,8 +114,7 @@ def build_timelines(
             segment = replace(segment, end=end)
         sound.append(replace(row, segment=segment))
     unlisted = _unlisted_concepts(sound, scheme)
-    added = tuple(Concept(concept, visual=False) for concept in unlisted)
-    scheme = replace(scheme, concepts=scheme.concepts + added)
+    scheme = scheme.with_concepts(Concept(concept, visual=False) for concept in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
     remarks += [*unlisted.values(), *concept_remarks, *_overlaps(segments)]
     remarks += _unusual_stretches(_stretches(segments), scheme)
@@ -140,13 +138,7 @@ def read_films(source: Films) -> dict[str, Film]:
     if not isinstance(source, str | Path):
         return dict(source or {})
     path = Path(source)
-    meanings = dict.fromkeys((*FILM_COLUMNS, "start"), ())
-    table = read_mapped_table(path, meanings, required=["film"])
-    if table.columns.keys().isdisjoint(FILM_COLUMNS[1:]) or "start" in table.columns:
-        raise AnnotationError(
-            f"{path} is not a table of films, which has the columns film, title, end; "
-            f"there are {', '.join(table.columns)}"
-        )
+    table = read_mapped_table(path, dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
@@ -195,13 +187,9 @@ def _with_concepts(
     segments: dict[Segment, SourceRow] = {}
     remarks = []
     for row in rows:
-        unknown = [name for name in row.segment.concepts if not scheme.has_concept(name)]
-        concepts = scheme.in_order(map(scheme.concept, set(row.segment.concepts) - {*unknown}))
+        concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
         segment = replace(row.segment, concepts=concepts)
-        if unknown:
-            text = unknown_name("concept", unknown[0], scheme.concept_names)
-            remarks.append(row.remark(text, LEFT_OUT))
-        elif segment in segments:
+        if segment in segments:
             repeats = f"repeats {segments[segment].where}"
             remarks.append(row.remark(repeats, LEFT_OUT, "repeat"))
         else:
@@ -246,7 +234,7 @@ def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[s
     remarks: dict[str, Remark] = {}
     for row in rows:
         for name in row.segment.concepts:
-            if not scheme.has_concept(name) and SEPARATOR not in name:
+            if not scheme.has_concept(name):
                 key = name_key(name)
                 spelling[key] = min(spelling.get(key, name), name)
                 text = unknown_name("concept", name, scheme.concept_names)
@@ -274,33 +262,25 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
 
 
 def _unusual_stretches(stretches: Sequence[SourceRow], scheme: LabelScheme) -> Iterator[Remark]:
-    """A remark for each stretch that is far longer than its annotator's others in the same film.
+    """A remark for a stretch that is far longer than all others of its annotator in the same film.
 
-    At least ten minutes, and three times as long as the longest of the others; at most three of an
-    annotator and film can be so. Films are judged one by one, so that a film has the same remarks
-    whether it is imported alone or among others. Of MObyGaze's 40 pairs of film and annotator, one
-    has a remark, at 3.9 times the next; the second highest ratio is 2.2.
+    At least ten minutes, and three times as long. Films are judged one by one, so that a film has
+    the same remarks whether it is imported alone or among others. Of MObyGaze's 40 pairs of film
+    and annotator, one has a remark, at 3.9 times the next; the second highest ratio is 2.2.
     """
     of_film: dict[tuple[str, str], list[SourceRow]] = {}
     for stretch in sorted(stretches, key=lambda stretch: -stretch.segment.seconds):
         key = stretch.segment.film, stretch.segment.annotator
         of_film.setdefault(key, []).append(stretch)
-    for longest_first in of_film.values():
-        lengths = [stretch.segment.seconds for stretch in longest_first]
-        if len(lengths) < MIN_STRETCHES:
-            continue
-        apart = [
-            count
-            for count in range(1, MAX_LONG_STRETCHES + 1)
-            if lengths[count - 1] >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * lengths[count])
-        ]
-        for stretch in longest_first[: max(apart, default=0)]:
-            segment = stretch.segment
-            yield stretch.remark(
+    for longest, *others in of_film.values():
+        segment = longest.segment
+        next_s = others[0].segment.seconds if others else segment.seconds
+        unusual = segment.seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s)
+        if unusual and len(others) + 1 >= MIN_STRETCHES:
+            yield longest.remark(
                 f"{scheme.name_of[segment.level]} for {segment.seconds / 60:.1f} minutes without a "
                 f"break ({format_time(segment.start)} to {format_time(segment.end)}), the next "
-                f"longest of the film is {lengths[max(apart)] / 60:.1f}; was anything annotated "
-                "there?",
+                f"longest of the film is {next_s / 60:.1f}; was anything annotated there?",
                 KEPT,
             )
 

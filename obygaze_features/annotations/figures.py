@@ -24,7 +24,7 @@ from obygaze_features.common.figures import (
     plain,
     show_time,
 )
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 
@@ -51,17 +51,14 @@ def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
 
 
 def film_bands(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str | None = "merged"
+    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
 ) -> list[Band]:
     """Each annotator's segments above their projection, and the merge last.
 
     The manifest's label sets are named by the annotators; it may lack projections and `merged`.
     """
     check_levels(manifest.scheme, timelines.scheme)
-    rows = clips_by_film(manifest.items).get(film)
-    if film not in timelines.by_film or rows is None:
-        raise AnnotationError(unknown_name("film", film, films_with_clips(timelines, manifest)))
-    clips = [manifest.items[row] for row in rows.tolist()]
+    clips = [manifest.items[row] for row in clips_by_film(manifest.items)[film].tolist()]
     codes = timelines.scheme.codes
     bands = []
     for annotator, segments in timelines.by_film[film].items():
@@ -70,13 +67,13 @@ def film_bands(
         if annotator in manifest.label_names:
             bars = _clip_bars(clips, manifest.labels(annotator), manifest.scheme)
             bands.append(Band(f"{annotator} on clips", bars))
-    if merged is not None and merged in manifest.label_names:
+    if merged in manifest.label_names:
         bands.append(Band(merged, _clip_bars(clips, manifest.labels(merged), manifest.scheme)))
     return bands
 
 
 def film_figure(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str | None = "merged"
+    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
 ) -> Figure:
     """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
     bands = film_bands(timelines, manifest, film, merged=merged)

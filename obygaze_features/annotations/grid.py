@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Timelines
-from obygaze_features.common.tables import read_mapped_table
+from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.importers.reading import parse_time
+from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import (
     MIN_SPAN_S,
-    Item,
     Items,
     format_seconds,
-    id_problem,
     media_problem,
     media_stem,
+    pick_rows,
     safe_id,
 )
 from obygaze_features.manifests.manifest import Manifest
@@ -63,7 +64,7 @@ def read_grid(
     elif Path(name).is_dir():
         clips, remarks = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
     elif Path(name).is_file():
-        clips, remarks = _csv_grid(Path(name), timelines)
+        clips, remarks = _csv_grid(Path(name), timelines), []
     else:
         raise UsageError(
             f"{name} is not a grid: give a manifest's folder, a number of seconds (60) or a CSV "
@@ -143,98 +144,65 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
         for film, end, clips in zip(films, ends, counts, strict=True)
         for number in range(clips)
     ]
-    grid = _grid_manifest(
-        f"{timelines.name}-{format_seconds(length)}s", timelines, spans, _numbered_ids(spans)
-    )
+    name = f"a grid of {length:g} s"
+    table = Table(Path(name), ",", {}, range(1, len(spans) + 1))
+    grid = _grid_manifest(f"{timelines.name}-{format_seconds(length)}s", timelines, spans, table)
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
     problem = f"{counted(len(unknown), 'film')} without an end: {join_some(unknown)}"
-    action = "the last clip ends with the last segment"
-    return grid, [Remark(f"a grid of {length:g} s", "", "", problem, action)]
+    return grid, [Remark(name, "", "", problem, "the last clip ends with the last segment")]
 
 
-def _csv_grid(path: Path, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+def _csv_grid(path: Path, timelines: Timelines) -> Manifest:
     """Shots or scenes, in order of film (as films come in the file) and time."""
     required = ("film", "start", "end")
     table = read_mapped_table(path, dict.fromkeys((*required, "id"), ()), required=required)
-    named = "id" in table.columns
-    clips: list[tuple[FilmSpan, str, int]] = []
-    remarks: list[Remark] = []
-    ids: set[str] = set()
-    for row, (film, start_text, end_text, identifier) in enumerate(
-        zip(*map(table.get, (*required, "id")), strict=True)
-    ):
-        try:
-            # The same ids as importers of timelines give films.
-            film_id = safe_id(film) if film.strip() else ""
-            start = parse_time(start_text, "start", table.delimiter)
-            end = parse_time(end_text, "end", table.delimiter)
-            if problem := id_problem(film_id):
-                raise AnnotationError(f"film: {problem}")
-            if named and (problem := id_problem(identifier)):
-                raise AnnotationError(problem)
-            if named and identifier.lower() in ids:
-                raise AnnotationError(f"another clip is called {identifier!r} already")
-            if end < start + MIN_SPAN_S:
-                ends = "ends before it starts" if end < start else "has no length"
-                raise AnnotationError(f"the clip {ends} ({start_text} to {end_text})")
-        except (AnnotationError, ManifestError) as error:
-            location = f"{path}, line {table.lines[row]}"
-            remarks.append(Remark(location, film, "", str(error), LEFT_OUT))
-        else:
-            ids.add(identifier.lower())
-            clips.append(((film_id, start, end), identifier, row))
-    if not clips:
-        first = f"; the first: {remarks[0].where}: {remarks[0].what}" if remarks else ""
-        raise AnnotationError(
-            f"{path} holds no clips, only {counted(len(remarks), 'bad row')}{first}"
-        )
-    films = list(dict.fromkeys(span[0] for span, _, _ in clips))
-    film_rank = {film: rank for rank, film in enumerate(films)}
-    clips.sort(key=lambda clip: (film_rank[clip[0][0]], *clip[0][1:], clip[1]))
-    spans = [span for span, _, _ in clips]
-    extra = {
-        name: [column[row] for _, _, row in clips]
-        for name, column in table.columns.items()
-        if name not in ("film", "start", "end", "id", "kind", "media", "text")
-    }
-    clip_ids = [identifier for _, identifier, _ in clips] if named else _numbered_ids(spans)
-    return _grid_manifest(path.stem, timelines, spans, clip_ids, extra), remarks
-
-
-def _numbered_ids(spans: Sequence[FilmSpan]) -> list[str]:
-    """Ids of the spans' films and their numbers in them, from 1 on."""
-    counts: dict[str, int] = {}
-    ids = []
-    for film, _, _ in spans:
-        counts[film] = counts.get(film, 0) + 1
-        ids.append(f"{film}-{counts[film]:04d}")
-    return ids
+    spans: list[FilmSpan] = []
+    for row, (film, *times) in enumerate(zip(*map(table.get, required), strict=True)):
+        with at_row(table, row):
+            if not film.strip():
+                raise AnnotationError("names no film")
+            start, end = (
+                parse_time(text, name, table.delimiter)
+                for name, text in zip(required[1:], times, strict=True)
+            )
+        # The same ids as importers of timelines give films.
+        spans.append((safe_id(film), start, end))
+    if not spans:
+        raise AnnotationError(f"{path} holds no clips")
+    rank = {film: place for place, film in enumerate(dict.fromkeys(span[0] for span in spans))}
+    order = sorted(range(len(spans)), key=lambda row: (rank[spans[row][0]], *spans[row][1:]))
+    lines = [table.lines[row] for row in order]
+    table = replace(table, columns=pick_rows(table.columns, order), lines=lines)
+    return _grid_manifest(path.stem, timelines, [spans[row] for row in order], table)
 
 
 def _grid_manifest(
-    name: str,
-    timelines: Timelines,
-    spans: Sequence[FilmSpan],
-    ids: list[str],
-    extra: Mapping[str, list[str]] | None = None,
+    name: str, timelines: Timelines, spans: Sequence[FilmSpan], table: Table
 ) -> Manifest:
-    films = [film for film, _, _ in spans]
-    media = {
-        film: details.name
-        for film, details in timelines.films.items()
-        if details.name and "/" not in details.name and media_problem(details.name) is None
+    """Clips of these spans; their ids and what else is known of them are in the table."""
+    numbers: Counter[str] = Counter()
+    ids = []
+    for film, _, _ in spans:
+        numbers[film] += 1
+        ids.append(f"{film}-{numbers[film]:04d}")
+    details = [timelines.films.get(film, Film()) for film, _, _ in spans]
+    columns = {
+        "id": table.columns.get("id", ids),
+        "film": [film for film, _, _ in spans],
+        "media": [
+            film if "/" in about.name or media_problem(about.name) else about.name or film
+            for (film, _, _), about in zip(spans, details, strict=True)
+        ],
+        "start": [format_seconds(start) for _, start, _ in spans],
+        "end": [format_seconds(end) for _, _, end in spans],
     }
-    titles = {film: details.title for film, details in timelines.films.items() if details.title}
-    if not titles.keys().isdisjoint(films):
-        extra = {TITLE_COLUMN: [titles.get(film, "") for film in films], **(extra or {})}
-    clips = (
-        Item(identifier, film=film, media=media.get(film, film), start=start, end=end)
-        for identifier, (film, start, end) in zip(ids, spans, strict=True)
-    )
-    items = Items.of(clips, extra)
-    about = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
-    return Manifest(name, items, scheme=timelines.scheme, **about)
+    if any(about.title for about in details):
+        columns[TITLE_COLUMN] = [about.title for about in details]
+    columns |= {n: v for n, v in table.columns.items() if n not in (*columns, "kind", "text")}
+    items = Items.from_table(replace(table, columns=columns))
+    facts = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
+    return Manifest(name, items, scheme=timelines.scheme, **facts)
 
 
 def _film_remarks(
@@ -250,17 +218,16 @@ def _film_remarks(
             f"{join_some(list(by_film))}"
             f", they have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
         )
-    remarks = []
-    for film in annotated:
-        if film not in by_film:
-            problem = f"the grid has no clips of it{did_you_mean([film], by_film)}"
-            remarks.append(Remark(location, film, "", problem, LEFT_OUT, "no-clips"))
-    for film in dict.fromkeys([*timelines.films, *by_film]):
-        if film not in annotated:
-            remarks.append(
-                Remark(location, film, "", "nobody annotated it", "no labels", "not-annotated")
-            )
-    return remarks
+    no_clips = "the grid has no clips of it"
+    return [
+        Remark(location, film, "", "nobody annotated it", "no labels", "not-annotated")
+        if film not in annotated
+        else Remark(
+            location, film, "", f"{no_clips}{did_you_mean([film], by_film)}", LEFT_OUT, "no-clips"
+        )
+        for film in dict.fromkeys([*annotated, *timelines.films, *by_film])
+        if film not in annotated or film not in by_film
+    ]
 
 
 def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Remark]:

@@ -15,7 +15,7 @@ measure that is not defined is None, as kappa is where both annotators give ever
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -86,8 +86,6 @@ class Chance:
     def __post_init__(self) -> None:
         if self.generator not in GENERATORS:
             raise UsageError(f"the generator is one of {GENERATORS}, not {self.generator!r}")
-        if self.samples < 1 or self.seed < 0:
-            raise UsageError("samples start at 1, and seeds at 0")
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,9 @@ def random_stream(*names: str) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
 
 
-def confusion(a: Sequence[str], b: Sequence[str], codes: Sequence[str]) -> np.ndarray:
+def confusion(
+    a: Sequence[Hashable], b: Sequence[Hashable], codes: Sequence[Hashable]
+) -> np.ndarray:
     """How many clips got which two levels: `a` in rows, `b` in columns.
 
     Examples

@@ -120,7 +120,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
             "them: --labels A --labels B"
         )
     for labels in chosen:
-        if repeated := sorted({other.name for other in chosen} & set(_merged_from(labels))):
+        if repeated := sorted({other.name for other in chosen} & set(labels.merged_from)):
             raise UsageError(
                 f"{labels.name!r} was merged from {repeated[0]!r}, which would count twice; merge "
                 "annotators' label sets"
@@ -137,7 +137,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
 
 def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
     """The merged label sets that hold one of these, directly or by another merge -> all sources."""
-    sources = {name: _merged_from(manifest.labels(name)) for name in manifest.label_names}
+    sources = {name: manifest.labels(name).merged_from for name in manifest.label_names}
     merges: dict[str, list[str]] = {}
     while more := {
         name: parts
@@ -146,12 +146,6 @@ def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]
     }:
         merges |= more
     return merges
-
-
-def _merged_from(labels: LabelSet) -> list[str]:
-    """The label sets that one was merged from, if it was."""
-    sources = labels.about.get("of")
-    return list(sources) if isinstance(sources, Mapping) else []
 
 
 def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
@@ -177,16 +171,8 @@ def _single_annotator(
     for (film, annotator), count in single.items():
         share = "" if count == clips[film] else f"{count:,} of its "
         problem = f"no second annotator for {share}{counted(clips[film], 'clip')}"
-        remarks.append(
-            Remark(
-                manifest.name,
-                film,
-                annotator,
-                problem,
-                f"taken from {annotator}",
-                "single-annotator",
-            )
-        )
+        done = f"taken from {annotator}"
+        remarks.append(Remark(manifest.name, film, annotator, problem, done, "single-annotator"))
     return remarks
 
 
@@ -207,8 +193,7 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
 def common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
     """The grid's scheme, and the concepts that only the other has."""
     check_levels(grid, timelines)
-    added = tuple(c for c in timelines.concepts if not grid.has_concept(c.name))
-    return replace(grid, concepts=grid.concepts + added)
+    return grid.with_concepts(timelines.concepts)
 
 
 def save_labels(
@@ -225,14 +210,12 @@ def save_labels(
     a default label set gets the `default`.
     """
     in_place = manifest.folder is not None and output.resolve() == manifest.folder.resolve()
-    if in_place:
-        for labels in label_sets:
-            refuse_to_overwrite(output / "labels" / f"{labels.name}.csv", overwrite=overwrite)
-    else:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    existing: Manifest | None = manifest
-    if not in_place:
-        existing = Manifest.load(output) if (output / HEADER).is_file() else None
+    tables = [output / "labels" / f"{labels.name}.csv" for labels in label_sets]
+    for path in tables if in_place else [output]:
+        refuse_to_overwrite(path, overwrite=overwrite)
+    existing = manifest if in_place else None
+    if not in_place and (output / HEADER).is_file():
+        existing = Manifest.load(output)
     if existing is None or existing.digest != manifest.digest:
         default = manifest.default_labels or default
         whole = manifest.with_parts(labels=label_sets)

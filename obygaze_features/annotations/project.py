@@ -33,15 +33,14 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, stopped_early
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items, format_seconds
-from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests.items import format_seconds
 
 THRESHOLD = 0.2
 PROJECTION_RULE = (
@@ -114,13 +113,8 @@ class ThresholdCounts:
 
     def to_json(self) -> dict[str, Any]:
         """Counts, shares and concepts per clip."""
-        return {
-            "threshold": self.threshold,
-            "clips": self.clips,
-            "levels": self.levels,
-            "shares": self.shares,
-            "concepts_per_clip": self.concepts_per_clip,
-        }
+        names = ("threshold", "clips", "levels", "shares", "concepts_per_clip")
+        return {name: getattr(self, name) for name in names}
 
 
 def project(
@@ -168,8 +162,19 @@ def project(
             outside = projection.add(by_film[film], segments, threshold)
             end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
             reached = max(segment.end for segment in segments)
-            remarks += stopped_early(timelines.name, film, annotator, reached, end, scheme)
-            remarks += [_outside_remark(segments[index], timelines.name) for index in outside]
+            if reached < end / 2:
+                what = (
+                    f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
+                    "did the annotator stop there?"
+                )
+                done = f"the rest counts as {scheme.levels[0].name}"
+                remark = Remark(timelines.name, film, annotator, what, done, "stopped-early")
+                remarks.append(remark)
+            for segment in map(segments.__getitem__, outside):
+                span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
+                what = f"the segment from {span} ({segment.level}) is in no clip"
+                remark = Remark(timelines.name, film, annotator, what, LEFT_OUT, "in-no-clip")
+                remarks.append(remark)
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
@@ -251,12 +256,6 @@ def _overlapping_pairs(
     segment = np.repeat(np.arange(len(segment_starts)), counts)
     within = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     return first[segment] + within, segment
-
-
-def _outside_remark(segment: Segment, name: str) -> Remark:
-    span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
-    problem = f"the segment from {span} ({segment.level}) is in no clip"
-    return Remark(name, segment.film, segment.annotator, problem, LEFT_OUT, "in-no-clip")
 
 
 def sweep(

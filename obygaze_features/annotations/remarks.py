@@ -12,10 +12,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import format_time, join_some, shorten
+from obygaze_features.common.text import join_some, shorten
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12
@@ -96,35 +95,14 @@ def read_remarks(path: Path) -> list[Remark]:
     return [Remark(*cells) for cells in zip(*map(table.get, COLUMNS), strict=True)]
 
 
-def stopped_early(
-    where: str, film: str, annotator: str, reached: float, end: float, scheme: LabelScheme
-) -> list[Remark]:
-    """A remark if an annotator marked nothing in the second half of a film."""
-    if reached >= end / 2:
-        return []
-    what = (
-        f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
-        "did the annotator stop there?"
-    )
-    done = f"the rest counts as {scheme.levels[0].name}"
-    return [Remark(where, film, annotator, what, done, "stopped-early")]
-
-
 def different_timelines(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
     """A remark if label sets were projected from several timelines."""
     names_of: dict[str, list[str]] = {}
     for labels in sorted(label_sets, key=attrgetter("name")):
-        if (sha256 := timelines_sha256(labels)) is not None:
-            names_of.setdefault(sha256, []).append(labels.name)
+        if isinstance(timelines := labels.about.get("timelines"), Mapping):
+            names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
     if len(names_of) < 2:
         return []
     groups = "; ".join(join_some(names) for names in names_of.values())
     problem = f"projected from {len(names_of)} different timelines: {groups}"
     return [Remark(manifest.name, "", "", problem, "taken together", "different-timelines")]
-
-
-def timelines_sha256(labels: LabelSet) -> str | None:
-    """The SHA-256 of the timelines that a label set was projected from, if it says so."""
-    timelines = labels.about.get("timelines")
-    sha256 = timelines.get("sha256") if isinstance(timelines, Mapping) else None
-    return sha256 if isinstance(sha256, str) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -35,6 +35,7 @@ FORMAT_VERSION = 1
 HEADER = "timelines.json"
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
+ORIGIN = ("source", "licence", "citation")
 
 
 @dataclass(frozen=True)
@@ -203,31 +204,19 @@ class Timelines:
 
     def to_csv(self) -> str:
         """The segments as they are saved in ``segments.csv``."""
-        return format_table(
-            {
-                "film": [segment.film for segment in self.segments],
-                "annotator": [segment.annotator for segment in self.segments],
-                "start": [format_seconds(segment.start) for segment in self.segments],
-                "end": [format_seconds(segment.end) for segment in self.segments],
-                "level": [segment.level for segment in self.segments],
-                "concepts": [SEPARATOR.join(segment.concepts) for segment in self.segments],
-                "comment": [segment.comment for segment in self.segments],
-            }
-        )
+        columns = {name: [getattr(s, name) for s in self.segments] for name in COLUMNS}
+        for name in ("start", "end"):
+            columns[name] = list(map(format_seconds, columns[name]))
+        columns["concepts"] = list(map(SEPARATOR.join, columns["concepts"]))
+        return format_table(columns)
 
     def header(self) -> dict[str, Any]:
         """The contents of ``timelines.json``."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "name": self.name,
-            "source": self.source,
-            "licence": self.licence,
-            "citation": self.citation,
-            "films": {
-                film: {"title": about.title, "end": about.end, "name": about.name}
-                for film, about in self.films.items()
-            },
+            **{key: getattr(self, key) for key in ("name", *ORIGIN)},
+            "films": {film: asdict(about) for film, about in self.films.items()},
             "annotators": dict(self.names),
             "label_scheme": self.scheme.to_json(),
         }
@@ -250,9 +239,7 @@ class Timelines:
             films=header.films,
             names=header.annotators,
             remarks=tuple(read_remarks(folder / "remarks.csv")),
-            source=header.source,
-            licence=header.licence,
-            citation=header.citation,
+            **{key: getattr(header, key) for key in ORIGIN},
         )
 
 

@@ -232,13 +232,8 @@ class Backbone:
 
     def without_network(self) -> Backbone:
         """Only its sampling and preprocessing, for processes that prepare its input."""
-        return self.with_changes(
-            module=None,
-            encode_clips=_no_network,
-            encode_images=None,
-            text_tower=None,
-            device="cpu",
-        )
+        nothing = dict.fromkeys(("module", "encode_clips", "encode_images", "text_tower"))
+        return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
         """A copy with other fields; unlike `dataclasses.replace` also of any subclass."""
@@ -254,10 +249,6 @@ class Backbone:
         for module in self.text_tower.modules:
             move_to_device(module, self.device, self.name)
         return self.text_tower
-
-
-def _no_network(*_: Any) -> dict[str, Tensor]:
-    raise AssertionError("this process has no network, only the preprocessing of one")
 
 
 @dataclass(frozen=True)

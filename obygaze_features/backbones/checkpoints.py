@@ -22,7 +22,7 @@ from obygaze_features.backbones.weights import (
 )
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
-from obygaze_features.common.text import find_closest, first_line, join_some
+from obygaze_features.common.text import find_closest, first_line
 from obygaze_features.errors import BackboneError, UsageError
 
 VISION_FILES = (("preprocessor_config.json", "video_preprocessor_config.json"),)
@@ -100,18 +100,22 @@ def resolve(
     # With a name of the user's, an existing path is preferred to a known name.
     if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
-    if target in checkpoints:
-        path = _known_folder(checkpoints[target], accept, required)
-        repository = checkpoints[target].repository
-        revision = path.name if repository else None
-        return Checkpoint(name or target, path, revision, repository, target)
+    if known := checkpoints.get(target):
+        if known.write:
+            path = cached_random_weights(target, known.write)
+            return Checkpoint(name or target, path, known_name=target)
+        if not known.repository:
+            raise BackboneError(f"{target} cannot be downloaded: {known.how_to_get}")
+        path = _fetch(known.repository, target, accept, required)
+        return Checkpoint(name or target, path, path.name, known.repository, target)
     if not is_repository(target):
-        hint = _suggest(target, checkpoints, list_command)
+        near = find_closest(path.name, checkpoints)
+        hint = f"did you mean {near}?" if near else f"list the names with: {list_command}"
         raise BackboneError(f"{target} is neither a path nor a known name; {hint}")
     try:
-        path = _cached_folder(target, required) or fetch(target, target, accept, required)
+        path = _fetch(target, target, accept, required)
     except BackboneError as problem:
-        raise BackboneError(f"there is no folder {target}{_nearby(path)}, and {problem}") from None
+        raise BackboneError(f"there is no folder {target}, and {problem}") from None
     known_name = next(
         (item.name for item in checkpoints.values() if item.repository == target), None
     )
@@ -145,46 +149,10 @@ def family_of(path: Path) -> Family:
 
 def prefetch(name: str) -> Path:
     """Download a known checkpoint, or one of the hub, for a machine without network."""
-    checkpoints = known_checkpoints()
-    if name in checkpoints:
-        repository = checkpoints[name].repository
-        path = _known_folder(checkpoints[name], family_of, VISION_FILES, use_cache=False)
-    elif is_repository(name) and not Path(name).exists():
-        path, repository = fetch(name, name, family_of, VISION_FILES), name
-    else:
-        hint = _suggest(name, checkpoints, "obygaze features backbones")
-        raise UsageError(f"{name} cannot be downloaded: not a known name; {hint}, or OWNER/NAME")
-    if repository and family_of(path).embeds_texts:
-        fetch_files(repository, path.name, TOKENIZER_FILES)
-    return path
-
-
-def _known_folder(
-    checkpoint: KnownCheckpoint,
-    accept: Callable[[Path], object],
-    required: Sequence[Sequence[str]],
-    *,
-    use_cache: bool = True,
-) -> Path:
-    if checkpoint.write:
-        return cached_random_weights(checkpoint.name, checkpoint.write)
-    if not checkpoint.repository:
-        raise BackboneError(f"{checkpoint.name} cannot be downloaded: {checkpoint.how_to_get}")
-    cached = _cached_folder(checkpoint.repository, required) if use_cache else None
-    return cached or fetch(checkpoint.repository, checkpoint.name, accept, required)
-
-
-def _suggest(name: str, names: Iterable[str], list_command: str) -> str:
-    near = find_closest(Path(name).name, names)
-    return f"did you mean {near}?" if near else f"list the names with: {list_command}"
-
-
-def _nearby(path: Path) -> str:
-    """What a path that does not exist may have meant."""
-    siblings = sorted(sibling.name for sibling in path.parent.glob("*"))
-    if near := find_closest(path.name, siblings):
-        return f" (did you mean {path.parent / near}?)"
-    return f" ({path.parent} has {join_some(siblings)})" if siblings else ""
+    checkpoint = resolve_backbone(name)
+    if family_of(checkpoint.path).embeds_texts:
+        checkpoint.fetch_tokenizer()
+    return checkpoint.path
 
 
 def is_repository(text: str) -> bool:
@@ -192,39 +160,31 @@ def is_repository(text: str) -> bool:
     return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
 
 
-def fetch(
+def _fetch(
     repository: str, name: str, accept: Callable[[Path], object], required: Sequence[Sequence[str]]
 ) -> Path:
-    """Download a checkpoint's configuration, weights and `required` files, and nothing else.
+    """The folder of a checkpoint in the hub's cache; what it lacks is downloaded.
 
     `name` is what the user calls it, for the error; `accept` and `required` are as in `resolve`.
     """
+    need("huggingface_hub", extra="extract")
+    from huggingface_hub.errors import EntryNotFoundError
+
+    # A complete checkpoint needs no network.
+    with contextlib.suppress(OSError, ValueError, EntryNotFoundError):
+        return _download(repository, lambda folder: None, required, local_files_only=True)
     with _hub_errors(repository, name):
         return _download(repository, accept, required, local_files_only=False)
 
 
-def fetch_config(repository: str) -> Path | None:
-    """Download a repository's ``config.json``; None if it has none."""
-    with _hub_errors(repository, repository):
-        return _try_download(repository, "config.json", local_files_only=False)
-
-
-def fetch_files(repository: str, revision: str, names: Iterable[str]) -> None:
+def fetch_files(repository: str, revision: str | None, names: Iterable[str]) -> list[Path]:
     """Download those of some files that a revision of a repository has."""
     with _hub_errors(repository, repository):
-        for name in names:
+        files = [
             _try_download(repository, name, revision=revision, local_files_only=False)
-
-
-def _cached_folder(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """The folder of a complete checkpoint in the hub's cache; no network is used."""
-    need("huggingface_hub", extra="extract")
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        return _download(repository, lambda folder: None, required, local_files_only=True)
-    except (OSError, ValueError, EntryNotFoundError):
-        return None
+            for name in names
+        ]
+    return [file for file in files if file]
 
 
 def _download(
@@ -300,10 +260,6 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
         )
     if isinstance(problem, errors.RepositoryNotFoundError):
         return f"the hub has no {repository}, or it is private; look at {page}, {or_folder}"
-    if isinstance(problem, errors.EntryNotFoundError) and not isinstance(
-        problem, errors.LocalEntryNotFoundError
-    ):
-        return f"{repository} lacks a required file, so it cannot be used; see {page}"
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.vivit import mean_over_patches, tubelet_arrays
+from obygaze_features.backbones.vivit import tubelet_arrays, tubelet_backbone
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -18,17 +17,15 @@ if TYPE_CHECKING:
 
 def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
     """TimeSformer's arrays, of `patches` patches per frame."""
-    first = (
-        ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
-        ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
-    )
     order = "the class token first, then frame by frame"
-    return tubelet_arrays(frames, patches, width, first, order, part="frame's {} patches")
+    return tubelet_arrays(frames, patches, width, order=order, part="frame's {} patches")
 
 
 def load(path: Path, mode: str) -> Backbone:
     """Load a TimeSformer from a folder in Hugging Face's layout."""
     model, fields = load_folder(path, mode, "TimesformerModel")
+    import torch
+
     config = model.config
     frames, patches = config.num_frames, model.embeddings.num_patches
     if config.attention_type == "space_only":
@@ -37,28 +34,13 @@ def load(path: Path, mode: str) -> Backbone:
             "joint_space_time: space_only gives one class token per frame, none per clip"
         )
 
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        tokens = model(pixels).last_hidden_state.float()
-        cls = tokens[:, :1]
-        # The network has them patch by patch.
-        tubelets = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
-        arrays = {"native": cls[:, 0], "cls": cls[:, 0]}
-        if names & {"max", "mean"}:
-            arrays["max"], arrays["mean"] = tokens.amax(1), tokens.mean(1)
-        if "frames" in names:
-            arrays["frames"] = mean_over_patches(tubelets, frames)
-        if "tokens" in names:
-            arrays["tokens"] = cls.new_empty(tokens.shape)
-            arrays["tokens"][:, :1], arrays["tokens"][:, 1:] = cls, tubelets
-        return arrays
+    def arrange(tokens: Tensor) -> Tensor:
+        """The network has them patch by patch."""
+        by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
+        return torch.cat([tokens[:, :1], by_frame], 1)
 
-    return Backbone(
-        module=model,
-        sampling=Sampling(frames),
-        arrays=timesformer_arrays(frames, patches, config.hidden_size),
-        encode_clips=encode_clips,
-        **fields,
-    )
+    arrays = timesformer_arrays(frames, patches, config.hidden_size)
+    return tubelet_backbone(model, frames, arrays, fields, arrange=arrange)
 
 
 FAMILY = Family("timesformer", "timesformer", published("timesformer", timesformer_arrays), load)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
+from obygaze_features.backbones.vivit import count_steps, tubelet_arrays, tubelet_backbone
 from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
 from obygaze_features.common.package import need
 from obygaze_features.store import ArraySpec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def videomae_arrays(
@@ -21,15 +17,12 @@ def videomae_arrays(
 ) -> tuple[ArraySpec, ...]:
     """VideoMAE's arrays, of `patches` tubelets in each of `steps` time steps."""
     native = "`mean`, after the classifier's layer norm" if finetuned else "the same as `mean`"
-    first = (ArraySpec("native", (width,), "float32", f"clip embedding: {native}"),)
-    return tubelet_arrays(steps, patches, width, first, "moment by moment")
+    return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
 
 
 def load(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    from torch.nn import Identity, ModuleList
-
     # The weights tell whether it is fine-tuned; config.json may not, or may be its origin's.
     tensors = tensor_names(path, weight_files(path))
     # A last layer norm of the trunk exists only if the classifier takes no mean before it.
@@ -45,25 +38,14 @@ def load(path: Path, mode: str) -> Backbone:
     settings = model.config
     steps = count_steps(settings.num_frames, settings.tubelet_size, path)
     patches = model.embeddings.num_patches // steps
-    finish = norm or Identity()
-
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        tokens = model(pixels).last_hidden_state.float()
-        mean = tokens.mean(1)
-        return {
-            "native": finish(mean),
-            "max": tokens.amax(1),
-            "mean": mean,
-            "frames": mean_over_patches(tokens, steps),
-            "tokens": tokens,
-        }
-
-    return Backbone(
-        module=ModuleList([model, finish]),
-        sampling=Sampling(settings.num_frames),
-        arrays=videomae_arrays(steps, patches, settings.hidden_size, finetuned=norm is not None),
-        encode_clips=encode_clips,
-        **fields,
+    arrays = videomae_arrays(steps, patches, settings.hidden_size, finetuned=norm is not None)
+    return tubelet_backbone(
+        model,
+        settings.num_frames,
+        arrays,
+        fields,
+        head=norm,
+        embed=lambda output, mean: norm(mean) if norm else mean,
     )
 
 

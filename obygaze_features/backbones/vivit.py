@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.sampling import Sampling
@@ -20,23 +21,70 @@ def tubelet_arrays(
     steps: int,
     patches: int,
     width: int,
-    first: tuple[ArraySpec, ...],
-    order: str,
     *,
+    native: str = "",
+    order: str = "the class token first",
     part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
     """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
 
-    Those of the clip's embedding come first; `order` is that of the tokens; a time step has `part`.
+    `native` is the clip's embedding where there is no class token; `order` is that of the tokens; a
+    time step has `part`.
     """
-    has_class_token = any(spec.name == "cls" for spec in first)
-    tokens = steps * patches + has_class_token
+    tokens = steps * patches + (not native)
+    vectors = {
+        "native": f"clip embedding: {native}" if native else "class token after the last layer norm"
+    }
+    if not native:
+        vectors["cls"] = "class token, the same as `native`"
+    vectors["max"] = f"maximum over all {tokens:,} tokens"
+    vectors["mean"] = f"mean over all {tokens:,} tokens"
     return (
-        *first,
-        ArraySpec("max", (width,), "float32", f"maximum over all {tokens:,} tokens"),
-        ArraySpec("mean", (width,), "float32", f"mean over all {tokens:,} tokens"),
+        *(ArraySpec(name, (width,), "float32", meaning) for name, meaning in vectors.items()),
         ArraySpec("frames", (steps, width), "float16", f"mean of each {part.format(patches)}"),
         ArraySpec("tokens", (tokens, width), "float16", f"all tokens, {order}"),
+    )
+
+
+def tubelet_backbone(
+    network: Any,
+    frames: int,
+    arrays: tuple[ArraySpec, ...],
+    fields: Mapping[str, Any],
+    *,
+    head: Any = None,
+    embed: Callable[[Tensor, Tensor], Tensor] | None = None,
+    arrange: Callable[[Tensor], Tensor] = lambda tokens: tokens,
+) -> Backbone:
+    """The backbone of a network that makes tokens of clips of `frames` frames.
+
+    `embed` makes the clip's embedding of the tokens and their mean, with `head`; by default it is
+    the class token, the first. `arrange` puts the tokens in order, moment by moment.
+    """
+    from torch.nn import ModuleList
+
+    (steps,) = (spec.shape[0] for spec in arrays if spec.name == "frames")
+
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        output = network(pixels).last_hidden_state
+        tokens = output.float()
+        mean, ordered = tokens.mean(1), arrange(tokens)
+        tubelets = ordered if embed else ordered[:, 1:]
+        return {
+            "native": embed(output, mean) if embed else tokens[:, 0],
+            "cls": tokens[:, 0],
+            "max": tokens.amax(1),
+            "mean": mean,
+            "frames": tubelets.unflatten(1, (steps, -1)).mean(2),
+            "tokens": ordered,
+        }
+
+    return Backbone(
+        module=ModuleList([network, head]) if head else network,
+        sampling=Sampling(frames),
+        arrays=arrays,
+        encode_clips=encode_clips,
+        **fields,
     )
 
 
@@ -50,20 +98,6 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
     return frames // depth
 
 
-def mean_over_patches(tubelets: Tensor, steps: int) -> Tensor:
-    """The mean of each time step, of tokens ``[B, steps * patches, width]``."""
-    return tubelets.unflatten(1, (steps, -1)).mean(2)
-
-
-def vivit_arrays(steps: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """ViViT's arrays."""
-    first = (
-        ArraySpec("native", (width,), "float32", "class token after the last layer norm"),
-        ArraySpec("cls", (width,), "float32", "class token, the same as `native`"),
-    )
-    return tubelet_arrays(steps, patches, width, first, "the class token first")
-
-
 def load(path: Path, mode: str) -> Backbone:
     """Load a ViViT from a folder in Hugging Face's layout."""
     # Neither the pooler, which was never trained, nor the classifier.
@@ -71,31 +105,16 @@ def load(path: Path, mode: str) -> Backbone:
     config = model.config
     steps = count_steps(config.num_frames, config.tubelet_size[0], path)
     patches = model.embeddings.patch_embeddings.num_patches // steps
-
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        tokens = model(pixels).last_hidden_state.float()
-        arrays = {"native": tokens[:, 0], "cls": tokens[:, 0], "tokens": tokens}
-        if names & {"max", "mean"}:
-            arrays["max"], arrays["mean"] = tokens.amax(1), tokens.mean(1)
-        if "frames" in names:
-            arrays["frames"] = mean_over_patches(tokens[:, 1:], steps)
-        return arrays
-
-    return Backbone(
-        module=model,
-        sampling=Sampling(config.num_frames),
-        arrays=vivit_arrays(steps, patches, config.hidden_size),
-        encode_clips=encode_clips,
-        **fields,
-    )
+    arrays = tubelet_arrays(steps, patches, config.hidden_size)
+    return tubelet_backbone(model, config.num_frames, arrays, fields)
 
 
 TINY = KnownCheckpoint(
     "tiny-vivit",
     "a small ViViT of random weights",
     Sampling(8),
-    vivit_arrays(4, 16, 32),
+    tubelet_arrays(4, 16, 32),
     write=write_vivit,
 )
 
-FAMILY = Family("vivit", "vivit", (*published("vivit", vivit_arrays), TINY), load)
+FAMILY = Family("vivit", "vivit", (*published("vivit", tubelet_arrays), TINY), load)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.vivit import count_steps, mean_over_patches, tubelet_arrays
+from obygaze_features.backbones.vivit import count_steps, tubelet_arrays, tubelet_backbone
 from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
 from obygaze_features.common.package import need
 from obygaze_features.store import ArraySpec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def vjepa2_arrays(
@@ -22,15 +17,12 @@ def vjepa2_arrays(
 ) -> tuple[ArraySpec, ...]:
     """V-JEPA 2's arrays, of `patches` tubelets in each of `steps` time steps."""
     native = "tokens, pooled by the classifier's attention" if finetuned else "the same as `mean`"
-    first = (ArraySpec("native", (width,), "float32", f"clip embedding: {native}"),)
-    return tubelet_arrays(steps, patches, width, first, "moment by moment")
+    return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
 
 
 def load(path: Path, mode: str) -> Backbone:
     """Load a V-JEPA 2, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    from torch.nn import ModuleList
-
     # The weights tell whether it is fine-tuned; config.json may be its origin's.
     tensors = tensor_names(path, weight_files(path))
     pooler = None
@@ -40,8 +32,7 @@ def load(path: Path, mode: str) -> Backbone:
         model, pooler = classifier.vjepa2, classifier.pooler
     else:
         model, fields = load_folder(path, mode, "VJEPA2Model", size="crop_size")
-    # Without the predictor, which guesses the tokens of masked tubelets.
-    encoder, settings = model.encoder, model.config
+    settings = model.config
     # Its processor sets this edge itself, whatever its configuration says.
     fields["preprocessing"] = replace(
         fields["preprocessing"], shortest_edge=settings.crop_size * 256 // 224
@@ -49,26 +40,14 @@ def load(path: Path, mode: str) -> Backbone:
     frames = settings.frames_per_clip
     steps = count_steps(frames, settings.tubelet_size, path, "frames_per_clip")
     patches = (settings.crop_size // settings.patch_size) ** 2
-
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        output = encoder(pixels).last_hidden_state
-        tokens = output.float()
-        mean = tokens.mean(1)
-        arrays = {"native": mean, "mean": mean, "tokens": tokens}
-        if pooler and "native" in names:
-            arrays["native"] = pooler(output)
-        if "max" in names:
-            arrays["max"] = tokens.amax(1)
-        if "frames" in names:
-            arrays["frames"] = mean_over_patches(tokens, steps)
-        return arrays
-
-    return Backbone(
-        module=ModuleList([encoder, pooler] if pooler else [encoder]),
-        sampling=Sampling(frames),
-        arrays=vjepa2_arrays(steps, patches, settings.hidden_size, finetuned=pooler is not None),
-        encode_clips=encode_clips,
-        **fields,
+    arrays = vjepa2_arrays(steps, patches, settings.hidden_size, finetuned=pooler is not None)
+    return tubelet_backbone(
+        model.encoder,  # without the predictor, which guesses the tokens of masked tubelets
+        frames,
+        arrays,
+        fields,
+        head=pooler,
+        embed=lambda output, mean: pooler(output) if pooler else mean,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,22 +93,23 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             output_loading_info=True,
             **options,
         )
-    kind = model_class.__name__
     # transformers fills missing weights with random numbers. From version 5 on it reports
     # mismatched weights with their shapes.
-    mismatched = sorted(
-        key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]
-    )
-    if mismatched:
-        raise BackboneError(
-            f"{folder} does not fit its config.json: {len(mismatched)} weights of {kind} have "
-            f"another shape, such as {mismatched[0]}"
-        )
-    if missing := sorted(report["missing_keys"]):
-        raise BackboneError(
-            f"{folder} lacks {len(missing)} weights of {kind}, such as {missing[0]}"
-        )
+    mismatched = [key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]]
+    refuse_misfit(folder, model_class.__name__, report["missing_keys"], mismatched)
     return model
+
+
+def refuse_misfit(
+    where: Path, network: str, missing: Iterable[str], mismatched: Iterable[str]
+) -> None:
+    """Raise if a network's weights are not all there, or have other shapes than it has."""
+    for problem, names in (("are missing", missing), ("have another shape", mismatched)):
+        if keys := sorted(names):
+            raise BackboneError(
+                f"{where} does not fit {network}: {len(keys)} of its weights {problem}, such as "
+                f"{keys[0]}"
+            )
 
 
 def load_folder(

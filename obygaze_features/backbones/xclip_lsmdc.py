@@ -19,9 +19,9 @@ from obygaze_features.backbones.backbone import (
     KnownCheckpoint,
 )
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.weights import loading
+from obygaze_features.backbones.weights import loading, refuse_misfit
 from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError
+from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -73,16 +73,22 @@ def load(path: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 
     file = _checkpoint_file(path)
-    state = _read_state(file)
-    sizes = _network_sizes(state, file)
-    frames, dim = sizes["frames"], sizes["dim"]
-    with torch.device("meta"):
-        vision = VisionTransformer(
-            sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
-        )
-        mixer = Transformer(dim, sizes["temporal_layers"], MIXER_EPS)
-    _load_weights(vision, VISION_PREFIX, state, file)
-    _load_weights(mixer, MIXER_PREFIX, state, file)
+    with loading(file):  # nothing but tensors is ever unpickled
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    wrong = (
+        "is not a checkpoint of X-CLIP by Ma et al. ({}); for any other backbone, give the folder "
+        "that has its config.json"
+    )
+    with translate(BackboneError, file, wrong):
+        sizes = _network_sizes(state, file)
+        frames, dim = sizes["frames"], sizes["dim"]
+        with torch.device("meta"):
+            vision = VisionTransformer(
+                sizes["image_size"], sizes["patch_size"], sizes["width"], sizes["layers"], dim
+            )
+            mixer = Transformer(dim, sizes["temporal_layers"], MIXER_EPS)
+        _load_weights(vision, VISION_PREFIX, state, file)
+        _load_weights(mixer, MIXER_PREFIX, state, file)
     positions = torch.nn.Parameter(state[POSITIONS].float()[:frames], requires_grad=False)
     others = ParameterDict({"positions": positions})
 
@@ -134,35 +140,13 @@ def _checkpoint_file(path: Path) -> Path:
     return files[0]
 
 
-def _read_state(file: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict; nothing else is ever unpickled."""
-    torch = need("torch", extra="extract")
-    wrong = f"{file} is not a checkpoint of X-CLIP by Ma et al."
-    with loading(file):
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise BackboneError(f"{wrong}: it holds something other than tensors by name")
-    return state
-
-
 def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     """The sizes of a network, from the shapes of its weights."""
-
-    def shape(name: str, rank: int) -> tuple[int, ...]:
-        if name not in state:
-            raise BackboneError(
-                f"{file} is not a checkpoint of X-CLIP by Ma et al.: it lacks {name}; "
-                "for any other backbone, give the folder that has its config.json"
-            )
-        if state[name].ndim != rank:
-            raise BackboneError(f"{file}: {name} has the shape {tuple(state[name].shape)}")
-        return tuple(state[name].shape)
-
-    width, _, patch, _ = shape(f"{VISION_PREFIX}conv1.weight", 4)
-    tokens, _ = shape(f"{VISION_PREFIX}positional_embedding", 2)
-    _, dim = shape(f"{VISION_PREFIX}proj", 2)
-    frames, _ = shape(FRAME_WEIGHTS, 2)
-    positions, _ = shape(POSITIONS, 2)
+    width, _, patch, _ = state[f"{VISION_PREFIX}conv1.weight"].shape
+    tokens, _ = state[f"{VISION_PREFIX}positional_embedding"].shape
+    _, dim = state[f"{VISION_PREFIX}proj"].shape
+    frames, _ = state[FRAME_WEIGHTS].shape
+    positions, _ = state[POSITIONS].shape
     side = math.isqrt(tokens - 1)
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
@@ -188,15 +172,9 @@ def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
 def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
     """Load a module's weights in float32; those that do not fit are an error."""
     expected = module.state_dict()
-    missing = [name for name in expected if prefix + name not in state]
-    if missing:
-        raise BackboneError(f"{file} lacks {len(missing)} weights, such as {prefix}{missing[0]}")
-    for name, tensor in expected.items():
-        shape = state[prefix + name].shape
-        if shape != tensor.shape:
-            raise BackboneError(
-                f"{file}: {prefix}{name} has the shape {tuple(shape)}, not {tuple(tensor.shape)}"
-            )
+    there = {name for name in expected if prefix + name in state}
+    mismatched = (name for name in there if state[prefix + name].shape != expected[name].shape)
+    refuse_misfit(file, type(module).__name__, expected.keys() - there, mismatched)
     module.load_state_dict({name: state[prefix + name].float() for name in expected}, assign=True)
 
 

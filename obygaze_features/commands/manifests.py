@@ -253,7 +253,7 @@ def thesaurus(
     if elan is not None:
         if elan.suffix.lower() != ".etf":
             raise UsageError(f"{elan}: ELAN's templates end in .etf")
-        files[elan] = elan_template(scheme)
+        files[elan] = elan_template()
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json(thesaurus_json(scheme, concepts))

@@ -159,7 +159,7 @@ def accede(**options: Any) -> of.Manifest:
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="How ids are made; by default the rule that fits all files.",
+    help="How ids are made; by default of each file by its name.",
 )
 @click.option(
     "--kind",
@@ -170,12 +170,12 @@ def folder(**options: Any) -> of.Manifest:
     """Any folder of videos or images.
 
     SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
-    With --ids moviegraphs, tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, but with --ids names.
     Then add labels: obygaze manifests label --help.
 
     \b
     Examples:
-      obygaze manifests import folder /data/moviegraphs --ids moviegraphs -o manifests/moviegraphs
+      obygaze manifests import folder /data/moviegraphs -o manifests/moviegraphs
       obygaze manifests import folder my-films -o manifests/mine
       obygaze manifests import folder photos --kind image -o manifests/photos
     """

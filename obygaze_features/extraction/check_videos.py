@@ -47,7 +47,7 @@ def check_videos(
     items = [manifest.items[row] for row in rows.tolist()]
 
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
-        return ask_decoder(decoder, "examine", media, item, SAMPLINGS, settings.cache)
+        return ask_decoder(decoder, "examine", media, item, SAMPLINGS)
 
     for item, answer in map_items(examine, items, "Checking", settings):
         row = {"id": item.id, **answer, **answer.get("examination", {})}

@@ -8,7 +8,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,12 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
-    store_paths,
 )
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
 from obygaze_features.extraction.summary import Summary, log_run, summarise
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Failed
-from obygaze_features.store.format import BLOCK_ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -98,26 +95,12 @@ def extract(
     kinds = _check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
-    for backbone in backbones:
-        _check_backbone(backbone)
     broken = BrokenBackbones(len(backbones))
     loaded, engine = load(backbones, settings, kinds, broken)
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
     return fill(manifest, media, loaded, output, settings, engine, broken=broken, begin=begin)
-
-
-def _check_backbone(backbone: object) -> None:
-    """Refuse what is neither a name nor loaded, such as a function that makes a backbone."""
-    if isinstance(backbone, str) or (isinstance(backbone, Backbone) and backbone.about):
-        return
-    name = getattr(backbone, "__name__", "")
-    given = f"a {type(backbone).__name__}{name and f' {name}'}"
-    raise UsageError(
-        f"backbones takes names, NAME=PATH, 'module:function', or what load_backbone returns (got "
-        f"{given}). Write the function that makes it to a file, and give 'file:function'"
-    )
 
 
 def load(
@@ -148,6 +131,11 @@ def load(
         if isinstance(backbone, Backbone):
             loaded.append(backbone)
             continue
+        if not isinstance(backbone, str):
+            raise UsageError(
+                "backbones takes names, NAME=PATH, 'module:function', or what load_backbone "
+                f"returns (got a {type(backbone).__name__})"
+            )
         load_one = partial(
             load_backbone,
             backbone,
@@ -193,19 +181,10 @@ def fill(
     begin = time.monotonic() if begin is None else begin
     broken = broken or BrokenBackbones(len(backbones))
     rows = options.select(manifest)
-    if options.part and not rows.size:
-        count = len(set(replace(options, part=None).select(manifest) // BLOCK_ROWS))
-        logger.info(
-            f"part {options.part} is empty: the clips make only {counted(count, 'block')} of "
-            f"{BLOCK_ROWS}"
-        )
-    is_new = not any(path.exists() for path in store_paths(backbones, output).values())
-    if is_new and media:  # before stores are made; below only if rows are missing
+    if media:
         check_media(manifest, rows, media)
     targets = open_targets(manifest, backbones, output, broken.add)
     blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
-    if blocks and media and not is_new:
-        check_media(manifest, rows, media)
     run = ExtractionRun(
         manifest=manifest,
         media=media,
@@ -246,7 +225,7 @@ def run_local(run: ExtractionRun) -> None:
     """
     claims, options, tally = run.claims(), run.options, run.tally
     workers = options.workers or default_workers(run.backbones[0].device)
-    reader = ItemReader(run.media, run.backbones, options.cache)
+    reader = ItemReader(run.media, run.backbones)
     forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
     embedder = Embedder(forwards, run.broken)
 

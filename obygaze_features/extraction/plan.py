@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.package import cache_folder
+from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -73,8 +73,6 @@ class Options:
         Stop cleanly after this time; starts no block that would take longer.
     stall_timeout
         Seconds without progress after which a file is given up.
-    cache
-        The folder that keeps the frame indexes of long films.
     engine
         ``local``, or ``ray`` for a Ray cluster.
     ray_address
@@ -98,7 +96,6 @@ class Options:
     workers: int | None = None
     max_hours: float | None = None
     stall_timeout: float = STALL_TIMEOUT_S
-    cache: Path | None = field(default_factory=lambda: cache_folder("index"))
     engine: str = "local"
     ray_address: str | None = None
     ray_forwards: int | None = None
@@ -215,6 +212,8 @@ def recipe_of(backbone: Backbone) -> Recipe:
 def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
     """The path of each backbone's store, by name: ``output/NAME.zarr``."""
     names = [backbone.name for backbone in backbones]
+    for name in names:
+        check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise UsageError(
             f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"

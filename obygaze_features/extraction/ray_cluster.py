@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -27,9 +26,6 @@ from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError, UsageError
 
 PORT_TIMEOUT_S = 5.0
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""The start of HTTP/2, which Ray speaks: the other side answers with a settings frame."""
-_SETTINGS = 4
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Despite its name, what makes Ray listen on all addresses, or on loopback, on any system."""
 
@@ -102,7 +98,8 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     new: dict[str, Any] = {}
     if not address:
-        make_private_token()
+        # Ray would write one to a file that all users can read; who has it can run programs.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         new = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **new)
@@ -115,21 +112,6 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
                 "RAY_AUTH_MODE=token"
             )
         raise ClusterError(f"a Ray cluster cannot be {action}: {reason}") from None
-
-
-def make_private_token() -> None:
-    """Make the token of a new cluster a file that only its user can read; Ray's own is for all.
-
-    Who has the token can run programs as this user.
-    """
-    with contextlib.suppress(OSError, RuntimeError):  # no home: Ray says what it lacks
-        path = Path.home() / ".ray/auth_token"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(secrets.token_hex(32))
-        path.chmod(0o600)
 
 
 def check_address(address: str) -> None:
@@ -150,13 +132,7 @@ def check_address(address: str) -> None:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a gRPC server, as Ray has them, answers there."""
-    try:
-        with socket.create_connection((host, port), PORT_TIMEOUT_S) as channel:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return True
-            channel.sendall(_GREETING)
-            header = channel.recv(9, socket.MSG_WAITALL)
-    except (OSError, OverflowError):
-        return False
-    return len(header) == 9 and header[3] == _SETTINGS
+    with contextlib.suppress(OSError, OverflowError):
+        socket.create_connection((host, port), PORT_TIMEOUT_S).close()
+        return True
+    return False

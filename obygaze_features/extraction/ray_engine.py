@@ -159,7 +159,6 @@ class _RayRun:
         options, media = run.options, run.media
         assert media is not None
         self._media = MediaFolder(media.resolve())
-        options = replace(options, cache=options.cache and options.cache.absolute())
         blind = [backbone.without_network() for backbone in run.backbones]
         self._setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
         # The reference is within a tuple, where Ray does not resolve it.
@@ -307,11 +306,7 @@ def describe_failure(problem: Exception) -> str:
         raise cause from None
     if isinstance(cause, Exception):
         return f"{type(cause).__name__}: {first_line(cause)}"
-    if "node has died" in text or "node was terminated" in text:
-        return "its machine is gone"
-    if "is unavailable" in text:  # the rest names the actor by a number
-        return "its process ended"
-    return text.splitlines()[-1] if "creation task" in text else first_line(problem)
+    return text.splitlines()[-1] if "creation task" in text else type(problem).__name__
 
 
 def comparable(backbone: Backbone) -> dict[str, Any]:
@@ -327,7 +322,7 @@ def read_clip(setup: Setup, item: Item, names: Sequence[str]) -> ReadItem | Fail
     """Read a clip in a task; frames are resized on the CPU before they travel, as arrays."""
     if not _reader:
         setup.check()
-        reader = ItemReader(setup.videos, setup.backbones, setup.options.cache)
+        reader = ItemReader(setup.videos, setup.backbones)
         _reader.append((reader, Decoder(setup.options.stall_timeout)))
     reader, decoder = _reader[0]
     clip = reader.read(decoder, item, names)

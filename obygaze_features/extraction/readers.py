@@ -45,8 +45,6 @@ from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 if TYPE_CHECKING:
     from obygaze_features.extraction.plan import Options
 
-MAX_ASPECT_RATIO = 100
-"""Wider or taller images are refused: resized, they would take this many times the memory."""
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names. It goes by the content of a file, and has others read by other programs."""
 
@@ -99,20 +97,16 @@ class ReadItem:
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
-    `media` is the folder of the files, None where there are only texts; `cache` the folder that
-    keeps the frame indexes of long films.
+    `media` is the folder of the files, None where there are only texts.
     """
 
-    def __init__(
-        self, media: Path | None, backbones: Sequence[Backbone], cache: Path | None
-    ) -> None:
+    def __init__(self, media: Path | None, backbones: Sequence[Backbone]) -> None:
         max_pixels()  # a wrong limit is one error, not a failure of each item
         self._folders: dict[str, MediaFolder] = {}
         if media:
             root = media.resolve()
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
-        self._cache = cache
         devices = dict.fromkeys(backbone.device for backbone in backbones)
         self._resizers = {device: FrameResizer(device) for device in devices}
 
@@ -130,7 +124,7 @@ class ItemReader:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
         media = self._folders["clip"]
-        answer = ask_decoder(decoder, "decode", media, item, samplings, self._cache)
+        answer = ask_decoder(decoder, "decode", media, item, samplings)
         if "error" in answer:
             status = Status.UNREADABLE if answer["file"] else Status.MISSING
             return Failed(status, answer["error"], answer["source"])
@@ -246,7 +240,6 @@ def ask_decoder(
     media: MediaFolder,
     item: Item,
     samplings: Iterable[Sampling],
-    cache: Path | None,
 ) -> dict[str, Any]:
     """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
 
@@ -263,8 +256,6 @@ def ask_decoder(
             "start": item.start,
             "end": item.end,
             "samplings": [asdict(sampling) for sampling in samplings],
-            # Short clips are indexed quickly; only the index of a whole film is worth keeping.
-            "cache": str(cache) if cache and item.end is not None else None,
         }
     )
     file = str(path.relative_to(media.root))
@@ -285,10 +276,6 @@ class _WorkerDied(Exception):
     """The process died during a request."""
 
 
-class _WorkerFailedToStart(_WorkerDied):
-    """The process died before the first request."""
-
-
 class Decoder:
     """A decoding process, started at the first request and after every loss."""
 
@@ -303,20 +290,13 @@ class Decoder:
         A file at which decoding hangs, or the process dies twice, is such an error.
         """
         reason = ""
-        for attempt in range(2):
+        for _ in range(2):
             try:
                 return self._ask(request)
             except TimeoutError:
                 self.discard()
                 reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
                 break
-            except _WorkerFailedToStart as problem:
-                self.discard()
-                if attempt and not self._stopped:  # the file is not the cause
-                    raise VideoError(
-                        f"the processes that decode cannot start ({problem}); "
-                        "check the installation with: obygaze doctor"
-                    ) from None
             except _WorkerDied as problem:
                 # The first time may be chance: the system kills processes when memory is short.
                 reason = f"cannot be decoded: the decoder died over it ({problem})"
@@ -392,7 +372,13 @@ class Decoder:
             ended = self._end()
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise _WorkerFailedToStart(lines[-1] if lines else ended)
+            self.discard()
+            if self._stopped:
+                raise _WorkerDied("stopped")
+            raise VideoError(  # the file is not the cause
+                f"the processes that decode cannot start ({lines[-1] if lines else ended}); "
+                "check the installation with: obygaze doctor"
+            )
         self._channel.settimeout(self._stall_timeout)
 
     def discard(self) -> None:
@@ -470,30 +456,19 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
 
     if not path.is_file():
         raise VideoError(path, "is not a file")
-    limit = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own, which must not be lower
-        Image.MAX_IMAGE_PIXELS = max(limit, Image.MAX_IMAGE_PIXELS)
+        Image.MAX_IMAGE_PIXELS = max(max_pixels(), Image.MAX_IMAGE_PIXELS)
     try:
         Image.init()
         formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
         with Image.open(path, formats=formats) as image:
-            width, height = image.size
-            refuse_large(path, width, height)
+            refuse_large(path, *image.size)
             # PIL would keep the lower eight of sixteen bits.
-            is_deep = image.mode in ("I", "F") or image.mode.startswith("I;")
-            if not is_deep and max(width, height) <= MAX_ASPECT_RATIO * min(width, height):
-                return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+            if image.mode in ("I", "F") or image.mode.startswith("I;"):
+                raise VideoError(path, "has more than 8 bits a channel; save it with 8")
+            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
     except VideoError:
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise VideoError(
-            path,
-            f"is too large: it has more than {limit:,} pixels; set OBYGAZE_MAX_PIXELS to "
-            "allow more",
-        ) from None
     except Exception as problem:  # each format has its own reader, with its own errors
         reason = first_line(problem).replace(str(path), path.name)
         raise VideoError(path, f"cannot be read as an image: {reason}") from None
-    if is_deep:
-        raise VideoError(path, "has more than 8 bits a channel; save it with 8")
-    raise VideoError(path, f"is {width} x {height} pixels, too narrow for a picture")

@@ -57,9 +57,8 @@ class Tally:
     def note(self, seconds: float) -> str:
         """Speed and bottleneck, for a progress bar."""
         shares = self.shares(seconds)
-        bound = max(shares, key=lambda stage: shares[stage])
-        busy = f"device {shares['device']:.0%} busy"
-        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
+        busy = f"device {shares['device']:.0%} busy, bound by {max(shares, key=shares.__getitem__)}"
+        return f"{self.frames / seconds:.0f} frames/s, {busy}"
 
 
 @dataclass(frozen=True)
@@ -149,13 +148,10 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     names = names or list(run.targets)
     stores = {name: run.targets[name].writer.store.refresh() for name in names}
     failed: dict[str, dict[str, str]] = {}
-    for name, store in stores.items():
+    for store in stores.values():
         for row in rows[store.status[rows] > Status.DONE].tolist():
             kind = Status(store.status[row]).name.lower()
-            reason = store.failures[store.ids[row]]
-            if run.targets[name].backbone.plugin and kind == "not_finite":
-                reason = f"{run.targets[name].backbone.label}: {reason}"
-            failed.setdefault(kind, {})[store.ids[row]] = reason
+            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
     status = np.array([store.status[rows] for store in stores.values()])
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(

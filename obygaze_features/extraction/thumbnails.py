@@ -66,7 +66,7 @@ def write_thumbnails(
 
     def draw(decoder: Decoder, item: Item) -> str | None:
         """Write a picture, or return why there is none."""
-        answer = ask_decoder(decoder, "decode", media, item, [HALVES], settings.cache)
+        answer = ask_decoder(decoder, "decode", media, item, [HALVES])
         if "error" in answer:
             return str(answer["error"])
         middle = decoder.pictures(answer["shape"])[answer["rows"][0][1]]

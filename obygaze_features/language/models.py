@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import KnownCheckpoint, published
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
-    fetch,
-    fetch_config,
     fetch_files,
     is_repository,
     resolve,
@@ -192,19 +190,15 @@ def is_text_model(name: str) -> bool:
         return False
     if name.startswith(f"{_ENCODER_OWNER}/"):
         return True
-    if (config := fetch_config(name)) is None:
-        return False
-    content = read_json(config, BackboneError)
-    return isinstance(content, dict) and content.get("model_type") == "gpt2"
+    configs = [read_json(path, BackboneError) for path in fetch_files(name, None, ["config.json"])]
+    return any(
+        isinstance(config, dict) and config.get("model_type") == "gpt2" for config in configs
+    )
 
 
 def prefetch(name: str) -> Path:
     """Download a text model (see `is_text_model`) for a machine without network."""
-    checkpoints = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
-    repository = (checkpoints[name].repository if name in checkpoints else None) or name
-    folder = fetch(repository, name, lambda folder: None, ())
-    _fetch_text_files(repository, folder)
-    return folder
+    return _resolve(name, {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}).path
 
 
 def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:

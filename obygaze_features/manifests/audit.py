@@ -23,7 +23,7 @@ class Leak:
     """Test items of one split that another split, or a run on it, trains on.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of
-    a run; `ids` are the test items in it.
+    a run; `ids` are the test items in it; `by_class` counts them and all test items.
     """
 
     test: str
@@ -32,27 +32,13 @@ class Leak:
     where: str
     tested: list[str]
     ids: list[str]
-    class_of: Mapping[str, str]
-
-    @property
-    def by_class(self) -> dict[str, tuple[int, int]]:
-        """Class -> (test items in training, test items)."""
-        leaked = Counter(self.class_of[i] for i in self.ids)
-        tested = Counter(self.class_of[i] for i in self.tested)
-        return {name: (leaked[name], tested[name]) for name in sorted(tested)}
+    by_class: Mapping[str, tuple[int, int]]
 
     def to_json(self) -> dict[str, Any]:
         """The leak as JSON, with its ids."""
-        return {
-            "test": self.test,
-            "test_fold": self.test_fold,
-            "train": self.train,
-            "where": self.where,
-            "tested": len(self.tested),
-            "leaked": len(self.ids),
-            "by_class": {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()},
-            "ids": self.ids,
-        }
+        by_class = {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()}
+        counts = {"tested": len(self.tested), "leaked": len(self.ids)}
+        return {**vars(self), **counts, "by_class": by_class}
 
 
 def audit(
@@ -90,19 +76,22 @@ def _leaks_of_pair(
     if not tested:
         raise UsageError(f"the split {test_name!r} has no fold {fold}")
     class_of = test.class_of
-    if not class_of:
-        level_of = manifest.labels().level_of if manifest.default_labels else {}
-        class_of = {identifier: level_of.get(identifier, "unlabelled") for identifier in tested}
+    if not class_of and manifest.default_labels:
+        class_of = manifest.labels().level_of
     held_out = fold if train_name == test_name else train.last_fold
     sources = {"pool": [i for i, other in train.fold_of.items() if other != held_out]}
     if train_name in manifest.run_names:
         runs = manifest.runs(train_name).runs
         sources |= {f"run {run.name}": run.train for run in runs}
-    leaked = {where: overlapping(manifest.items, tested, ids) for where, ids in sources.items()}
-    return [
-        Leak(test_name, fold, train_name, where, tested, ids, class_of)
-        for where, ids in leaked.items()
-    ]
+    leaks = []
+    for where, ids in sources.items():
+        leaked = overlapping(manifest.items, tested, ids)
+        of_class, in_all = (
+            Counter(class_of.get(i, "unlabelled") for i in ids) for ids in (leaked, tested)
+        )
+        by_class = {name: (of_class[name], in_all[name]) for name in sorted(in_all)}
+        leaks.append(Leak(test_name, fold, train_name, where, tested, leaked, by_class))
+    return leaks
 
 
 def describe_leaks(leaks: Sequence[Leak]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,9 @@ def check(folder: Path) -> list[str]:
             with _noting(problems):
                 about = read_about(path)
                 table = read_table(path, required=part.REQUIRED)
-                problems += _located(table, part.problems(table, about, scheme))
+                problems += _located(table, sorted(part.problems(table, about, scheme)))
                 if ids is not None:
                     problems += _located(table, unknown_ids(table, ids))
-    problems += _stale_merges(folder / "labels")
     return problems
 
 
@@ -54,22 +53,6 @@ def _noting(problems: list[str]) -> Iterator[None]:
         yield
     except ManifestError as error:
         problems.append(str(error))
-
-
-def _stale_merges(folder: Path) -> Iterator[str]:
-    """Merged label sets whose sources have changed since."""
-    about: dict[str, Mapping[str, object]] = {}
-    for path in sorted(folder.glob("*.csv")):
-        with contextlib.suppress(ManifestError):
-            about[path.stem] = read_about(path)
-    for name, details in about.items():
-        sources = details.get("of")
-        for source, then in sources.items() if isinstance(sources, dict) else ():
-            if source in about and about[source] != then:
-                yield (
-                    f"{folder / name}.json: {source} has changed since the merge; merge again: "
-                    f"obygaze annotations merge {folder.parent} --name {name} --overwrite"
-                )
 
 
 def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:

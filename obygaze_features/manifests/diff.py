@@ -71,33 +71,31 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
         before, after = vars(left[identifier]), vars(right[identifier])
         if fields := {k: (before[k], after[k]) for k in before if before[k] != after[k]}:
             changed[identifier] = fields
+    labels, splits = map(_changes, _texts(left), _texts(right))
     return ManifestDiff(
         same_digest=left.digest == right.digest,
         only_left=[identifier for identifier in left.ids if identifier not in right],
         only_right=[identifier for identifier in right.ids if identifier not in left],
         same_order=common == [identifier for identifier in right.ids if identifier in common_set],
         changed=changed,
-        labels=_changes(_label_texts(left), _label_texts(right)),
-        splits=_changes(_fold_texts(left), _fold_texts(right)),
+        labels=labels,
+        splits=splits,
     )
 
 
-def _label_texts(manifest: Manifest) -> dict[str, dict[str, str]]:
-    """Label set -> id -> level and concepts, as text."""
-    return {
+def _texts(manifest: Manifest) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
+    """Label set -> id -> level and concepts, as text; and split -> id -> fold."""
+    labels = {
         labels.name: {
             i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids
         }
         for labels in map(manifest.labels, manifest.label_names)
     }
-
-
-def _fold_texts(manifest: Manifest) -> dict[str, dict[str, str]]:
-    """Split -> id -> fold, as text."""
-    return {
-        split.name: {i: f"fold {fold}" for i, fold in split.fold_of.items()}
-        for split in map(manifest.split, manifest.split_names)
+    splits = {
+        name: {i: f"fold {fold}" for i, fold in manifest.split(name).fold_of.items()}
+        for name in manifest.split_names
     }
+    return labels, splits
 
 
 def _changes(

@@ -66,8 +66,8 @@ class Items:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        if check and (problems := sorted(self.problems())):
-            raise ItemProblem(*problems[0])
+        for row, message in sorted(self.problems())[:1] if check else []:
+            raise ManifestError(f"item {row + 1}: {message}")
 
     def __repr__(self) -> str:
         return f"Items({join_some(self.ids, 3)})"
@@ -107,24 +107,15 @@ class Items:
 
         Without `check` rows may be wrong; `problems` and `seconds_problems` name them.
         """
-        if check:
-            for row, message in seconds_problems(table):
-                raise table.problem(row, message)
+        kinds = table.columns.get("kind") or ["clip"] * len(table)
+        films, media, texts = map(table.get, ("film", "media", "text"))
+        starts, ends = (_parse_seconds(table.get(column)) for column in ("start", "end"))
         extra = {name: values for name, values in table.columns.items() if name not in COLUMNS}
-        try:
-            return cls(
-                ids=table["id"],
-                kinds=table.columns.get("kind") or ["clip"] * len(table),
-                films=table.get("film"),
-                media=table.get("media"),
-                texts=table.get("text"),
-                starts=_parse_seconds(table.get("start")),
-                ends=_parse_seconds(table.get("end")),
-                extra=extra,
-                check=check,
-            )
-        except ItemProblem as problem:
-            raise table.problem(problem.row, problem.message) from None
+        items = cls(table["id"], kinds, films, media, texts, starts, ends, extra, check=False)
+        if check:
+            raise_first(table, seconds_problems(table))
+            raise_first(table, items.problems())
+        return items
 
     def to_csv(self) -> str:
         """The table as it is saved in ``items.csv``."""
@@ -139,22 +130,17 @@ class Items:
 
     def row(self, identifier: str) -> int:
         """The row of an id."""
-        try:
-            return self.row_of[identifier]
-        except KeyError:
+        if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}") from None
+            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}")
+        return self.row_of[identifier]
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
-
-        def pick(columns: Mapping[str, Any]) -> dict[str, Any]:
-            lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
-            return {name: [cells[row] for row in rows] for name, cells in lists.items()}
-
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
-        return replace(self, **pick(vars(self)), **times, extra=pick(self.extra))
+        extra = pick_rows(self.extra, rows)
+        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra)
 
     @cached_property
     def digest(self) -> str:
@@ -193,9 +179,16 @@ class Items:
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
-        for row, identifier in enumerate(self.ids):
-            if problem := id_problem(identifier):
-                yield row, problem
+        for column, find_problem in (
+            (self.ids, id_problem),
+            (self.media, media_problem),
+            (self.kinds, _kind_problem),
+            (self.films, _film_problem),
+        ):
+            problems = {value: find_problem(value) for value in set(column)}
+            for row, value in enumerate(column):
+                if problem := problems[value]:
+                    yield row, problem
         first_rows: dict[str, int] = {}
         for row, identifier in enumerate(self.ids):
             first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
@@ -203,14 +196,6 @@ class Items:
                 yield row, f"duplicate id {identifier!r}"
             elif first_row != row:
                 yield row, f"id {identifier!r} differs from {first!r} by case only"
-        for row, name in enumerate(self.media):
-            if problem := media_problem(name):
-                yield row, problem
-        for column, find_problem in ((self.kinds, _kind_problem), (self.films, _film_problem)):
-            problems = {value: find_problem(value) for value in set(column)}
-            for row, value in enumerate(column):
-                if problem := problems[value]:
-                    yield row, problem
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"
@@ -222,12 +207,16 @@ class Items:
             yield row, f"a span from {span} does not go forward"
 
 
-class ItemProblem(ManifestError):
-    """A row that is not right; readers of files add the file and line."""
+def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
+    """Raise the first of a table's problems, if there is one."""
+    for row, message in sorted(problems)[:1]:
+        raise table.problem(row, message)
 
-    def __init__(self, row: int, message: str) -> None:
-        super().__init__(f"item {row + 1}: {message}")
-        self.row, self.message = row, message
+
+def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """These rows of the columns that are lists; none of one that is empty."""
+    lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
+    return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
 
 
 def _sha256(text: str) -> str:

@@ -19,6 +19,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ManifestError
+from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
@@ -108,18 +109,19 @@ class LabelScheme:
         """The concepts that can be seen in the frames."""
         return tuple(concept.name for concept in self.concepts if concept.visual)
 
-    def sense_of(self, name: str) -> str:
-        """How a concept is perceived; empty where nobody said so.
+    @property
+    def senses(self) -> dict[str, str]:
+        """By concept how it is perceived, where somebody said so.
 
         Examples
         --------
-        >>> [obygaze_scheme().sense_of(name) for name in ("Look", "Speech", "Narratology")]
+        >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
         ['seen', 'said', 'told']
         """
-        concept = next(concept for concept in self.concepts if concept.name == name)
-        if concept.sense or concept.visual:
-            return concept.sense or "seen"
-        return next((c.sense for c in obygaze_scheme().concepts if c.name == name), "")
+        known = {c.name: c.sense for c in obygaze_scheme().concepts}
+        own = {c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
+               for c in self.concepts}  # fmt: skip
+        return {name: sense for name, sense in own.items() if sense}
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
@@ -141,6 +143,11 @@ class LabelScheme:
     def has_concept(self, text: str) -> bool:
         """Whether a concept has this name or alias."""
         return name_key(text) in self._concept_of
+
+    def with_concepts(self, concepts: Iterable[Concept]) -> LabelScheme:
+        """The scheme and the concepts that it does not list."""
+        added = tuple(concept for concept in concepts if not self.has_concept(concept.name))
+        return replace(self, concepts=self.concepts + added)
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """Concepts without repeats, in the scheme's order."""
@@ -239,17 +246,20 @@ def scheme_in(
         raise ManifestError(f"{path}: {error}") from None
 
 
-def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise the first of a table's problems, if there is one."""
-    for row, message in problems:
-        raise table.problem(row, message)
-
-
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
     """Rows with an id that the items do not have."""
     for row, identifier in enumerate(table["id"]):
         if identifier not in ids:
             yield row, f"id {identifier!r} is not in items.csv"
+
+
+def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
+    """Rows with the id of a row before them."""
+    seen: set[str] = set()
+    for row, identifier in enumerate(table["id"]):
+        if identifier in seen:
+            yield row, f"duplicate id {identifier!r}"
+        seen.add(identifier)
 
 
 @dataclass(frozen=True)
@@ -268,17 +278,7 @@ class IdTable:
 
     def take(self, rows: Sequence[int]) -> Self:
         """These rows of every column; a column may be empty."""
-        columns: dict[str, Any] = {
-            name: pick_rows(cells, rows)
-            for name, cells in vars(self).items()
-            if isinstance(cells, list)
-        }
-        return replace(self, **columns)
-
-
-def pick_rows(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
-    """The cells of these rows; none of a column that is empty."""
-    return [cells[row] for row in rows] if cells else []
+        return replace(self, **pick_rows(vars(self), rows))
 
 
 @dataclass(frozen=True)
@@ -308,6 +308,12 @@ class LabelSet(IdTable):
         """Whether it was projected from a single annotator's timelines."""
         return "annotator" in self.about
 
+    @property
+    def merged_from(self) -> list[str]:
+        """The label sets that it was merged from, if it was."""
+        sources = self.about.get("of")
+        return list(sources) if isinstance(sources, Mapping) else []
+
     @cached_property
     def level_of(self) -> dict[str, str]:
         """Id -> level code."""
@@ -320,8 +326,7 @@ class LabelSet(IdTable):
 
     def take(self, rows: Sequence[int]) -> LabelSet:
         """These rows of every column, further ones included."""
-        extra = {name: pick_rows(cells, rows) for name, cells in self.extra.items()}
-        return replace(super().take(rows), extra=extra)
+        return replace(super().take(rows), extra=pick_rows(self.extra, rows))
 
     @staticmethod
     def problems(
@@ -334,13 +339,10 @@ class LabelSet(IdTable):
         if default is None and "label_scheme" not in about:
             return
         scheme = scheme_in(about, table.path.with_suffix(".json"), default)
-        seen: set[str] = set()
-        for row, (identifier, level, concepts) in enumerate(
-            zip(table["id"], table["level"], table.get("concepts"), strict=True)
+        yield from repeated_ids(table)
+        for row, (level, concepts) in enumerate(
+            zip(table["level"], table.get("concepts"), strict=True)
         ):
-            if identifier in seen:
-                yield row, f"duplicate id {identifier!r}"
-            seen.add(identifier)
             names = [(scheme.concept, name) for name in split_concepts(concepts)]
             for look_up, text in [(scheme.level, level), *names]:
                 try:

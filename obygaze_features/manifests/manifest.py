@@ -5,10 +5,9 @@ On disk a folder of tables and a small header, specified in manifests/README.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,12 +29,11 @@ from obygaze_features.manifests.format import (
     read_about,
     read_header,
 )
-from obygaze_features.manifests.items import Item, Items, id_problem
+from obygaze_features.manifests.items import Item, Items, id_problem, raise_first
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
     obygaze_scheme,
-    raise_first,
     scheme_in,
     unknown_ids,
 )
@@ -97,11 +95,6 @@ class Manifest:
         ]
         return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
 
-    def _repr_html_(self) -> str:
-        rows = [("items", self.describe_size()), *self._describe_parts()]
-        cells = "".join(f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in rows)
-        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
-
     def describe_size(self) -> str:
         """The numbers of items and films, as text."""
         kinds = set(self.items.kinds)
@@ -109,16 +102,6 @@ class Manifest:
         films = len(set(self.items.films) - {""})
         of_films = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
         return counted(len(self), noun) + of_films
-
-    def _describe_parts(self) -> Iterator[tuple[str, str]]:
-        for name in self.label_names:
-            labels = self.labels(name)
-            counts = Counter(labels.levels)
-            levels = ", ".join(f"{c} {counts[c]:,}" for c in self.label_scheme(name).codes)
-            yield f"labels {name}", levels
-        for name in self.split_names:
-            split = self.split(name)
-            yield f"split {name}", f"{counted(len(split), 'item')}, {len(split.sizes)} folds"
 
     def __len__(self) -> int:
         return len(self.items)
@@ -346,12 +329,11 @@ class Manifest:
     def _check_codes(self, labels: LabelSet) -> None:
         """Refuse labels that could be saved, and not be read or found by code."""
         scheme = self._scheme_of(labels.name, labels.about)
-        concepts = {name for names in labels.concepts for name in names}
-        for values, names, noun in (
-            (set(labels.levels), scheme.codes, "level"),
-            (concepts, scheme.concept_names, "concept"),
+        for noun, given, names in (
+            ("level", labels.levels, scheme.codes),
+            ("concept", chain(*labels.concepts), scheme.concept_names),
         ):
-            if unknown := sorted(values.difference(names)):
+            if unknown := sorted(set(given).difference(names)):
                 raise ManifestError(
                     f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
                     f"({', '.join(names) or 'none'}); scheme.{noun}(text) converts other spellings"

@@ -85,7 +85,6 @@ class MediaFolder:
         require_folder(root, "a folder of videos or images", VideoError)
         self.root, self.suffixes = root, suffixes
         self._listed: dict[Path, dict[str, list[Path]]] = {}
-        self._unreadable: dict[Path, str] = {}
 
     def candidates(self, item: Item) -> list[Path]:
         """The files that could be an item's: in its film's folder, else beside it."""
@@ -105,10 +104,6 @@ class MediaFolder:
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
             raise VideoError(f"{item.id}:", f"{names} both match; keep one of them")
-        below = item.media.rpartition("/")[0]
-        for folder in self._folders(item):
-            if reason := self._unreadable.get(folder / below):
-                raise VideoError(folder / below, f"cannot be read: {reason}")
         noun = "image" if item.kind == "image" else "video"
         raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
 
@@ -157,8 +152,7 @@ class MediaFolder:
             except FileNotFoundError:
                 paths = []
             except OSError as problem:
-                self._unreadable[folder] = problem.strerror or str(problem)
-                paths = []
+                raise VideoError(folder, f"cannot be read: {problem.strerror}") from None
             for path in paths:
                 if path.suffix.lower() in self.suffixes and not path.name.startswith("."):
                     files.setdefault(path.stem.casefold(), []).append(path)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import IdTable, raise_first
+from obygaze_features.manifests.items import Items, raise_first
+from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest
@@ -80,11 +80,8 @@ class Split(IdTable):
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why."""
-        seen: set[str] = set()
-        for row, (identifier, fold) in enumerate(zip(table["id"], table["fold"], strict=True)):
-            if identifier in seen:
-                yield row, f"duplicate id {identifier!r}"
-            seen.add(identifier)
+        yield from repeated_ids(table)
+        for row, fold in enumerate(table["fold"]):
             if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
                 yield row, f"fold {shorten(fold)} is not a whole number from 0 to 999999"
 

@@ -200,9 +200,11 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
     if name in titles:
         return name
     key = _title_key(name)
-    matches = [film for film, title in titles.items() if key in (_title_key(title), film.lower())]
-    if not matches:
-        matches = [film for film, title in titles.items() if key == _title_key(without_year(title))]
+    matches = [
+        film
+        for film, title in titles.items()
+        if key in (film.lower(), _title_key(title), _title_key(without_year(title)))
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:

@@ -17,6 +17,7 @@ from obygaze_features.common.files import require_readable
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import film_titles, match_film
@@ -120,7 +121,7 @@ def read_subtitles(path: Path) -> list[Line]:
         elif times:
             words.append(row)
     if not lines:
-        raise ManifestError(f"{path} has no lines of subtitles (00:01:02,500 --> 00:01:04,000)")
+        raise ManifestError(path, "has no lines of subtitles (00:01:02,500 --> 00:01:04,000)")
     return sorted(lines)
 
 
@@ -144,7 +145,9 @@ def _read(
     for path in files:
         name = path.relative_to(source).as_posix() if is_folder else path.name
         try:
-            film = match_film(named.get(name) or named.get(path.name) or _stem(path), titles)
+            # The stem of "Juno (2007).en.srt" is "Juno (2007)".
+            stem = re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
+            film = match_film(named.get(name) or named.get(path.name) or stem, titles)
             if film in used:
                 raise ManifestError(f"{used[film].name} has the lines of {film} already")
             yield film, read_subtitles(path)
@@ -155,12 +158,7 @@ def _read(
                 "name it in a table: --films TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
-            problems.append(f"{name}: not used, {str(problem).removeprefix(f'{path} ')}")
-
-
-def _stem(path: Path) -> str:
-    """A file's name without its suffixes: ``Juno (2007).en.srt`` is Juno (2007)."""
-    return re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
+            problems.append(f"{name}: not used, {problem.reason}")
 
 
 def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:
@@ -175,8 +173,8 @@ def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, lis
             words = re.sub(r"\\(.)", lambda mark: _ESCAPES.get(mark[1], mark[1]), text)
             with contextlib.suppress(UnicodeError):  # the dump encodes accents twice
                 words = words.encode("latin-1").decode()
-            line = Line(_clock(start), _clock(end), _plain(words))
-            lines.setdefault(film, []).append(line)
+            times = parse_time(start, "start"), parse_time(end, "end")
+            lines.setdefault(film, []).append(Line(*times, _plain(words)))
     if not lines:
         raise ManifestError(f"{path} has no line of a film of the manifest")
     for film, of_film in lines.items():
@@ -221,7 +219,7 @@ def _decode(path: Path) -> str:
     data = path.read_bytes()
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
     if b"\0" in data and encoding != "utf-16":
-        raise ManifestError(f"{path} is not a text file")
+        raise ManifestError(path, "is not a text file")
     try:
         return data.decode(encoding or "utf-8")
     except UnicodeDecodeError:
@@ -237,8 +235,3 @@ def _seconds(times: re.Match[str], first: int) -> float:
     hours, minutes, seconds, fraction = times.groups()[first : first + 4]
     whole = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
     return round(whole + float(f"0.{fraction}"), 3)
-
-
-def _clock(text: str) -> float:
-    hours, minutes, seconds = text.split(":")
-    return round(int(hours) * 3600 + int(minutes) * 60 + float(seconds), 3)

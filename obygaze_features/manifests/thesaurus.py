@@ -62,8 +62,9 @@ def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
     """The thesaurus to read."""
     parts = []
     if len(concepts) == len(scheme.concepts):
+        lines = (f"  {name}: {line}" for name, line in scheme.sub_constructs.items())
         parts += [
-            "\n".join(["Five parts of objectification (sub-constructs)", *_lines(scheme)]),
+            "\n".join(["Five parts of objectification (sub-constructs)", *lines]),
             "\n".join(["Levels", *(f"  {x.name} ({x.code}): {x.about}" for x in scheme.levels)]),
         ]
     parts += ["\n".join(_concept_lines(concept)) for concept in concepts]
@@ -73,11 +74,6 @@ def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
     names = [f"  {name}: {text}" for name, text in sources().items() if name in used]
     parts.append("\n".join(["Sources (the texts are in our words)", *names]))
     return "\n\n".join(parts)
-
-
-def _lines(scheme: LabelScheme) -> Iterator[str]:
-    for name, line in scheme.sub_constructs.items():
-        yield f"  {name}: {line}"
 
 
 def _concept_lines(concept: Concept) -> Iterator[str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import ManifestError, StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
@@ -215,22 +215,19 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]
     extra = list(dict.fromkeys(name for table in tables for name in table.extra))
-    try:
-        items = Items(
-            ids=_join(table.ids for table in tables),
-            kinds=_join(table.kinds for table in tables),
-            films=_join(table.films for table in tables),
-            media=_join(table.media for table in tables),
-            texts=_join(table.texts for table in tables),
-            starts=np.concatenate([table.starts for table in tables]),
-            ends=np.concatenate([table.ends for table in tables]),
-            extra={
-                name: _join(table.extra.get(name, [""] * len(table)) for table in tables)
-                for name in extra
-            },
-        )
-    except ManifestError as problem:
-        raise StoreError(f"these stores cannot be merged: {problem}") from None
+    texts: dict[str, Any] = {
+        name: _join(getattr(table, name) for table in tables)
+        for name in ("ids", "kinds", "films", "media", "texts")
+    }
+    items = Items(
+        **texts,
+        starts=np.concatenate([table.starts for table in tables]),
+        ends=np.concatenate([table.ends for table in tables]),
+        extra={
+            name: _join(table.extra.get(name, [""] * len(table)) for table in tables)
+            for name in extra
+        },
+    )
     sizes = [len(table) for table in tables]
     source = np.repeat(np.arange(len(stores)), sizes)
     return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
@@ -245,5 +242,5 @@ def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
     if output.suffix != ".zarr":
         raise UsageError(f"{output}: the name of a store ends in .zarr")
     for store in stores:
-        store.refuse_as_output(output)
+        store.location.refuse_as_output(output)
     return output

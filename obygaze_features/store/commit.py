@@ -43,6 +43,7 @@ class Done:
 
     values: Mapping[str, NDArray[Any]]
     source: str | None
+    status = Status.DONE
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def commit_block(
         checked = [_check_row(store, outcome) for outcome in outcomes]
         record = BlockRecord(
             block=block,
-            status=tuple(_status(outcome) for outcome in checked),
+            status=tuple(int(outcome.status if outcome else Status.TODO) for outcome in checked),
             sources=tuple(outcome.source if outcome else None for outcome in checked),
             failures={
                 store.ids[row]: outcome.reason
@@ -105,7 +106,6 @@ def commit_block(
             )
         retired.unlink(missing_ok=True)
         move_shards(store, record)
-        _confirm(store, record)
         return record
 
 
@@ -146,18 +146,6 @@ def _withdraw(store: Store, record: BlockRecord) -> None:
         sha256 = record.shards[spec.name]
         if sha256 and (winner is None or winner.shards.get(spec.name) != sha256):
             (store.path / fmt.staged_name(spec, record.block, sha256)).unlink(missing_ok=True)
-
-
-def _confirm(store: Store, record: BlockRecord) -> None:
-    """Retract the record if its shards are gone, as after a repair at the same time."""
-    for spec in store.specs:
-        shard = store.path / fmt.shard_name(spec, record.block)
-        if record.shards[spec.name] and not shard.exists():
-            retire_record(store, record.block)
-            raise StoreError(
-                f"{store.path}: the shard of {spec.name} of block {record.block} vanished "
-                "while it was written; do not repair a store that is being filled"
-            )
 
 
 def finish_moves(store: Store) -> None:
@@ -220,24 +208,13 @@ def move_shards(store: Store, record: BlockRecord) -> None:
             folder = folder.parent
 
 
-def _status(outcome: Done | Failed | None) -> int:
-    if outcome is None:
-        return int(Status.TODO)
-    return int(Status.DONE if isinstance(outcome, Done) else outcome.status)
-
-
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
     """The row in the arrays' own number formats; a failure if these cannot hold it."""
-    if isinstance(row, Failed) and row.status <= Status.DONE:
-        raise StoreError(f"{store.path}: {row.status!r} is not the status of a failure")
     if not isinstance(row, Done):
         return row
-    if set(row.values) != set(store.arrays):
-        unexpected = sorted(set(row.values) ^ set(store.arrays))[0]
-        verb = "lacks" if unexpected in store.arrays else "has an unknown array"
-        raise StoreError(
-            f"{store.path}: a row {verb} {unexpected!r} (the arrays are {', '.join(store.arrays)})"
-        )
+    if row.values.keys() != set(store.arrays):
+        there, arrays = ", ".join(row.values), ", ".join(store.arrays)
+        raise StoreError(store.path, f": a row has the arrays {there}, and the store {arrays}")
     values = {}
     for spec in store.specs:
         given = np.asarray(row.values[spec.name])

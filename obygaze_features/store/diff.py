@@ -183,7 +183,13 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
 
 
 def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Cosine of each pair of rows; 1 for two rows of zeros, 0 for a row of zeros and another."""
+    """Cosine of each pair of rows; 1 for two rows of zeros, 0 for a row of zeros and another.
+
+    Examples
+    --------
+    >>> _cosines(np.array([[0, 0], [0, 0], [3, 4]]), np.array([[0, 0], [1, 1], [6, 8]])).tolist()
+    [1.0, 0.0, 1.0]
+    """
     x, y = (np.asarray(rows, np.float64).reshape(len(rows), -1) for rows in (a, b))
     product = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     dots = np.einsum("ij,ij->i", x, y)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.reader import Store
+from obygaze_features.store.reader import PART_BYTES, Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
@@ -29,7 +28,6 @@ SOURCES, REASONS = "rows.source", "rows.reason"
 POOLED = ("native", "cls", "max", "mean")
 """The arrays with one vector per clip, which tables are for."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
-_COLUMNS = ("id", "film", "status", "source", "reason")
 
 
 class Exported(NamedTuple):
@@ -72,24 +70,18 @@ def export(
     write = writers.get(output.suffix.lower())
     if write is None:
         raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
-    store.refuse_as_output(output)
+    store.location.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
         if write is _write_parquet:
             arrays = [name for name in POOLED if name in arrays]
-    arrays = list(as_list(arrays))
-    if unknown := [name for name in arrays if name not in store.arrays]:
-        raise UsageError(
-            f"{store.where} has no array {unknown[0]!r:.60}; it has {', '.join(store.arrays)}"
-        )
-    if not arrays:
+    asked = [store.stored(name).spec for name in as_list(arrays)]
+    specs = [array for array in store.specs if array in asked]
+    if not specs:
         names = ", ".join(store.arrays)
         raise UsageError(f"{store.where} has no pooled array; name some of {names}")
-    specs = [array for array in store.specs if array.name in arrays]
     if write is _write_parquet:
         need("pyarrow.parquet", extra="views")
-        if clash := [array.name for array in specs if array.name in _COLUMNS]:
-            raise UsageError(f"the array {clash[0]} has the name of a column; leave it out")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
         write(temporary, store, specs)
     done = int((store.status == Status.DONE).sum())
@@ -97,15 +89,17 @@ def export(
     return Exported(output, len(store), done, written, output.stat().st_size)
 
 
-def _done_rows(
+def _iter_rows(
     store: Store, specs: Sequence[ArraySpec]
-) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[Any]]]]:
-    """The rows that are done, some at a time: their numbers, and the arrays."""
-    done, start = np.flatnonzero(store.status == Status.DONE), 0
-    with meter(len(done), "Exporting", unit="row") as advance:
-        for ids, values in store.iter_blocks([array.name for array in specs]):
-            yield done[start : start + len(ids)], values
-            start += len(ids)
+) -> Iterator[tuple[int, list[str], dict[str, NDArray[Any]]]]:
+    """All rows, some at a time: the first one's number, their ids, and the arrays."""
+    row_bytes, names = sum(spec.row_bytes for spec in specs), [spec.name for spec in specs]
+    step = max(1, PART_BYTES // row_bytes // store.block_rows) * store.block_rows
+    with meter(len(store), "Exporting", unit="row") as advance:
+        for start in range(0, len(store), step):
+            ids = store.ids[start : start + step]
+            yield start, ids, {array: store.read(array, ids, missing="nan") for array in names}
+            store.forget()
             advance(len(ids))
 
 
@@ -125,11 +119,14 @@ class _Hdf5Output:
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
         size = len(rest)
-        self._try(lambda: self._write_all(rest))
+        with self._noting():
+            while rest and self._error is None:
+                rest = rest[self._file.write(rest) :]
         return size
 
     def truncate(self, size: int) -> int:
-        self._try(lambda: self._file.truncate(size))
+        with self._noting():
+            self._file.truncate(size)
         return size
 
     def readinto(self, buffer: Any) -> int:
@@ -140,16 +137,12 @@ class _Hdf5Output:
     def flush(self) -> None:
         """Nothing is buffered."""
 
-    def _write_all(self, rest: memoryview) -> None:
-        while rest:
-            rest = rest[self._file.write(rest) :]
-
-    def _try(self, action: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
         try:
-            if self._error is None:
-                action()
+            yield
         except OSError as problem:
-            self._error = problem
+            self._error = self._error or problem
 
 
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
@@ -194,14 +187,10 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
             fletcher32=True,
         )
         datasets[array.name].attrs["meaning"] = array.meaning
-    for rows, values in _done_rows(store, specs):
-        # Runs of rows, as HDF5 is slow at single ones.
-        breaks = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
-        for start, stop in itertools.pairwise(breaks):
-            first = int(rows[start])
-            for name, part in values.items():
-                datasets[name][first : first + stop - start] = part[start:stop]
-                output.check()
+    for start, ids, values in _iter_rows(store, specs):
+        for name, rows in values.items():
+            datasets[name][start : start + len(ids)] = rows
+            output.check()
 
 
 def _storable(texts: list[str], store: Store) -> list[str]:
@@ -215,7 +204,6 @@ def _storable(texts: list[str], store: Store) -> list[str]:
 
 def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
-    films = store.items.films
 
     def flat(array: ArraySpec) -> Any:
         lists = pa.list_(pa.from_numpy_dtype(np.dtype(array.dtype)), math.prod(array.shape))
@@ -235,33 +223,18 @@ def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None
     with parquet.ParquetWriter(
         path, schema, compression="none", use_dictionary=False, write_page_checksum=True
     ) as writer:
-        start = 0
-
-        def write_rows(stop: int, done: NDArray[np.intp], values: Mapping[str, Any]) -> None:
-            """Write the rows from `start` on; those that are not done are null."""
-            ids = store.ids[start:stop]
+        for start, ids, values in _iter_rows(store, specs):
+            rows = slice(start, start + len(ids))
             columns = [
                 ids,
-                films[start:stop],
-                store.status[start:stop],
+                store.items.films[rows],
+                store.status[rows],
                 [store.sources[item] for item in ids],
                 [store.failures.get(item) for item in ids],
             ]
-            empty = np.ones(stop - start, np.bool_)
-            empty[done - start] = False
+            empty = pa.array(store.status[rows] != Status.DONE)
             for array in specs:
-                rows = np.zeros((stop - start, *array.shape), array.dtype)
-                if len(done):
-                    rows[done - start] = values[array.name]
-                lists = pa.FixedSizeListArray.from_arrays(
-                    pa.array(rows.reshape(-1)), math.prod(array.shape), mask=pa.array(empty)
-                )
-                columns.append(lists)
+                numbers = pa.array(values[array.name].reshape(-1))
+                width = math.prod(array.shape)
+                columns.append(pa.FixedSizeListArray.from_arrays(numbers, width, mask=empty))
             writer.write_table(pa.table(columns, schema=schema))
-
-        for done, values in _done_rows(store, specs):
-            stop = int(done[-1]) + 1
-            write_rows(stop, done, values)
-            start = stop
-        if start < len(store):
-            write_rows(len(store), np.empty(0, np.intp), {})

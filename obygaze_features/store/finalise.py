@@ -35,28 +35,17 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
+from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
-from obygaze_features.store.writer import append_to_log, write_checksums
+from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
 
 READ_ONLY = 0o444
-_CONTEXT = Path(__file__).with_name("croissant_context.json")
-"""The namespace of Croissant 1.0, exactly as in its specification."""
 _CARD = Path(__file__).with_name("dataset_card.md")
+_CROISSANT = Path(__file__).with_name("croissant.json")
+"""The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
-_MEANINGS = {
-    "id": "Id of the item.",
-    "status": "0 to do, 1 done, 2 media missing, 3 media unreadable, 4 a value not finite.",
-    "source": "Fingerprint of what the row was computed from.",
-    "reason": "Why the row failed.",
-    "kind": "clip, image or text.",
-    "film": "Id of the film.",
-    "media": "Name of the media file.",
-    "text": "The text, where the item is one.",
-    "start": "Start in seconds, where the item is a span of a longer film.",
-    "end": "End in seconds, where the item is a span of a longer film.",
-}
 
 
 def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
@@ -130,16 +119,10 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     checksums: dict[str, str] = {}
     for spec in store.specs:
         checksums |= _write_shards(folder, store, spec, compress=compress)
-    probe = store.path / fmt.PROBE
-    for file in (*([probe] if probe.is_symlink() else []), *probe.rglob("*")):
-        if file.is_symlink() or not file.is_dir():
-            require_plain_file(file, StoreError)
     for name in (fmt.ITEMS, fmt.LOG):
         require_plain_file(store.path / name, StoreError)
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
-    if probe.exists():
-        shutil.copytree(probe, folder / fmt.PROBE, copy_function=shutil.copyfile)
     _consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,
@@ -161,12 +144,11 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
     import zarr  # here, as it takes long to import
 
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
-    for name in set(store.arrays) & texts.keys():
-        del texts[name]
-    # xarray reads from the group's attributes which arrays are coordinates.
-    coordinates = {"coordinates": " ".join(texts)} if texts else {}
     attributes = {**store.attributes, "state": "final"}
-    group = zarr.create_group(folder, attributes={fmt.ATTRIBUTES: attributes, **coordinates})
+    # xarray reads from the group's attributes which arrays are coordinates.
+    group = zarr.create_group(
+        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": " ".join(texts)}
+    )
     n, frames = len(store), fmt.frame_count(store.specs)
     for spec in store.specs:
         rows = fmt.final_rows(spec, n)
@@ -176,6 +158,8 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
     table = fmt.encode_ids(store.ids)
     group.create_array(**fmt.ids_layout(*table.shape))[:] = table
     group.create_array(**fmt.status_layout(n))[:] = store.status
+    if probe := read_probe(store):
+        write_probe(group, store.specs, probe)
 
 
 def _consolidate(folder: Path) -> None:
@@ -266,12 +250,13 @@ def _croissant(
     folder: Path, facts: Mapping[str, Any], checksums: Mapping[str, str]
 ) -> dict[str, Any]:
     rows, backbone = facts["rows"], facts["backbone"]
+    terms = json.loads(_CROISSANT.read_text(encoding="utf-8"))
     files = sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
     listed = [name for name in files if name not in (fmt.LOG, fmt.CARD, fmt.CROISSANT)]
     described = {
-        "@context": json.loads(_CONTEXT.read_text(encoding="utf-8")),
+        "@context": terms["context"],
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": facts["name"],
@@ -288,8 +273,8 @@ def _croissant(
         "version": f"{facts['format_version']}.0.0",
         "distribution": [_describe_file(folder, name, checksums) for name in listed],
         "recordSet": [
-            _describe_table(folder, "rows", fmt.ROWS),
-            _describe_table(folder, "items", fmt.ITEMS),
+            _describe_table(folder, "rows", fmt.ROWS, terms["columns"]),
+            _describe_table(folder, "items", fmt.ITEMS, terms["columns"]),
         ],
     }
     optional = {"license": facts["licence"], "citeAs": facts["citation"]}
@@ -309,7 +294,9 @@ def _describe_file(folder: Path, name: str, checksums: Mapping[str, str]) -> dic
     }
 
 
-def _describe_table(folder: Path, name: str, file: str) -> dict[str, Any]:
+def _describe_table(
+    folder: Path, name: str, file: str, meanings: Mapping[str, str]
+) -> dict[str, Any]:
     with (folder / file).open(encoding="utf-8", newline="") as opened:
         columns = next(csv.reader(opened))
     return {
@@ -322,7 +309,7 @@ def _describe_table(folder: Path, name: str, file: str) -> dict[str, Any]:
                 "@type": "cr:Field",
                 "@id": f"{name}/{column}",
                 "name": column,
-                "description": _MEANINGS.get(column, "As in the source of the manifest."),
+                "description": meanings.get(column, "As in the source of the manifest."),
                 "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
                 "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
             }

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -171,10 +171,8 @@ class BlockRecord:
     block: int
     status: tuple[Annotated[int, msgspec.Meta(ge=0, le=int(max(Status)))], ...]
     sources: tuple[str | None, ...]
-    failures: dict[str, str] = field(default_factory=dict)
-    shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None] = field(
-        default_factory=dict
-    )
+    failures: dict[str, str]
+    shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None]
 
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
@@ -279,6 +277,11 @@ def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> t
     """Names of an array's axes, by which xarray opens a store as one dataset.
 
     All arrays share the item axis; arrays with `frames` frames share the frame axis.
+
+    Examples
+    --------
+    >>> dimensions("frame_index", (32,), 32), dimensions("frames", (16, 8), 32)
+    (('item', 'frame'), ('item', 'frames_1', 'frames_2'))
     """
     names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
     if array in _BY_FRAME and shape[0] == frames:
@@ -296,33 +299,23 @@ def coordinate_layout(name: str, n: int) -> dict[str, Any]:
     """Arguments of ``Group.create_array`` for one of `COORDINATES`."""
     from zarr.codecs import VLenUTF8Codec
 
-    layout = _one_chunk(name, (n,), VLenUTF8Codec(), f"{name} of each item, as in {ITEMS}")
-    # Zarr would leave out a chunk of empty texts.
-    return layout | {"dtype": "string", "fill_value": "", "config": {"write_empty_chunks": True}}
+    text = {"serializer": VLenUTF8Codec(), "dtype": "string", "fill_value": ""}
+    return _one_chunk(name, (n,), f"{name} of each item, as in {ITEMS}") | text
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
     """Arguments of ``Group.create_array`` for `IDS`."""
-    from zarr.codecs import BytesCodec
-
-    return _one_chunk(
-        IDS, (n, width), BytesCodec(endian=None), "ids in UTF-8, padded with zero bytes"
-    )
+    return _one_chunk(IDS, (n, width), "ids in UTF-8, padded with zero bytes")
 
 
 def status_layout(n: int) -> dict[str, Any]:
     """Arguments of ``Group.create_array`` for `STATUS`."""
-    from zarr.codecs import BytesCodec
-
-    meaning = "0 to do, 1 done, 2 and up: why it failed"
-    layout = _one_chunk(STATUS, (n,), BytesCodec(endian=None), meaning)
-    # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
-    return layout | {"config": {"write_empty_chunks": True}}
+    return _one_chunk(STATUS, (n,), "0 to do, 1 done, 2 and up: why it failed")
 
 
-def _one_chunk(name: str, shape: tuple[int, ...], serializer: Any, meaning: str) -> dict[str, Any]:
+def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any]:
     """An array of bytes in one chunk with its checksum."""
-    from zarr.codecs import Crc32cCodec
+    from zarr.codecs import BytesCodec, Crc32cCodec
 
     return {
         "name": name,
@@ -330,11 +323,13 @@ def _one_chunk(name: str, shape: tuple[int, ...], serializer: Any, meaning: str)
         "dtype": "uint8",
         "fill_value": 0,
         "chunks": shape,
-        "serializer": serializer,
+        "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
         "dimension_names": dimensions(name, shape[1:]),
         "attributes": {"meaning": meaning},
+        # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
+        "config": {"write_empty_chunks": True},
     }
 
 

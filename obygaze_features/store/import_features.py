@@ -10,6 +10,7 @@ a longer film, and where nothing is found, by the id.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import zipfile
 from collections import Counter
@@ -21,19 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import describe_absent
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder, expected_stem
-from obygaze_features.store.commit import Done, Failed
-from obygaze_features.store.format import ArraySpec, Recipe, Status
+from obygaze_features.store.commit import Failed
+from obygaze_features.store.format import Recipe, Status
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
     RowSource,
-    check_row,
-    describe_shape,
+    errors_named,
     map_npy,
     read_ids,
     read_npy,
@@ -99,11 +98,18 @@ def import_features(
         Read rows again that failed in an earlier run.
     """
     output = Path(path)
-    if output.suffix != ".zarr":
-        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    named = source if isinstance(source, Mapping) else {"native": source}
+    paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
-    if recipe and is_stated:
-        raise UsageError("give a recipe, or backbone, preprocessing and precision, not both")
+    slips = {
+        f"{output}: the name of a store ends in .zarr": output.suffix != ".zarr",
+        "give a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
+        "give --ids or --in-order, not both": ids and in_order,
+        "no source is given; name a file or a folder of features": not paths,
+    }
+    for slip, is_made in slips.items():
+        if is_made:
+            raise UsageError(slip)
     stated = stated_recipe(
         {"name": backbone} if backbone else {},
         {"mode": preprocessing} if preprocessing else {},
@@ -111,19 +117,11 @@ def import_features(
     )
     if recipe:
         stated = read_recipe(Path(recipe))
-    if ids and in_order:
-        raise UsageError("give --ids or --in-order, not both")
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
-    named = source if isinstance(source, Mapping) else {"native": source}
-    paths = {name: Path(file) for name, file in named.items()}
-    if not paths:
-        raise UsageError("no source is given; name a file or a folder of features")
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated):
-        raise UsageError(
-            f"{opened.description} is an exported store and says itself how it was made"
-        )
+        raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
     made = opened.recipe or stated
     return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
 
@@ -133,38 +131,37 @@ def _open_source(
     kind: str | None,
     ids: Path | str | Sequence[str] | None,
     manifest: Manifest,
-) -> ClipFolders | RowSource:
+) -> RowSource:
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
     if kind is None:
-        if not first.exists():
-            raise UsageError(describe_absent(first, "a folder or file of features"))
         suffix = first.suffix.lower()
         if first.is_dir():
-            suffix = ".pth" if next(first.rglob("*.pth"), None) else ".npy"
-        if suffix not in KINDS:
-            raise UsageError(f"{first}: unknown kind of features; known are {', '.join(KINDS)}")
-        kind = KINDS[suffix]
-    if len(paths) > 1 and kind not in ("npy", "pth"):
-        raise UsageError(
-            f"{first}: one {kind} file has all arrays (got {len(paths)} files); import each into a "
-            "store of its own"
-        )
+            suffix = ".pth" if any(first.rglob("*.pth")) else ".npy"
+        kind = KINDS.get(suffix)
     is_folder = kind == "pth" or (
         kind == "npy" and not any(file.is_file() for file in paths.values())
     )
     has_ids = is_folder or kind == "hdf5" or (kind == "parquet" and not isinstance(ids, str))
-    if ids and has_ids:
-        raise UsageError(
-            f"{first} says itself whose its rows are; --ids and --in-order are for one file with "
-            "all rows"
-        )
+    slips = {
+        "is not a folder or file of features": not first.exists(),
+        f"is of no known kind of features ({', '.join(KINDS)})": kind is None,
+        f"has all arrays (got {len(paths)} files); import each into a store of its own": (
+            len(paths) > 1 and kind not in ("npy", "pth")
+        ),
+        "says itself whose its rows are; --ids and --in-order are for one file with all rows": (
+            ids and has_ids
+        ),
+    }
+    for slip, is_made in slips.items():
+        if is_made:
+            raise UsageError(first, slip)
     if kind == "parquet":
         return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
         return read_hdf5(first)
     if is_folder:
-        return ClipFolders(paths, f".{kind}", manifest)
+        return read_folders(paths, f".{kind}", manifest)
     listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
     if kind == "npy":
         return read_npy(paths, listed)
@@ -172,7 +169,7 @@ def _open_source(
 
 
 def _fill_store(
-    source: ClipFolders | RowSource,
+    source: RowSource,
     recipe: Recipe,
     manifest: Manifest,
     path: Path,
@@ -198,10 +195,9 @@ def _fill_store(
         recipe = replace(recipe, name=path.stem, arrays=arrays)
         writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
     specs = {array.name: array for array in arrays}
-    with writer.claimed() as blocks:
-        total = len(writer.missing_blocks())
-        for block in progress(blocks, "Importing", unit="block", total=total):
-            rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
+    for block in progress(writer.missing_blocks(), "Importing", unit="block"):
+        rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
+        with contextlib.suppress(BlockTaken):  # by another import at the same time
             writer.write_block(block, rows)
     store = open_store(path)
     missing = store.missing_rows(retry_failed=retry_failed)
@@ -210,139 +206,103 @@ def _fill_store(
             numbers = missing[missing // store.block_rows == block].tolist()
             results = {row: source.row(manifest.items[row], specs) for row in numbers}
             writer.rewrite(block, {row: done for row, done in results.items() if done is not None})
-    writer.log("imported", source=source.description)
+    writer.log("imported", source=str(source.path))
     return store.refresh()
 
 
-class ClipFolders:
-    """A source of features: for each array a folder with a file a clip."""
+def read_folders(paths: Mapping[str, Path], suffix: str, manifest: Manifest) -> RowSource:
+    """Folders with a file a clip, one for each array."""
+    folders = {name: ClipFolder(name, path, suffix, manifest) for name, path in paths.items()}
+    without = {
+        row: Failed(Status.MISSING, reason)
+        for folder in reversed(folders.values())
+        for row, reason in folder.missing.items()
+    }
 
-    recipe: Recipe | None = None
-    probe: Mapping[str, NDArray[Any]] = {}
+    def source_of(row: int) -> str:
+        sources = []
+        for file in (folder.files[row] for folder in folders.values()):
+            with file.open("rb") as opened:
+                head = hashlib.sha256(opened.read(_HEAD_BYTES)).hexdigest()
+            sources.append(f"bytes={file.stat().st_size} head={head}")
+        return "; ".join(sources)
 
-    def __init__(self, folders: Mapping[str, Path], suffix: str, manifest: Manifest) -> None:
-        self.folders = {
-            name: ClipFolder(name, folder, suffix, manifest) for name, folder in folders.items()
-        }
-
-    @property
-    def description(self) -> str:
-        """For the store's log."""
-        return ", ".join(f"{name}={folder.path}" for name, folder in self.folders.items())
-
-    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
-        """One array per folder, of the shape and type that most of its files have."""
-        return tuple(folder.spec(manifest) for folder in self.folders.values())
-
-    def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed:
-        """What the files of an item hold, or why it cannot be read."""
-        values, sources = {}, []
-        for name, array in arrays.items():
-            folder = self.folders[name]
-            try:
-                file = folder.find(item)
-            except StoreError as problem:
-                return Failed(Status.MISSING, str(problem))
-            try:
-                values[name] = check_row(folder.read(file), array)
-                with file.open("rb") as opened:
-                    head = hashlib.sha256(opened.read(_HEAD_BYTES)).hexdigest()
-                sources.append(f"bytes={file.stat().st_size} head={head}")
-            except StoreError as problem:
-                return Failed(Status.UNREADABLE, f"{folder.short(file)}: {problem}")
-        return Done(values, "; ".join(sources))
+    path, kind = next(iter(paths.values())), f"{suffix} files"
+    return RowSource(path, folders, manifest.ids, None, without, source_of, kind=kind)
 
 
 class ClipFolder:
-    """The files of one array; a file that several items may mean is the first one's."""
+    """The files of one array; a file that several items may mean is the first one's.
+
+    Shape and type of a row are what most files have, by a sample of them.
+    """
 
     def __init__(self, name: str, path: Path, suffix: str, manifest: Manifest) -> None:
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder of {suffix} files")
         self.name, self.path, self.suffix = name, path, suffix
-        self._files = MediaFolder(path, {suffix})
-        self._owners: dict[Path, Item] = {}
-        for item in manifest:
-            if len(files := self._candidates(item)) == 1:
-                self._owners.setdefault(files[0], item)
-
-    def spec(self, manifest: Manifest) -> ArraySpec:
-        """The array, of the shape and type that most files have, by a sample of them."""
-        if not (files := list(self._owners)):
+        self.files: dict[int, Path] = {}
+        self.missing: dict[int, str] = {}
+        there, owners = MediaFolder(path, {suffix}), dict[Path, Item]()
+        for row, item in enumerate(manifest):
+            by_id = replace(item, media=f"{item.id}{suffix}")
+            files = [] if item.start is not None else there.candidates(item)
+            files = files or there.candidates(by_id)
+            if not files:
+                stem = (expected_stem(item) if item.start is None else "") or item.id
+                film = f"{item.film}/" if item.film else ""
+                self.missing[row] = f"no {film}{stem}{suffix} in {path.name}"
+            elif len(files) > 1:
+                self.missing[row] = f"both {' and '.join(map(self.short, files))} may be meant"
+            elif (owner := owners.setdefault(files[0], item)) is not item:
+                remedy = f"name each by its id: {owner.id}{suffix}, {item.id}{suffix}"
+                if item.film and item.film.casefold() != owner.film.casefold():
+                    remedy = f"put it in {item.film}/"
+                taken = f"{self.short(files[0])} was taken by {owner.id} too; {remedy}"
+                self.missing[row] = taken
+            else:
+                self.files[row] = files[0]
+        if not self.files:
             raise StoreError(
-                f"none of the {len(manifest)} items of {manifest.name} is there: "
-                f"{self._describe_missing(manifest.items[0])}"
+                f"none of the {len(manifest)} items of {manifest.name} is there: {self.missing[0]}"
             )
-        kinds, reason, sample = Counter[str](), "", files[:: -(-len(files) // MAX_SAMPLED)]
-        shape_of: dict[str, tuple[tuple[int, ...], str, str]] = {}
+        shape, self.dtype = self._most_common()
+        self.shape = (len(manifest), *shape)
+
+    def _most_common(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """The shape and type that most files have."""
+        kinds, problem = Counter[tuple[tuple[int, ...], np.dtype[Any]]](), None
+        sample = list(self.files.values())
+        sample = sample[:: -(-len(sample) // MAX_SAMPLED)]
         for file in sample:
             try:
                 values = self.read(file)
-            except StoreError as problem:
-                reason = reason or f"{self.short(file)}: {problem}"
+            except StoreError as error:
+                problem = problem or error
             else:
-                kind = describe_shape(values.shape, values.dtype)
-                kinds[kind] += 1
-                shape_of.setdefault(kind, (values.shape, str(values.dtype), self.short(file)))
+                kinds[values.shape, values.dtype] += 1
         if not kinds:
-            raise StoreError(f"{self.path}: none of {len(sample)} files can be read; {reason}")
-        [(kind, count), *others] = kinds.most_common()
-        if 2 * count <= kinds.total():
-            pair = [f"{shape_of[kind][2]} holds {kind}" for kind in (kind, others[0][0])]
-            raise StoreError(
-                f"{' and '.join(pair)}, and most files of {self.path.name} are not alike; an array "
-                "of a store has one shape and type per clip: remove the files that do not belong"
-            )
-        shape, dtype, _ = shape_of[kind]
-        return ArraySpec(self.name, shape, dtype, f"imported from {self.suffix} files")
+            raise StoreError(f"{self.path}: none of {len(sample)} files can be read; {problem}")
+        return kinds.most_common(1)[0][0]
 
-    def find(self, item: Item) -> Path:
-        """The file of an item; `StoreError` if there is none, or not one alone."""
-        files = self._candidates(item)
-        if not files:
-            raise StoreError(self._describe_missing(item))
-        if len(files) > 1:
-            raise StoreError(f"both {' and '.join(map(self.short, files))} may be meant")
-        owner = self._owners.get(files[0], item)
-        if owner.id == item.id:
-            return files[0]
-        remedy = f"name each by its id: {owner.id}{self.suffix}, {item.id}{self.suffix}"
-        if item.film and item.film.casefold() != owner.film.casefold():
-            remedy = f"put it in {item.film}/"
-        raise StoreError(f"{self.short(files[0])} was taken by {owner.id} too; {remedy}")
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        return self.read(self.files[row])
 
     def read(self, file: Path) -> NDArray[Any]:
         """The numbers of a clip, without a batch of one around them."""
-        if not file.is_file():
-            raise StoreError("it is not a plain file")
-        try:
+        with errors_named(file.relative_to(self.path).as_posix(), f"a {self.suffix} file"):
+            if not file.is_file():
+                raise StoreError("it is not a plain file")
             values = _load_pth(file, self.name) if self.suffix == ".pth" else map_npy(file)
-        except StoreError:
-            raise
-        except OSError as problem:
-            raise StoreError(f"it cannot be read ({problem.strerror or problem})") from None
-        except Exception as problem:  # whatever a damaged header makes NumPy raise
-            words = " ".join(str(problem).split())
-            raise StoreError(f"it is not a NumPy file of numbers ({words:.120})") from None
-        if values.ndim > 1 and values.shape[0] == 1:
-            values = values[0]
-        if not values.ndim or not values.size:
-            raise StoreError("it holds no row of numbers")
-        return np.array(to_storable(values))  # a copy: the file may change
+            if values.ndim > 1 and values.shape[0] == 1:
+                values = values[0]
+            if not values.ndim or not values.size:
+                raise StoreError("it holds no row of numbers")
+            return np.array(to_storable(values))  # a copy: the file may change
 
     def short(self, file: Path) -> str:
         """A file's path from beside the folder."""
         return file.relative_to(self.path.parent).as_posix()
-
-    def _candidates(self, item: Item) -> list[Path]:
-        by_id = replace(item, media=f"{item.id}{self.suffix}")
-        files = [] if item.start is not None else self._files.candidates(item)
-        return files or self._files.candidates(by_id)
-
-    def _describe_missing(self, item: Item) -> str:
-        stem = (expected_stem(item) if item.start is None else "") or item.id
-        film = f"{item.film}/" if item.film else ""
-        return f"no {film}{stem}{self.suffix} in {self.path.name}"
 
 
 def _load_pth(path: Path, name: str) -> NDArray[Any]:
@@ -353,43 +313,30 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
     """
     import torch
 
-    try:
-        with zipfile.ZipFile(path) as archive:
-            is_compressed = any(info.compress_type for info in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
-        raise StoreError(
-            "it is not a PyTorch file, or one of before version 1.6; load it, if you trust it, and "
-            "save it again"
-        ) from None
+    reason = "not a PyTorch file, or one of before version 1.6 ({}); load it, if you trust it, and "
+    with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
+        is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:
         raise StoreError("it is compressed, which PyTorch's files are not")
     try:
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as problem:  # whatever a damaged file makes PyTorch raise
-        kind = type(problem).__name__
-        if kind == "UnpicklingError":
-            raise StoreError("it holds more than tensors, perhaps a program; not read") from None
-        raise StoreError(f"it is damaged, or not a PyTorch file ({kind})") from None
+        raise StoreError(
+            "it is damaged, or holds more than tensors, perhaps a program; not read "
+            f"({type(problem).__name__})"
+        ) from None
     if isinstance(tensor, dict) and name in tensor:
         tensor = tensor[name]
     if isinstance(tensor, dict):
         keys = ", ".join(shorten(str(key)) for key in list(tensor)[:3])
         raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
-    if (
-        not isinstance(tensor, torch.Tensor)
-        or (tensor.layout, tensor.device.type) != (torch.strided, "cpu")
-        or tensor.is_quantized
-    ):
+    if not isinstance(tensor, torch.Tensor):
         raise StoreError(f"it holds no plain tensor but a {type(tensor).__name__}")
     # Laid out by strides, a few bytes can pass for any number of rows.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
         raise StoreError("it claims to hold more than the file has")
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
-    try:
+    with translate(StoreError, "it holds", f"no plain tensor of a type of stores ({tensor.dtype})"):
         values: NDArray[Any] = tensor.detach().numpy()
-    except (TypeError, RuntimeError):
-        raise StoreError(
-            f"it holds values of the type {tensor.dtype}, which a store cannot hold"
-        ) from None
     return values

@@ -7,14 +7,11 @@ file claims is checked before anything is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
@@ -41,65 +38,46 @@ def read_hdf5(path: Path) -> RowSource:
 
     with errors_named(path, "HDF5"):
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-        if fmt.IDS not in file:
-            raise StoreError(f"it has no dataset {fmt.IDS!r}, which says whose each row is")
-        if ATTRIBUTES in file:
-            return _read_exported(path, file)
         ids = _read_texts(file, fmt.IDS)
-        if odd := [name for name in file if isinstance(name, bytes) or not name.isprintable()]:
-            raise StoreError(f"the name {odd[0]!r:.60} is not plain text in UTF-8; rename it")
-        matrices = {}
-        for name in file:
-            dataset: Any = None
-            if name not in (fmt.IDS, fmt.STATUS):
-                dataset = _find_dataset(file, name)
-            if _is_numbers(dataset) and dataset.ndim > 1 and dataset.shape[0] == len(ids):
-                matrices[name] = _Hdf5Rows(dataset, name)
+        if ATTRIBUTES in file:
+            return _read_exported(path, file, ids)
+        datasets = {name: _find_dataset(file, name) for name in file if name != fmt.STATUS}
+        matrices = {
+            name: _Hdf5Rows(dataset)
+            for name, dataset in datasets.items()
+            if _is_numbers(dataset) and dataset.ndim > 1 and len(dataset) == len(ids)
+        }
         if not matrices:
             raise StoreError("it has no dataset of numbers with a row for each id")
         return RowSource(path, matrices, ids)
 
 
-def _read_exported(path: Path, file: Any) -> RowSource:
+def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
     """What `export` wrote: all that makes a store."""
-    recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, axes=0)[0])
-    ids, sources, reasons = (_read_texts(file, name) for name in (fmt.IDS, SOURCES, REASONS))
-    status = _find_dataset(file, fmt.STATUS)
-    if not _is_numbers(status, "iu"):
-        raise StoreError(f"{fmt.STATUS} is not a dataset of whole numbers")
-    shapes = {fmt.STATUS: status.shape, SOURCES: (len(sources),), REASONS: (len(reasons),)}
-    for name, shape in shapes.items():
-        if shape != (len(ids),):
-            raise StoreError(f"{name} does not have one value for each id")
-    codes = status[()].tolist()
-    if odd := set(codes) - set(Status):
-        raise StoreError(f"{fmt.STATUS} has the unknown code {odd.pop()}")
+    recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, ())[0])
+    sources, reasons = (_read_texts(file, name, (len(ids),)) for name in (SOURCES, REASONS))
     without: dict[int, Failed | None] = {}
-    for row in np.flatnonzero(np.array(codes) != Status.DONE).tolist():
-        reason = reasons[row] if reasons[row].isprintable() else shorten(reasons[row], 200)
-        failed = Failed(Status(codes[row]), reason, sources[row] or None)
-        without[row] = failed if codes[row] != Status.TODO else None
+    for row, code in enumerate(_read_numbers(file, fmt.STATUS, (len(ids),), "iu")[()].tolist()):
+        status = Status(code)
+        if status != Status.DONE:
+            reason = reasons[row] if reasons[row].isprintable() else shorten(reasons[row], 200)
+            without[row] = Failed(status, reason, sources[row] or None) if status else None
     matrices, probe = {}, {}
     for array in recipe.arrays:
-        dataset = _find_dataset(file, array.name)
-        if not _is_numbers(dataset) or dataset.shape != (len(ids), *array.shape):
-            raise StoreError(f"{array.name} is not a dataset with a row for each id")
-        matrices[array.name] = _Hdf5Rows(dataset, array.name)
+        dataset = _read_numbers(file, array.name, (len(ids), *array.shape))
+        matrices[array.name] = _Hdf5Rows(dataset)
         name = f"{fmt.PROBE}/{array.name}"
-        if (reference := _find_dataset(file, name)) is not None:
-            if reference.shape != array.shape or not _is_numbers(reference):
-                raise StoreError(f"{name} is not a row of {array.name}")
+        if _find_dataset(file, name) is not None:
+            reference = _read_numbers(file, name, array.shape)
             probe[array.name] = check_row(to_storable(_read(reference, ())), array)
-    return RowSource(path, matrices, ids, recipe, without, sources, probe)
+    return RowSource(path, matrices, ids, recipe, without, lambda row: sources[row] or None, probe)
 
 
 class _Hdf5Rows:
     """A dataset of an HDF5 file, read row by row; rows that were never written are refused."""
 
-    def __init__(self, dataset: Any, name: str) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
-        if math.prod(dataset.shape[1:]) * dataset.dtype.itemsize > MAX_ROW_BYTES:
-            raise StoreError(f"a row of {name} would take more than {MAX_ROW_BYTES >> 30} GiB")
 
     def __getitem__(self, row: int) -> Any:
         chunks = self.dataset.chunks
@@ -107,8 +85,8 @@ class _Hdf5Rows:
             written = self.dataset.id.get_storage_size() > 0
         else:
             first = (row // chunks[0] * chunks[0], *(0 for _ in self.shape[1:]))
-            written = _try_to_read(lambda: self.dataset.id.get_chunk_info_by_coord(first))
-            written = written.byte_offset is not None
+            with translate(StoreError, "it", "cannot be read ({})"):
+                written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
         if not written:  # HDF5 reads it as zeros
             raise StoreError("nothing was ever written there")
         return _read(self.dataset, row)
@@ -129,8 +107,9 @@ def _find_dataset(file: Any, name: str) -> Any:
         return None
     if node.external or node.is_virtual:
         raise StoreError(f"{name} is in other files, which are not read")
-    if node.chunks and math.prod(node.chunks) * node.dtype.itemsize > MAX_ROW_BYTES:
-        raise StoreError(f"a chunk of {name} would take more than {MAX_ROW_BYTES >> 30} GiB")
+    largest = max(math.prod((node.shape or ())[1:]), math.prod(node.chunks or ()))
+    if largest * node.dtype.itemsize > MAX_ROW_BYTES:
+        raise StoreError(f"a row or chunk of {name} would take more than {MAX_ROW_BYTES >> 30} GiB")
     return node
 
 
@@ -138,30 +117,31 @@ def _is_numbers(dataset: Any, kinds: str = "fiu") -> bool:
     return dataset is not None and dataset.dtype.kind in kinds
 
 
-def _read_texts(file: Any, name: str, *, axes: int = 1) -> list[str]:
+def _read_numbers(file: Any, name: str, shape: tuple[int, ...], kinds: str = "fiu") -> Any:
+    """A dataset of numbers, not read yet."""
+    dataset = _find_dataset(file, name)
+    if not _is_numbers(dataset, kinds) or dataset.shape != shape:
+        expected = " x ".join(map(str, shape))
+        raise StoreError(f"{name} is not a dataset of numbers of the shape {expected}")
+    return dataset
+
+
+def _read_texts(file: Any, name: str, shape: tuple[int, ...] | None = None) -> list[str]:
     """A dataset of texts: a list of them, or a single one (no axes)."""
     import h5py
 
     dataset = _find_dataset(file, name)
     is_texts = dataset is not None and h5py.check_string_dtype(dataset.dtype) is not None
-    if not is_texts or dataset.shape is None or dataset.ndim != axes:
-        raise StoreError(f"{name} is not {'a list of texts' if axes else 'a text'}")
+    there = dataset.shape if is_texts else None
+    if there is None or (len(there) != 1 if shape is None else there != shape):
+        raise StoreError(f"it has no texts {name!r}, one for each row")
     if dataset.nbytes > MAX_TEXT_BYTES:
         raise StoreError(f"{name}: it would take more than {MAX_TEXT_BYTES >> 20} MiB")
     texts = _read(dataset, ())
-    try:
-        return [text.decode() for text in (texts.tolist() if axes else [texts])]
-    except UnicodeDecodeError:
-        raise StoreError(f"{name} is not text in UTF-8") from None
+    with translate(StoreError, name, "is not text in UTF-8 ({})"):
+        return [text.decode() for text in (texts.tolist() if there else [texts])]
 
 
 def _read(dataset: Any, selection: Any) -> Any:
-    return _try_to_read(lambda: dataset[selection])
-
-
-def _try_to_read(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except (OSError, RuntimeError, ValueError, TypeError, MemoryError) as problem:
-        words = " ".join(str(problem).split())
-        raise StoreError(f"it cannot be read ({words:.100})") from None
+    with translate(StoreError, "it", "cannot be read ({})"):
+        return dataset[selection]

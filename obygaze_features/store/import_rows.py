@@ -11,7 +11,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import read_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import MissingExtra, StoreError, UsageError
+from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
@@ -67,7 +68,7 @@ class RowSource:
     Parameters
     ----------
     path
-        The file, or one of them.
+        The file or folder, or one of them.
     matrices
         Array -> its rows: anything with ``shape``, ``dtype`` and ``[row]``.
     ids
@@ -76,10 +77,12 @@ class RowSource:
         How the features were made, if the file is an exported store.
     without
         The rows without features: why, or None if they are still to do.
-    sources
-        The fingerprint of what each row was computed from, if the file has them.
+    source_of
+        Gives the fingerprint of what a row was computed from.
     probe
         Array -> the features of the probe.
+    kind
+        What it is imported from.
     """
 
     path: Path
@@ -87,13 +90,9 @@ class RowSource:
     ids: Sequence[str]
     recipe: Recipe | None = None
     without: Mapping[int, Failed | None] = field(default_factory=dict)
-    sources: Sequence[str] = ()
+    source_of: Callable[[int], str | None] = lambda row: None
     probe: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-
-    @property
-    def description(self) -> str:
-        """For the store's log."""
-        return str(self.path)
+    kind: str = ""
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
@@ -101,34 +100,37 @@ class RowSource:
 
     def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
         """One array per matrix; `StoreError` if the rows are not those of the manifest's items."""
-        for name, rows in self.matrices.items():
-            if len(rows.shape) < 2:
-                raise StoreError(f"{self.path}: {name} is not a matrix (got {list(rows.shape)})")
-            if rows.shape[0] != len(self.ids):
-                raise StoreError(
-                    f"{self.path}: {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; "
-                    "give the ids of these rows with --ids"
-                )
-        if not self.ids:
-            raise StoreError(f"{self.path} has no rows; give a file with a row for each item")
-        if len(self._row_of) < len(self.ids):
-            twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
-            raise StoreError(f"{self.path} has two rows for {shorten(twice)}")
-        if self._row_of.keys().isdisjoint(manifest.ids):
-            raise StoreError(
-                f"{self.path} has none of the {len(manifest)} items of {manifest.name}: its ids "
-                f"are like {shorten(self.ids[0])}, those of the manifest like "
-                f"{shorten(manifest.ids[0])}; its items.csv has the id of each file"
-            )
+        for slip in self._find_slips(manifest):
+            raise StoreError(self.path, slip)
         if self.recipe:
             return tuple(spec for spec in self.recipe.arrays if spec.name in self.matrices)
-        specs = []
+        specs, kind = [], self.kind or self.path.suffix.removeprefix(".") or "file"
         for name, rows in self.matrices.items():
             with errors_named(f"{self.path}: {name}"):
                 dtype = to_storable(np.empty(0, rows.dtype)).dtype
-            suffix = self.path.suffix.removeprefix(".") or "file"
-            specs.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {suffix}"))
+            specs.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {kind}"))
         return tuple(specs)
+
+    def _find_slips(self, manifest: Manifest) -> Iterator[str]:
+        for name, rows in self.matrices.items():
+            if len(rows.shape) < 2:
+                yield f": {name} is not a matrix (got {list(rows.shape)})"
+            if rows.shape[0] != len(self.ids):
+                yield (
+                    f": {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; give the ids "
+                    "of these rows with --ids"
+                )
+        if not self.ids:
+            yield "has no rows; give a file with a row for each item"
+        if len(self._row_of) < len(self.ids):
+            twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
+            yield f"has two rows for {shorten(twice)}"
+        if self._row_of.keys().isdisjoint(manifest.ids):
+            yield (
+                f"has none of the {len(manifest)} items of {manifest.name}: its ids are like "
+                f"{shorten(self.ids[0])}, those of the manifest like {shorten(manifest.ids[0])}; "
+                "its items.csv has the id of each file"
+            )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
         """The item's row of each matrix, or why it cannot be read; None if it is still to do."""
@@ -137,14 +139,14 @@ class RowSource:
             return Failed(Status.MISSING, f"it is not in {self.path.name}")
         if row in self.without:
             return self.without[row]
-        source, values = (self.sources[row] or None) if self.sources else None, {}
+        values = {}
         for name, array in arrays.items():
             try:
                 values[name] = check_row(to_storable(np.array(self.matrices[name][row])), array)
             except (StoreError, OSError, ValueError) as problem:
                 reason = f"{self.path.name}, {name}: {problem!s:.140}"
-                return Failed(Status.UNREADABLE, reason, source)
-        return Done(values, source)
+                return Failed(Status.UNREADABLE, reason)
+        return Done(values, self.source_of(row))
 
 
 @contextlib.contextmanager
@@ -203,17 +205,18 @@ def read_ids(path: Path) -> list[str]:
             texts = map_npy(path)
             if texts.ndim != 1 or texts.dtype.kind not in "US":
                 raise StoreError(f"not a list of texts (got {texts.dtype}, {texts.ndim} axes)")
-            return [item.decode() if isinstance(item, bytes) else item for item in texts.tolist()]
+            return list(map(str, texts.astype("U").tolist()))
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-        if path.suffix.lower() != ".csv":
-            return [line.strip() for line in lines if line.strip()]
-        rows = [row for row in csv.reader(lines) if row]
-        header = [name.strip().lower() for name in rows[0]] if rows else []
-        if "id" in header:
-            return [row[header.index("id")].strip() for row in rows[1:]]
-        if len(header) == 1:  # a file of one column may have no header
-            return [row[0].strip() for row in rows]
-        raise StoreError(f"it has no column id (got {', '.join(header):.100})")
+        rows = [[line] for line in lines if line.strip()]
+        if path.suffix.lower() == ".csv":
+            rows = [row for row in csv.reader(lines) if row]
+        header, column = [name.strip().lower() for name in rows[0]] if rows else [], 0
+        if "id" in header and path.suffix.lower() == ".csv":
+            column = header.index("id")
+            del rows[0]
+        elif len(header) > 1:  # a file of one column may have no header
+            raise StoreError(f"it has no column id (got {', '.join(header):.100})")
+        return [row[column].strip() for row in rows]
 
 
 def require_ids(path: Path, ids: Sequence[str] | None) -> Sequence[str]:
@@ -238,10 +241,16 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
 
 def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) -> RowSource:
     """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
-    tensors = _load_tensors(path)
+    with errors_named(path, "safetensors"):
+        loaded = need("safetensors.torch", extra="models").load_file(path)
+        # NumPy has no bfloat16, and stores have no number type that is shorter than float16.
+        is_short = {name: str(tensor.dtype) == "torch.bfloat16" for name, tensor in loaded.items()}
+        tensors: dict[str, NDArray[Any]] = {
+            name: (tensor.float() if is_short[name] else tensor).numpy()
+            for name, tensor in loaded.items()
+        }
     if by_id := [name for name in manifest.ids if name in tensors]:
-        rows, without = _stack_tensors(path, [tensors[name] for name in by_id])
-        return RowSource(path, {"native": rows}, by_id, without=without)
+        return RowSource(path, {"native": _Tensors([tensors[name] for name in by_id])}, by_id)
     ids = require_ids(path, ids)
     # A file may hold more than features: a mean, say, or a number for each row.
     matrices = {
@@ -254,37 +263,16 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
     return RowSource(path, matrices, ids)
 
 
-def _load_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """A file's tensors; NumPy has no bfloat16, so torch reads those as float32."""
-    with errors_named(path, "safetensors"):
-        with contextlib.suppress(TypeError):
-            arrays = need("safetensors.numpy", extra="models").load_file(path)
-            if all(array.dtype.kind in "biufc" for array in arrays.values()):
-                return dict(arrays)
-        tensors = need("safetensors.torch", extra="models").load_file(path)
-        return {
-            name: (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-            for name, tensor in tensors.items()
-        }
+class _Tensors:
+    """Tensors as rows of the shape and type that most of them have."""
 
+    def __init__(self, tensors: Sequence[NDArray[Any]]) -> None:
+        kinds = Counter((tensor.shape, tensor.dtype) for tensor in tensors)
+        (shape, self.dtype), _ = kinds.most_common(1)[0]
+        self.shape, self.tensors = (len(tensors), *shape), tensors
 
-def _stack_tensors(
-    path: Path, tensors: Sequence[NDArray[Any]]
-) -> tuple[NDArray[Any], dict[int, Failed | None]]:
-    """Tensors as rows of the shape and type that most of them have; why others are left out."""
-    kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
-    shape, dtype = Counter(kinds).most_common(1)[0][0]
-    rows, without = np.zeros((len(tensors), *shape), dtype), dict[int, Failed | None]()
-    for row, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
-        if kind == (shape, dtype):
-            rows[row] = tensor
-        else:
-            reason = (
-                f"{path.name}: it holds {describe_shape(*kind)}, where most tensors have "
-                f"{describe_shape(shape, dtype)}"
-            )
-            without[row] = Failed(Status.UNREADABLE, reason)
-    return rows, without
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        return self.tensors[row]
 
 
 def stated_recipe(
@@ -302,17 +290,14 @@ def stated_recipe(
 
 def read_recipe(path: Path) -> Recipe:
     """What a TOML or JSON file says; its keys are those of a store's attributes."""
-    try:
-        text = path.read_text(encoding="utf-8")
+    data = read_bytes(path, UsageError)
+    reason = ": it is not a recipe in TOML, or in JSON if so named ({})"
+    with translate(StoreError, path, reason):
+        text = data.decode()
         if path.suffix.lower() != ".json":
             text = json.dumps(tomllib.loads(text))
         table = msgspec.json.decode(text)
         msgspec.convert(table, _RECIPE)
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be read: {problem.strerror}") from None
-    except (ValueError, TypeError, RecursionError) as problem:  # TypeError: TOML has dates
-        reason = f"it is not a recipe in TOML, or in JSON if so named ({problem})"
-        raise StoreError(f"{path}: {reason}") from None
     return stated_recipe(
         table.get("backbone", {}), table.get("preprocessing", {}), table.get("precision")
     )
@@ -320,10 +305,8 @@ def read_recipe(path: Path) -> Recipe:
 
 def exported_recipe(name: str, text: str) -> Recipe:
     """How a store was made, from the attributes that `export` wrote as `name` in a file."""
-    try:
+    with translate(StoreError, f"its {name}", "cannot be read ({})"):
         attributes = msgspec.json.decode(text)
-    except (ValueError, RecursionError) as problem:
-        raise StoreError(f"its {name} cannot be read ({problem!s:.100})") from None
     check_attributes(name, attributes)
     return Recipe(
         attributes["name"],

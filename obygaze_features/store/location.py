@@ -11,24 +11,22 @@ import errno
 import hashlib
 import os
 import re
-import stat
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable
+from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError, translate
 from obygaze_features.store.shards import MappedFile, map_file
 
-REPLACED = "{} was replaced since it was opened (finalised, repaired, overwritten); open it again"
-BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**22
 """Bytes that are read at a time from a file that is read from end to end."""
 _HEADER_BYTES = 30
 """Bytes of the header before a file's name in a zip file."""
-_ENCRYPTED = 0x1
+_NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 Span = tuple[int, int]
@@ -66,62 +64,92 @@ class Location:
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
         """A file from `start` to its end, piece by piece."""
-        raise NotImplementedError
+        while data := self.read_part(name, start, BLOCK_BYTES):
+            yield data
+            start += len(data)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
-        raise NotImplementedError
+        try:
+            self.read_part(name, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def map(self, name: str) -> MappedFile | None:
         """A file as memory; None where that cannot be done."""
 
+    def refuse_as_output(self, output: Path) -> None:
+        """Raise `UsageError` if an output is the store itself, or inside it."""
+        folder, goal = self.address, output.resolve()
+        if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
+            raise UsageError(
+                output, "is the store itself, or is inside the store; choose another output"
+            )
+
+    identity: object = None
+    """What tells the store that is read from another at its address; None where nothing can."""
+
+    def identify(self) -> object:
+        """The identity of the store that is there now."""
+
+    def pin(self) -> None:
+        """Take the store that is there now for the one to read: no file of another is given."""
+        self.identity = self.identify()
+
     def refuse_if_changed(self) -> None:
-        """Raise `StoreUnreadable` if another store, or none, is there by now."""
+        """Raise `StoreUnreadable` if another store, or none, is there by now.
+
+        Each kind of location calls it after it has read: what was read before another store took
+        the place belongs to the first.
+        """
+        if self.identity is not None and self.identity != self.identify():
+            raise StoreUnreadable(
+                self.where,
+                "was replaced since it was opened (finalised, repaired, overwritten); open it "
+                "again",
+            )
+
+
+def _identify_file(path: Path) -> object:
+    """What changes when a file is replaced: who does that cannot set ctime."""
+    with contextlib.suppress(FileNotFoundError), _reading(path):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return None
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """A file of a store, for messages."""
+
+    location: Location
+    name: str
+
+    def __str__(self) -> str:
+        return self.location.join(self.name)
 
 
 class Folder(Location):
-    """A folder on this machine, which messages may call by another name (`where`).
-
-    From `pin` on it is the store that was there then: files of another one are not read.
-    """
+    """A folder on this machine, which messages may call by another name (`where`)."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
-        self._pinned: tuple[int, ...] | None = None
 
-    def pin(self) -> None:
-        """Take the store that is at the path now for the one to read."""
-        self._pinned = self._identify()
-
-    def refuse_if_changed(self) -> None:
-        """Raise if another store, or none, is at the path by now."""
-        if self._pinned and self._pinned != self._identify():
-            raise StoreUnreadable(REPLACED.format(self.where))
-
-    def _identify(self) -> tuple[int, ...] | None:
-        """What tells a store from another at its path: nobody changes ``zarr.json`` in place."""
-        with contextlib.suppress(FileNotFoundError), _reading(self.path / "zarr.json") as path:
-            status = path.stat()
-            times = status.st_mtime_ns, status.st_ctime_ns  # an archive brings the first along
-            return status.st_dev, status.st_ino, status.st_size, *times
-        return None
+    def identify(self) -> object:
+        """Of ``zarr.json``, which nobody changes in place."""
+        return _identify_file(self.path / "zarr.json")
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """The path of a file to be opened and read while the block runs.
-
-        Whether it is still the same store's is looked at afterwards: what was open before another
-        store took the path belongs to the first.
-        """
+        """The path of a file to be opened and read while the block runs."""
         try:
             with _reading(self.path / name) as path:
                 yield path
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
-        if name != "zarr.json":
-            self.refuse_if_changed()
+        finally:
+            if name != "zarr.json":  # by which a writer sees that the store was finalised
+                self.refuse_if_changed()
 
     def read(self, name: str) -> bytes:
         """A whole file."""
@@ -141,21 +169,6 @@ class Folder(Location):
                 parts.append(file.read(length))
         return parts
 
-    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` on."""
-        with self.file(name) as path, path.open("rb") as file:
-            file.seek(start)
-            yield from iter(lambda: file.read(BLOCK_BYTES), b"")
-
-    def exists(self, name: str) -> bool:
-        """Whether the file is there."""
-        try:
-            with _reading(self.path / name) as path:
-                path.stat()
-        except FileNotFoundError:
-            return False
-        return True
-
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
         with self.file(name) as path:
@@ -169,6 +182,10 @@ class ZipArchive(Location):
         self.path = self.address = path
         self.where = where or str(path)
 
+    def identify(self) -> object:
+        """Of the zip file, which is mapped once."""
+        return _identify_file(self.path)
+
     def read(self, name: str) -> bytes:
         """A whole file, compared with the checksum that the zip file has of it."""
         data = self.map(name).bytes.tobytes()
@@ -181,15 +198,6 @@ class ZipArchive(Location):
         data = self.map(name).bytes
         start = max(0, start + len(data) if start < 0 else start)
         return data[start : start + length].tobytes()
-
-    def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` on."""
-        for offset in range(start, self._info(name).file_size, BLOCK_BYTES):
-            yield self.read_part(name, offset, BLOCK_BYTES)
-
-    def exists(self, name: str) -> bool:
-        """Whether the zip file has it."""
-        return name in self._infos
 
     def map(self, name: str) -> MappedFile:
         """A file as memory."""
@@ -215,15 +223,21 @@ class ZipArchive(Location):
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
         """What the zip file holds, by name."""
-        try:
-            with _reading(self.path) as path, ZipFile(path) as archive:
-                infos = archive.infolist()
-        except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as problem:
-            raise StoreError(
-                f"{self.where} is not a zip file, or is cut short ({problem}); get it again"
-            ) from None
-        _check_zip_members(self.where, infos, len(self._mapped.bytes))
-        return {info.orig_filename: info for info in infos}
+        reason = "is not a zip file, or is cut short ({}); get it again"
+        with (
+            _reading(self.path) as path,
+            translate(StoreError, self.where, reason, foreign=_NO_ZIP),
+            ZipFile(path) as archive,
+        ):
+            infos = {info.orig_filename: info for info in archive.infolist()}
+        for name, info in infos.items():
+            if info.compress_type != ZIP_STORED:  # it could not be mapped
+                raise StoreError(
+                    self.where,
+                    f": {name!r:.80} is compressed; pack the store with: obygaze stores pack STORE "
+                    "-o NAME.zip",
+                )
+        return infos
 
     def _info(self, name: str) -> ZipInfo:
         if info := self._infos.get(name):
@@ -250,28 +264,6 @@ def _reading(path: Path) -> Iterator[Path]:
 def is_store_name(name: str) -> bool:
     """Whether a file of a store may have this name: inside its folder, of a safe alphabet."""
     return _STORE_NAME.fullmatch(name) is not None
-
-
-def _check_zip_members(where: str, infos: Sequence[ZipInfo], size: int) -> None:
-    """Raise on the first member that no packed store has, by the table of contents alone.
-
-    `size` are the bytes of the zip file, `where` names it.
-    """
-    for info in infos:
-        is_stored = info.compress_type == ZIP_STORED and info.compress_size == info.file_size
-        is_plain = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-        is_encrypted = info.flag_bits & _ENCRYPTED
-        if not (is_store_name(info.orig_filename) and is_stored and is_plain) or is_encrypted:
-            raise StoreError(
-                f"{where}: {info.orig_filename!r:.80} is not an uncompressed plain file of a "
-                "store; pack the store with: obygaze stores pack STORE -o NAME.zip"
-            )
-    names = [info.orig_filename.casefold() for info in infos]  # some file systems ignore case
-    taken = [str(parent) for name in set(names) for parent in PurePosixPath(name).parents]
-    if twice := [name for name, count in Counter([*names, *set(taken)]).items() if count > 1]:
-        raise StoreError(f"{where}: {twice[0]!r:.80} is there twice")
-    if sum(info.file_size for info in infos) > size:
-        raise StoreError(f"{where}: its files claim more bytes than the zip file has")
 
 
 def sha256_at(location: Location, name: str) -> str:

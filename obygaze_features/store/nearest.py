@@ -24,7 +24,7 @@ from obygaze_features.store.reader import Rows, Store
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 """Size of the rows that a thread compares at a time, in float32; a request has its cost."""
 NEIGHBOUR_ROWS = 1024
-"""How many rows are compared with as many others at a time."""
+"""How many rows are compared with all others at a time."""
 FORGET_BYTES = 64 * 2**20
 """How much is read before the memory of mapped shards is released."""
 MAX_THREADS = 4
@@ -82,7 +82,7 @@ def find_nearest(
     """
     if top < 1:
         raise UsageError(f"top is the number of matches, at least 1 (got {top})")
-    direction = check_query(query, stores[0], array)
+    direction = _direction(query, _spec(stores[0], array), stores[0].where)
     if films is not None:
         all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
         if unknown := [film for film in films if film not in all_films]:
@@ -115,33 +115,18 @@ def find_neighbours(
         raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
     wanted = frozenset(ids)
     rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
-    starts = range(0, len(rows), NEIGHBOUR_ROWS)
-
-    def read(start: int) -> NDArray[np.float32]:
-        values: NDArray[np.float32] = store.read_rows(array, rows[start : start + NEIGHBOUR_ROWS])
-        return values.astype(np.float32, copy=False)
-
+    vectors = store.read_rows(array, rows).astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     neighbours: dict[str, list[Match]] = {}
-    for start in starts:
-        queries = read(start)
-        with np.errstate(all="ignore"):
-            queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        best = np.full((len(queries), 0), -np.inf, np.float32)
-        near = np.zeros((len(queries), 0), np.intp)
-        for other in starts:
-            cosines = _cosines(read(other), queries.T).T
-            if start == other:
-                np.fill_diagonal(cosines, -np.inf)
-            positions = np.broadcast_to(rows[other : other + NEIGHBOUR_ROWS], cosines.shape)
-            best, near = np.hstack([best, cosines]), np.hstack([near, positions])
-            order = np.argsort(-best, axis=1, kind="stable")[:, :top]
-            best, near = np.take_along_axis(best, order, 1), np.take_along_axis(near, order, 1)
-        store.forget()
-        for number in range(len(queries)):
-            neighbours[store.ids[int(rows[start + number])]] = [
-                _match(store, row, cosine)
-                for row, cosine in zip(near[number].tolist(), best[number].tolist(), strict=True)
-                if cosine > -np.inf
+    for start in range(0, len(rows), NEIGHBOUR_ROWS):
+        cosines = _cosines(vectors, directions[start : start + NEIGHBOUR_ROWS].T).T
+        for number, row in enumerate(cosines, start):
+            row[number] = -np.inf
+            neighbours[store.ids[int(rows[number])]] = [
+                _match(store, int(rows[near]), float(row[near]))
+                for near in np.argsort(-row, kind="stable")[:top].tolist()
+                if row[near] > -np.inf
             ]
     return neighbours
 
@@ -156,17 +141,14 @@ def has_frames(store: Store, array: str) -> bool:
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 
 
-def check_query(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
+def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
     """A query scaled to length one; `UsageError` if it has no direction, or another width."""
-    has_frames(store, array)
-    width = _spec(store, array).shape[-1]
-    vector = np.asarray(query)
-    if vector.shape != (width,):
+    vector = np.asarray(query, np.float64)
+    if vector.shape != spec.shape[-1:]:
         shape = " x ".join(map(str, vector.shape))
         raise UsageError(
-            f"{store.where}: {array} has vectors of {width} numbers (got a query of {shape})"
+            where, f": {spec.name} has vectors of {spec.shape[-1]} numbers (got a query of {shape})"
         )
-    vector = vector.astype(np.float64)
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(

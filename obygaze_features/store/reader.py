@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location
+from obygaze_features.store.location import Folder, Location, StoreFile
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -26,11 +23,9 @@ from obygaze_features.store.metadata import (
     read_items,
     read_record,
     read_rows_table,
-    remedy,
 )
-from obygaze_features.store.remote import Remote, location_of
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import RowReader
-from obygaze_features.store.shards import DamagedChunk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,10 +76,10 @@ class Store:
                 f"{self.where}: rows are read by id (got {item_id!r:.60}); for example "
                 f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
             )
-        row = self._find_done_row(item_id)
-        if row is None:
-            row = int(self.rows_of([item_id])[0])  # raises, with the reason
-        return {name: self._read_row(self.stored(name), row) for name in self.arrays}
+        row = self._row_of.get(item_id, -1)
+        if not self._row_reader.is_done(row):
+            self.rows_of([item_id])  # raises, with the reason
+        return {name: self._row_reader.read_row(self.stored(name), row) for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -116,14 +111,6 @@ class Store:
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
-
-    def refuse_as_output(self, output: Path) -> None:
-        """Raise `UsageError` if an output is the store itself, or inside it."""
-        folder, goal = self.location.address, output.resolve()
-        if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
-            raise UsageError(
-                f"{output} is the store itself, or is inside the store; choose another output"
-            )
 
     @property
     def is_final(self) -> bool:
@@ -177,42 +164,24 @@ class Store:
     def status(self) -> NDArray[np.uint8]:
         """The `Status` of each row."""
         if self.is_final:
-            status = read_bytes_array(self.location, fmt.STATUS, (len(self),))
-            if status.max() > max(Status):
-                reason = f"it has the unknown status {status.max()}"
-                raise DamagedFile(self.location, f"{fmt.STATUS}/c/0", reason)
-            return status
+            return read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
         for record in self.records:
             first = record.block * self.block_rows
             status[first : first + len(record.status)] = record.status
-        if not status.all():
-            self.location.refuse_if_changed()
         return status
 
     @cached_property
     def failures(self) -> dict[str, str]:
         """Id -> reason, for the rows that failed."""
-        if not self.is_final:
-            return {
-                item_id: reason
-                for record in self.records
-                for item_id, reason in record.failures.items()
-            }
         reasons = self._rows_table["reason"]
         return {self.ids[row]: reasons[row] for row in np.flatnonzero(self.status > Status.DONE)}
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
         """Id -> the fingerprint of the file it was computed from; None if there is none."""
-        if self.is_final:
-            sources = self._rows_table["source"]
-            return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
-        by_id: dict[str, str | None] = dict.fromkeys(self.ids)
-        for record in self.records:
-            first = record.block * self.block_rows
-            by_id.update(zip(self.ids[first:], record.sources, strict=False))
-        return by_id
+        sources = self._rows_table["source"]
+        return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
     @cached_property
     def records(self) -> list[BlockRecord]:
@@ -241,8 +210,7 @@ class Store:
 
     def refresh(self) -> Store:
         """Read again what other processes may have changed: the state, rows and their status."""
-        if isinstance(self.location, Folder):
-            self.location.pin()
+        self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
         self._stored: dict[str, StoredArray] = {}
@@ -271,21 +239,6 @@ class Store:
             "failures": self.failures,
         }
 
-    def fingerprint(self, rows: Rows) -> str:
-        """What tells these rows from those of another store at the same address.
-
-        The SHA-256 of the attributes, and of the list of checksums or, in an open store, of the
-        records of the rows' blocks.
-        """
-        parts = [json.dumps(self.attributes, sort_keys=True).encode()]
-        if self.is_final:
-            with contextlib.suppress(FileNotFoundError):
-                parts.append(self.location.read(fmt.CHECKSUMS))
-        else:
-            records = map(self.record_of, np.unique(rows // self.block_rows).tolist())
-            parts += [record.to_bytes() for record in records if record]
-        return hashlib.sha256(b"\n".join(parts)).hexdigest()
-
     # Reading rows
 
     def read(
@@ -311,36 +264,33 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
-        if ids is not None:
-            _require_ids(ids)
-        if ids is not None and len(ids) == 1:
-            row = self._find_done_row(ids[0])
-            if row is not None:
-                return self._read_row(stored, row)[None]
         if ids is None:
             rows, done = np.arange(len(self)), self.status == Status.DONE
         else:
+            _require_ids(ids)
+            if len(ids) == 1 and self._row_reader.is_done(row := self._row_of.get(ids[0], -1)):
+                return self._row_reader.read_row(stored, row)[None]
             rows = self._find_rows(ids)
-            done = self._are_done(rows)
+            done = self._row_reader.are_done(rows)
         if done.all():
-            return self._gather(stored, rows)
+            return self._row_reader.gather(stored, rows)
         if missing == "raise":
-            self._require_done(self.ids if ids is None else ids, rows, done)
+            self._row_reader.require_done(self.ids if ids is None else ids, rows, done)
         if missing == "drop":
-            return self._gather(stored, rows[done])
+            return self._row_reader.gather(stored, rows[done])
         values = np.empty((len(rows), *stored.spec.shape), stored.spec.dtype)
         values[~done] = stored.spec.fill
-        return self._gather(stored, rows[done], into=values, at=np.flatnonzero(done))
+        return self._row_reader.gather(stored, rows[done], into=values, at=np.flatnonzero(done))
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
         """Rows of an array by row number; all of them must be done."""
         stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
-        done = self._are_done(rows)
+        done = self._row_reader.are_done(rows)
         if not done.all():
-            self._require_done([self.ids[row] for row in rows.tolist()], rows, done)
-        return self._gather(stored, rows)
+            self._row_reader.require_done([self.ids[row] for row in rows.tolist()], rows, done)
+        return self._row_reader.gather(stored, rows)
 
     def iter_blocks(
         self, arrays: Sequence[str] | None = None
@@ -355,16 +305,15 @@ class Store:
         """
         stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
-        if self.is_final:
-            step = max(1, PART_BYTES // max(1, sum(array.spec.row_bytes for array in stored)))
-            # Whole chunks, so that each is read and checked once.
-            chunk_rows = max((array.layout.chunk_rows for array in stored), default=1)
+        if self.is_final and stored:  # whole chunks, so that each is read and checked once
+            chunk_rows = max(array.layout.chunk_rows for array in stored)
+            step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
             step = max(chunk_rows, step - step % chunk_rows)
         for start in range(0, len(self), step):
             rows = np.arange(start, min(start + step, len(self)))
-            rows = rows[self._are_done(rows)]
+            rows = rows[self._row_reader.are_done(rows)]
             if rows.size:
-                values = {array.spec.name: self._gather(array, rows) for array in stored}
+                values = {array.spec.name: self._row_reader.gather(array, rows) for array in stored}
                 yield [self.ids[row] for row in rows.tolist()], values
             self.forget()
 
@@ -376,13 +325,13 @@ class Store:
         """The ids whose rows are done, in the order given; of all ids by default."""
         if ids is None:
             return [self.ids[row] for row in np.flatnonzero(self.status == Status.DONE).tolist()]
-        done = self._are_done(self._find_rows(ids)).tolist()
+        done = self._row_reader.are_done(self._find_rows(ids)).tolist()
         return [item_id for item_id, is_done in zip(ids, done, strict=True) if is_done]
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """The row numbers of ids; `StoreError` if a row is not done."""
         rows = self._find_rows(ids)
-        self._require_done(ids, rows, self._are_done(rows))
+        self._row_reader.require_done(ids, rows, self._row_reader.are_done(rows))
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
@@ -398,10 +347,7 @@ class Store:
             )
         rows = np.arange(len(self)) if rows is None else rows
         status = self.status[rows]
-        is_missing = status == Status.TODO
-        if retry_failed:
-            is_missing |= status > Status.DONE
-        missing: Rows = rows[is_missing]
+        missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
         return missing
 
     # Other libraries, and operations on the whole store
@@ -487,105 +433,41 @@ class Store:
 
     @cached_property
     def _id_bytes(self) -> NDArray[np.uint8]:
-        return read_bytes_array(self.location, fmt.IDS, (len(self), None))
+        return read_bytes_array(self.location, fmt.IDS, len(self))
 
     def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
-        try:
+        with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
             return fmt.decode_ids(table)
-        except ValueError as problem:
-            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", str(problem)) from None
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
         rows = {item_id: row for row, item_id in enumerate(self.ids)}
         if len(rows) < len(self):
-            raise DamagedFile(self.location, f"{fmt.IDS}/c/0/0", "an id is there twice")
+            file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
+            raise DamagedFile(file, "an id is there twice")
         return rows
 
     @cached_property
     def _rows_table(self) -> dict[str, list[str]]:
-        return read_rows_table(self.location, self.ids, self.status)
+        """Source and reason of each row."""
+        if self.is_final:
+            return read_rows_table(self.location, self.ids, self.status)
+        sources, reasons = ([""] * len(self) for _ in range(2))
+        for record in self.records:
+            for row, source in zip(self.rows_of_block(record.block), record.sources, strict=True):
+                sources[row] = source or ""
+                reasons[row] = record.failures.get(self.ids[row], "")
+        return {"source": sources, "reason": reasons}
 
     @cached_property
     def _row_reader(self) -> RowReader:
-        return RowReader(self.location, self.record_of, checksums=self.checksums)
+        return RowReader(self)
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """The row of each id; -1 if the store does not have it."""
         _require_ids(ids)
         row_of = self._row_of
         return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
-
-    def _find_done_row(self, item_id: str) -> int | None:
-        """The row of one id; None if the store does not have it, or it is not done."""
-        row = self._row_of.get(item_id)
-        if row is None:
-            return None
-        if self.is_final:
-            return row if self.status.item(row) == Status.DONE else None
-        block, within = divmod(row, self.block_rows)
-        record = self.record_of(block)
-        return row if record and record.status[within] == Status.DONE else None
-
-    def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows are done; a negative row is not."""
-        done: NDArray[np.bool_]
-        if self.is_final or "status" in self.__dict__:
-            done = self.status[rows] == Status.DONE
-            return done & (rows >= 0)
-        # A few rows of an open store need only the records of their blocks.
-        done = np.zeros(len(rows), np.bool_)
-        blocks, within = np.divmod(rows, self.block_rows)
-        for block in np.unique(blocks).tolist():
-            record = self.record_of(block)
-            if record is not None:
-                in_block = np.flatnonzero(blocks == block)
-                done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
-        if not done.all():
-            self.location.refuse_if_changed()
-        return done
-
-    def _require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
-        missing = np.flatnonzero(~done)
-        if not missing.size:
-            return
-        first, row = ids[missing[0]], rows[missing[0]]
-        if row < 0:
-            reason = "is not an item of this store"
-        elif first in self.failures:
-            reason = f"failed: {self.failures[first]}"
-        else:
-            reason = "is not done yet"
-        more = f" (and {missing.size - 1} more that cannot be read)" if missing.size > 1 else ""
-        raise StoreError(f"{self.where}: {first} {reason}{more}")
-
-    def _read_row(self, stored: StoredArray, row: int) -> NDArray[Any]:
-        try:
-            return self._row_reader.read_row(stored, row)
-        except DamagedChunk as problem:
-            raise self._damage_error(problem, np.array([row])) from None
-
-    def _gather(
-        self,
-        stored: StoredArray,
-        rows: Rows,
-        into: NDArray[Any] | None = None,
-        at: Rows | None = None,
-    ) -> NDArray[Any]:
-        try:
-            return self._row_reader.gather(stored, rows, into, at)
-        except DamagedChunk as problem:
-            raise self._damage_error(problem, rows) from None
-
-    def _damage_error(self, problem: DamagedChunk, rows: Rows) -> StoreError:
-        self.location.refuse_if_changed()
-        hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
-        ids = [self.ids[row] for row in hit.tolist()]
-        more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
-        return StoreError(
-            f"{problem.where}: {problem.reason}; the row of {', '.join(ids[:3])}{more} "
-            f"cannot be read; {remedy(self.location)}"
-        )
 
 
 def open_store(address: Path | str, *, checksums: bool = True) -> Store:
@@ -600,10 +482,7 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
         Verify the checksum of everything that is read. Without, reading is faster, and damage
         is not noticed.
     """
-    location = location_of(address)
-    if isinstance(location, Remote):
-        location.load_checksums()
-    return open_at(location, checksums=checksums)
+    return open_at(location_of(address), checksums=checksums)
 
 
 def open_at(location: Location, *, checksums: bool = True) -> Store:
@@ -616,8 +495,5 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 
 def _require_ids(ids: Sequence[str]) -> None:
-    if isinstance(ids, str):
-        raise UsageError(f"ids is a list of ids (got {ids!r}); use [{ids!r}]")
-    first = next(iter(ids), "")
-    if not isinstance(first, str):
-        raise UsageError(f"ids is a list of ids, which are str (got {first!r:.60})")
+    if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
+        raise UsageError(f"ids is a list of ids, which are str (got {ids!r:.60})")

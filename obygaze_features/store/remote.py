@@ -24,15 +24,9 @@ import msgspec
 
 from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
-from obygaze_features.errors import (
-    MissingExtra,
-    ObygazeError,
-    StoreError,
-    StoreUnreadable,
-    UsageError,
-)
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.location import REPLACED, Folder, Location, Span, ZipArchive
+from obygaze_features.store.location import Folder, Location, Span, ZipArchive
 
 SCHEMES = ("https", "http", "s3", "gs", "hf", "file")
 """What a URL may begin with. fsspec knows more: some of them run what a server sends."""
@@ -55,6 +49,14 @@ _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_at
 """s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
 
 Range = tuple[int | None, int | None]
+
+
+class _Answer(bytes):
+    """What a web server sent, and the version of the file that it is of, where it says that."""
+
+    version: str | None = None
+
+
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """The beginning of a URL that lacks a slash."""
 
@@ -71,36 +73,37 @@ class Remote(Location):
         self.address = self.url = address
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
-        self._listed: bytes | None = None
+        self._versions: dict[str, set[str | None]] = {}
         self._answered = False
         self._opened: tuple[int, Any, str, str] | None = None
         self._open()
 
     def read(self, name: str) -> bytes:
-        """A whole file, compared with the store's list of checksums once that is loaded."""
-        if name == fmt.CHECKSUMS and self._listed is not None:
-            return self._listed
-        data = self._fetch(name, [(None, None)])[0]
+        """A whole file, compared with the list of checksums of the store that was pinned."""
+        if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
+            return self.identity
         sha256 = self._checksums.get(name)
+        [data] = self._read_ranges(name, [(None, None)], is_known=sha256 is not None)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
             raise StoreError(
-                f"{self.join(name)} is not as it was written; tell whoever offers the store, "
-                "who can run: obygaze stores repair"
+                self.join(name),
+                "is not as it was written; tell whoever offers the store, who can run: obygaze "
+                "stores repair",
             )
         return data
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
         """Part of a file; a negative `start` counts from its end."""
         end = None if start < 0 else start + length
-        return self._fetch(name, [(start, end)])[0] if length else b""
+        return self._read_ranges(name, [(start, end)])[0] if length else b""
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
         """Several parts of a file, in parallel; neighbours by one request."""
         runs = list(_join_neighbours(sorted(set(spans))))
         ranges = [(run[0][0], sum(run[-1])) for run in runs]
         parts = {}
-        for run, data in zip(runs, self._fetch(name, ranges), strict=True):
+        for run, data in zip(runs, self._read_ranges(name, ranges), strict=True):
             for start, length in run:
                 offset = start - run[0][0]
                 parts[start, length] = data[offset : offset + length]
@@ -110,7 +113,7 @@ class Remote(Location):
         """A file from `start` on, piece by piece; all of it where a server knows no ranges."""
         length = PIECE_BYTES
         while length == PIECE_BYTES:
-            data = self._fetch(name, [(start, start + PIECE_BYTES)], ranges_needed=False)[0]
+            [data] = self._read_ranges(name, [(start, start + PIECE_BYTES)], ranges_needed=False)
             yield data
             length = len(data)
             start += length
@@ -123,26 +126,44 @@ class Remote(Location):
             return False
         return True
 
-    def load_checksums(self) -> None:
-        """Compare files with the store's list from now on; without a list, as they are."""
-        try:
-            listed = self.read(fmt.CHECKSUMS)
-        except FileNotFoundError:
-            return
-        try:
-            checksums = msgspec.json.decode(listed, type=dict[str, str])
-        except ValueError as problem:
-            raise StoreError(f"{self.join(fmt.CHECKSUMS)} is not valid ({problem})") from None
-        self._listed, self._checksums = listed, checksums
-
-    def refuse_if_changed(self) -> None:
-        """Raise if another store, or none, is at the URL by now."""
-        if self._listed is None:  # nobody can tell
-            return
+    def identify(self) -> object:
+        """The list of checksums, which a push sends first; without one, nobody can tell."""
         with contextlib.suppress(FileNotFoundError):
-            if self._fetch(fmt.CHECKSUMS, [(None, None)])[0] == self._listed:
-                return
-        raise StoreUnreadable(REPLACED.format(self.where))
+            return self._fetch(fmt.CHECKSUMS, [(None, None)])[0]
+        return None
+
+    def pin(self) -> None:
+        """Compare files with the list of checksums from now on, or else with their own versions."""
+        super().pin()
+        self._checksums, self._versions = {}, {}
+        if isinstance(self.identity, bytes):
+            with contextlib.suppress(ValueError):  # `verify` reports a damaged list
+                self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
+
+    def _read_ranges(
+        self,
+        name: str,
+        ranges: Sequence[Range],
+        *,
+        is_known: bool = False,
+        ranges_needed: bool = True,
+    ) -> list[bytes]:
+        """Ranges of a file of the store that was pinned; `is_known` if a checksum will tell.
+
+        A web server names the version of a file; of one that was of the store before, so is what
+        was read. Else the store's own identity is asked for, which takes a request.
+        """
+        try:
+            parts = self._fetch(name, ranges, ranges_needed=ranges_needed)
+        except FileNotFoundError:
+            self.refuse_if_changed()
+            raise
+        versions = {getattr(part, "version", None) for part in parts}
+        if not is_known and versions != self._versions.get(name):
+            self.refuse_if_changed()
+            if len(versions) == 1 and None not in versions:
+                self._versions[name] = versions
+        return parts
 
     def _open(self) -> tuple[Any, str, str]:
         """The file system, the root in it, and the query that each URL ends in."""
@@ -176,7 +197,7 @@ class Remote(Location):
                 elif isinstance(result, BaseException):
                     problem = result
                 else:
-                    parts[number] = bytes(result)
+                    parts[number] = result
                     self._answered = True
                     asked = _length(ranges[number])
                     if ranges_needed and asked is not None and len(parts[number]) > asked:
@@ -262,13 +283,10 @@ def open_file_system(address: str) -> tuple[Any, str, str]:
             "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
         )
     with one_line_errors(where):
-        try:  # not by `fsspec.url_to_fs`, which takes chains of file systems, too
+        extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
+        with translate(MissingExtra, where, extra, foreign=ImportError):
+            # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
             system = fsspec.filesystem(scheme, **(_S3_OPTIONS if scheme == "s3" else {}))
-        except ImportError as problem:
-            raise MissingExtra(
-                f"{where} takes a package that is not installed ({problem}); for S3: "
-                "pip install 'obygaze[remote]'"
-            ) from None
         return system, system._strip_protocol(address).rstrip("/"), ""
 
 
@@ -292,8 +310,9 @@ def _open_http(headers: Mapping[str, str]) -> Any:
                 async for part in self.content.iter_any():
                     body += part
                     _refuse_large(redact_url(str(self.url)), len(body), asked)
-                self._body = bytes(body)
-            return bytes(await super().read())
+                self._body = answer = _Answer(body)
+                answer.version = self.headers.get("ETag") or self.headers.get("Last-Modified")
+            return await super().read()  # type: ignore[no-any-return]
 
     return http.HTTPFileSystem(
         client_kwargs={

@@ -35,7 +35,6 @@ from obygaze_features.store.commit import finish_moves, retire_record
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
-from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.verify import Damage, committed_files, verify
 from obygaze_features.store.writer import append_to_log
@@ -145,12 +144,9 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     require_plain_file(store.path / fmt.LOG, StoreError)
     for entry in damage:
         if not can_repair(entry, is_final=store.is_final):
-            sha256 = None
-            with contextlib.suppress(StoreError):
-                sha256 = read_checksums(store.location).get(entry.file)
             raise StoreError(
                 f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
-                f"again, or restore the file from a copy{f' (SHA-256 {sha256})' if sha256 else ''}"
+                "again, or restore the file from a copy"
             )
 
 
@@ -162,12 +158,6 @@ def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int
     if store.is_final:  # else the record, which has the status, may be damaged
         rows = [row for row in rows if store.status[row] != Status.TODO]
     return blocks, tuple(store.ids[row] for row in rows)
-
-
-def _files_of(path: Path) -> list[str]:
-    """The names of all files in a store's folder."""
-    files = (file for file in path.rglob("*") if file.is_symlink() or file.is_file())
-    return [file.relative_to(path).as_posix() for file in files]
 
 
 def _set_aside(path: Path, names: Collection[str], aside: Path | None = None) -> Path | None:
@@ -233,7 +223,9 @@ def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Pa
         if (path / fmt.LOG).exists():
             shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
         append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])
-        return _set_aside(path, _files_of(path)) if damage else None
+        files = [file for file in path.rglob("*") if file.is_symlink() or file.is_file()]
+        names = [file.relative_to(path).as_posix() for file in files]
+        return _set_aside(path, names) if damage else None
 
 
 def _clear(

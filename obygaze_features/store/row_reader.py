@@ -7,16 +7,17 @@ other way; of others, the ranges of the chunks that are needed are read (`RangeS
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.format import BlockRecord
+from obygaze_features.store.format import Status
 from obygaze_features.store.location import Location, Span
-from obygaze_features.store.metadata import StoredArray
+from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.shards import (
     CHECKSUM_BYTES,
     DamagedChunk,
@@ -25,6 +26,9 @@ from obygaze_features.store.shards import (
     checksum,
     read_index,
 )
+
+if TYPE_CHECKING:
+    from obygaze_features.store.reader import Store
 
 BATCH_BYTES = 32 * 2**20
 """Bytes of chunks that a `RangeShard` holds at a time."""
@@ -35,23 +39,50 @@ Rows = NDArray[np.intp]
 
 
 class RowReader:
-    """Reads rows that are done, and keeps the shards that were used last open.
+    """Reads rows that are done, and keeps the shards that were used last open."""
 
-    Parameters
-    ----------
-    location
-        Of the store.
-    record_of
-        Gives a block's commit record, if it has one: where an open store's shard may be.
-    checksums
-        Compare chunks with their checksums.
-    """
-
-    def __init__(
-        self, location: Location, record_of: Callable[[int], BlockRecord | None], *, checksums: bool
-    ) -> None:
-        self.location, self.record_of, self.checksums = location, record_of, checksums
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
+
+    def is_done(self, row: int) -> bool:
+        """Whether one row is done, which a loop over clips asks for each; a negative row is not."""
+        if row < 0 or self.store.is_final:
+            return row >= 0 and bool(self.store.status.item(row) == Status.DONE)
+        block, within = divmod(row, self.store.block_rows)
+        record = self.store.record_of(block)
+        return record is not None and record.status[within] == Status.DONE
+
+    def are_done(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows are done; a negative row is not."""
+        done: NDArray[np.bool_]
+        if self.store.is_final or "status" in vars(self.store):
+            done = self.store.status[rows] == Status.DONE
+            return done & (rows >= 0)
+        # A few rows of an open store need only the records of their blocks.
+        done = np.zeros(len(rows), np.bool_)
+        blocks, within = np.divmod(rows, self.store.block_rows)
+        for block in np.unique(blocks).tolist():
+            record = self.store.record_of(block)
+            if record is not None:
+                in_block = np.flatnonzero(blocks == block)
+                done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
+        return done
+
+    def require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
+        """Raise `StoreError`, with the reason, unless all rows are done."""
+        missing = np.flatnonzero(~done)
+        if not missing.size:
+            return
+        first, row = ids[missing[0]], rows[missing[0]]
+        if row < 0:
+            reason = "is not an item of this store"
+        elif first in self.store.failures:
+            reason = f"failed: {self.store.failures[first]}"
+        else:
+            reason = "is not done yet"
+        more = f" (and {missing.size - 1} more that cannot be read)" if missing.size > 1 else ""
+        raise StoreError(self.store.where, f": {first} {reason}{more}")
 
     def gather(
         self,
@@ -60,10 +91,7 @@ class RowReader:
         into: NDArray[Any] | None = None,
         at: Rows | None = None,
     ) -> NDArray[Any]:
-        """Rows of an array; row i goes to ``into[at[i]]``, or to a new array.
-
-        `DamagedChunk` counts its rows from the store's first.
-        """
+        """Rows of an array; row i goes to ``into[at[i]]``, or to a new array."""
         if into is None:
             into = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
         if at is None:
@@ -81,9 +109,9 @@ class RowReader:
             out = into[targets[0] : targets[-1] + 1] if is_run else None
             try:
                 reader = self._shard(array, shard)
-                part = reader.read(rows[start:stop] - first, check=self.checksums, out=out)
+                part = reader.read(rows[start:stop] - first, check=self.store.checksums, out=out)
             except DamagedChunk as problem:
-                raise problem.counted_from(first) from None
+                raise self._name_rows(problem, rows - first, first) from None
             if not is_run:
                 into[targets] = part
             start = stop
@@ -93,9 +121,9 @@ class RowReader:
         """One row of an array."""
         shard, within = divmod(row, array.layout.shard_rows)
         try:
-            return self._shard(array, shard).read_row(within, check=self.checksums)
+            return self._shard(array, shard).read_row(within, check=self.store.checksums)
         except DamagedChunk as problem:
-            raise problem.counted_from(row - within) from None
+            raise self._name_rows(problem, np.array([within]), row - within) from None
 
     def forget(self) -> None:
         """Release the memory that shards were read into."""
@@ -116,18 +144,29 @@ class RowReader:
                 self._shards.pop(oldest, None)
         return reader
 
+    def _name_rows(self, problem: DamagedChunk, rows: Rows, first: int) -> StoreError:
+        """Which of the rows that were asked for, counted from row `first`, are damaged."""
+        hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
+        ids = [self.store.ids[first + row] for row in hit.tolist()]
+        more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
+        return StoreError(
+            problem.where,
+            f": {problem.reason}; the row of {', '.join(ids[:3])}{more} cannot be read; "
+            f"{remedy(self.store.location)}",
+        )
+
     def _open(self, array: StoredArray, shard: int) -> ShardReader | RangeShard:
         names = [fmt.shard_name(array.spec, shard)]
-        record = self.record_of(shard)
+        record = self.store.record_of(shard)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
             # A writer that was interrupted, or that is not ready yet, has left it there.
             names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                return open_shard(self.location, name, array)
+                return open_shard(self.store.location, name, array)
         rows = range(array.layout.shard_rows)
-        raise DamagedChunk(self.location.join(names[-1]), rows, "it is missing")
+        raise DamagedChunk(self.store.location.join(names[-1]), rows, "it is missing")
 
 
 def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader | RangeShard:

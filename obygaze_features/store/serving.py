@@ -6,13 +6,14 @@ takes nothing in.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 
 BLOCK_BYTES = 2**20
 TIMEOUT_S = 60.0
@@ -38,13 +39,9 @@ def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
         def handle_error(self, request: object, client_address: object) -> None:
             """Nothing: clients hang up when they like."""
 
-    try:
+    reason = ": {}; choose another --port or --host"
+    with translate(StoreError, f"cannot listen at {host}:{port}", reason):
         return Server((host, port), Handler)
-    except (OSError, OverflowError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise StoreError(
-            f"cannot listen at {host}:{port}: {reason}; choose another --port or --host"
-        ) from None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,11 +69,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._begin(404, 0)
             return
         with file:
-            size = file.seek(0, 2)
+            status, size = os.fstat(file.fileno()), file.seek(0, 2)
+            version = ("ETag", f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{size:x}"')
             start, stop = 0, size
             parts = _RANGE.fullmatch(self.headers.get("Range", "").strip())
             if not parts or not (parts[1] or parts[2]):
-                self._begin(200, size, ("Accept-Ranges", "bytes"))
+                self._begin(200, size, ("Accept-Ranges", "bytes"), version)
             else:
                 if parts[1]:
                     start = int(parts[1])
@@ -87,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self._begin(416, 0, ("Content-Range", f"bytes */{size}"))
                     return
                 span = f"bytes {start}-{stop - 1}/{size}"
-                self._begin(206, stop - start, ("Content-Range", span))
+                self._begin(206, stop - start, ("Content-Range", span), version)
             file.seek(start)
             while self.command == "GET" and start < stop:
                 data = file.read(min(BLOCK_BYTES, stop - start))

@@ -105,11 +105,6 @@ class DamagedChunk(StoreError):
         super().__init__(where, f": {reason}")
         self.rows, self.reason = rows, reason
 
-    def counted_from(self, first: int) -> DamagedChunk:
-        """The same, its rows counted from the store's first; `first` is the shard's."""
-        rows = range(first + self.rows.start, first + self.rows.stop)
-        return DamagedChunk(str(self.where), rows, self.reason)
-
 
 def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:
     """Write a shard and flush it to disk; None is an absent chunk.

@@ -132,7 +132,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
-    store.refuse_as_output(output)
+    store.location.refuse_as_output(output)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -172,9 +172,9 @@ def push(store: Store, target: Path | str) -> Pushed:
         sent = _push_to_hub(files, where)
     else:
         there = _Target(where)
-        if not where.rstrip("/").endswith(".zarr") and not there.has(fmt.CHECKSUMS):
+        if not where.rstrip("/").endswith(".zarr") and not there.remote.exists(fmt.CHECKSUMS):
             there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        store.refuse_as_output(Path(there.address))
+        store.location.refuse_as_output(Path(there.address))
         where, sent = there.where, _push_files(files, there)
     size = sum(files.sizes.values())
     return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
@@ -187,12 +187,6 @@ class _Target:
         self.address = address.rstrip("/") or address
         self.system, self.root, _ = open_file_system(self.address)
         self.where, self.remote = redact_url(self.address), Remote(self.address)
-
-    def has(self, name: str) -> bool:
-        """Whether a file is there."""
-        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError, PermissionError):
-            return bool(self.system.exists(f"{self.root}/{name}"))
-        return False
 
     def sizes(self) -> dict[str, int]:
         """The files that are there."""

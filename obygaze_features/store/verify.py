@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
@@ -80,24 +79,19 @@ def verify(address: Path | str) -> list[Damage]:
     others = {name: sha256 for name, sha256 in checksums.items() if name not in shards}
     damage += _find_changed(location, others)
     if isinstance(location, Folder):
-        try:
-            require_plain_file(location.path / fmt.LOG, StoreError)
-        except StoreError:
+        log = location.path / fmt.LOG
+        if log.is_symlink() or (log.exists() and not log.is_file()):
             damage.append(Damage(fmt.LOG, None, (), "it is a link, a device or a folder"))
+    checks = [_check_blocks(store)]
+    if store.is_final:
+        checks = [_check_final_shards(store, checksums), _check_listing(store, checksums)]
     try:
-        if store.is_final:
-            damage += _check_final_shards(store, checksums)
-            if checksums:
-                reported = {entry.file for entry in damage}
-                listing = _check_listing(store, checksums)
-                damage += [entry for entry in listing if entry.file not in reported]
-        else:
-            damage += _check_blocks(store)
+        for check in (*checks, _find_leftovers(store, checksums)):
+            named = {entry.file for entry in damage}
+            damage += [entry for entry in check if entry.file not in named]
     except StoreError as problem:  # ids or status cannot be read
         return damage or [_as_damage(problem)]
-    reported = {entry.file for entry in damage}
-    leftovers = _find_leftovers(store, checksums)
-    return damage + [entry for entry in leftovers if entry.file not in reported]
+    return damage
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
@@ -217,7 +211,7 @@ def _find_damaged_rows(
 
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
     """Files that a final store has but does not list, or lists but cannot have."""
-    unlisted, unknown = compare_list(store, checksums)
+    unlisted, unknown = compare_list(store, checksums) if checksums else ([], [])
     for name in unlisted:
         reason = compare_file(store.location, name, None)
         prefix = f"{reason}, and " if reason else ""
@@ -229,29 +223,23 @@ def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damag
 def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
     """The files that a final store has and does not list, and those that it lists and cannot have.
 
-    Optional ones are its own only if they are listed.
+    The probe and the coordinates are optional.
     """
     names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, fmt.CROISSANT}
     names |= {f"{array}/zarr.json" for array in (*store.arrays, fmt.IDS, fmt.STATUS)}
     names |= {f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
-    optional = [
-        {f"{name}/zarr.json", f"{name}/c/0"} for name in {*fmt.COORDINATES} - {*store.arrays}
-    ]
-    if any(name.startswith(f"{fmt.PROBE}/") for name in listed):
-        names.add(f"{fmt.PROBE}/zarr.json")
-        shards = {spec.name: fmt.shard_name(spec, 0) for spec in store.specs}
-        optional += [
-            {f"{fmt.PROBE}/{name}/zarr.json", f"{fmt.PROBE}/{shard}"}
-            for name, shard in shards.items()
-        ]
-    names = names.union(*(files for files in optional if not files.isdisjoint(listed)))
     done = np.flatnonzero(store.status == Status.DONE)
     names |= {
         fmt.shard_name(array.spec, shard)
         for array in map(store.stored, store.arrays)
         for shard in np.unique(done // array.layout.shard_rows).tolist()
     }
-    return sorted(names.difference(listed)), sorted(set(listed) - names)
+    optional = {f"{fmt.PROBE}/zarr.json"}
+    for spec in store.specs:
+        optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
+    for name in fmt.COORDINATES:
+        optional |= {f"{name}/zarr.json", f"{name}/c/0"}
+    return sorted(names.difference(listed)), sorted(set(listed) - names - optional)
 
 
 def check_list(store: Store, checksums: Mapping[str, str]) -> None:

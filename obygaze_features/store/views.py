@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
-from obygaze_features.errors import StoreUnreadable
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -68,8 +67,7 @@ class StoreDataset:
     """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
-    of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then,
-    or if the blocks of its rows were written again.
+    of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then.
 
     Parameters
     ----------
@@ -102,7 +100,7 @@ class StoreDataset:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
             self._rows = store.rows_of(ids)
-        self._fingerprint = store.fingerprint(self._rows)
+        self._identity = store.location.identity
         self.__getitems__([])  # an unknown array raises here, not in a worker
 
     def __len__(self) -> int:
@@ -130,9 +128,7 @@ class StoreDataset:
     def _store(self) -> Store:
         if self._opened is None or self._opened[0] != os.getpid():
             store = open_store(self.address)
-            if self._fingerprint != store.fingerprint(self._rows):
-                raise StoreUnreadable(
-                    f"{store.where} was replaced since this dataset was made; make it again"
-                )
+            store.location.identity = self._identity
+            store.location.refuse_if_changed()
             self._opened = os.getpid(), store
         return self._opened[1]

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +29,6 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import LEASE_S, BlockClaims
 from obygaze_features.store.commit import (
     Done,
     Failed,
@@ -53,8 +51,8 @@ class StoreWriter:
     """Fills a store. Make one with `create`, or continue one with `resume`.
 
     Several writers (processes, or machines over a shared file system) may fill one store; one of
-    them writes each block. Divide the work by `missing_blocks(part="2/4")` or by `claimed`, or
-    let them race: the commit record decides.
+    them writes each block. Divide the work by `BlockClaims`, or let them race: the commit record
+    decides.
     """
 
     def __init__(self, store: Store) -> None:
@@ -120,14 +118,10 @@ class StoreWriter:
         """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
         return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
 
-    def missing_blocks(self, part: str | None = None) -> list[int]:
-        """The blocks without a record; with ``part="2/4"`` every fourth, from the second on."""
-        if self.store.is_final:
-            return []
-        blocks = np.arange(self.store.blocks)
-        if part:
-            blocks = blocks[is_in_part(blocks, part)]
-        return [block for block in blocks.tolist() if not self.is_written(block)]
+    def missing_blocks(self) -> list[int]:
+        """The blocks without a record."""
+        blocks = range(0 if self.store.is_final else self.store.blocks)
+        return [block for block in blocks if not self.is_written(block)]
 
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
@@ -139,37 +133,6 @@ class StoreWriter:
         wanted = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
         first = self.rows_of(block).start
         return [row for row in rows if record.status[row - first] in wanted]
-
-    @contextlib.contextmanager
-    def claimed(
-        self, part: str | None = None, *, lease: float = LEASE_S
-    ) -> Iterator[Iterator[int]]:
-        """Iterate over the missing blocks that no other writer has, each claimed while it is used.
-
-        Examples
-        --------
-        ::
-
-            with writer.claimed() as blocks:
-                for block in blocks:
-                    writer.write_block(block, compute(writer.rows_of(block)))
-        """
-        claims = BlockClaims({"": self}, lease=lease)
-        with claims.heartbeat():
-            yield self._iter_claimed(claims, part)
-
-    def _iter_claimed(self, claims: BlockClaims, part: str | None) -> Iterator[int]:
-        # Repeat while a pass finds a block: other writers may have released some.
-        has_claimed = True
-        while has_claimed:
-            has_claimed = False
-            for block in self.missing_blocks(part):
-                if claims.take(block, {"": self.rows_of(block)}):
-                    # Another writer may have written the block before the claim.
-                    if not self.is_written(block):
-                        has_claimed = True
-                        yield block
-                    claims.release(block, [""])
 
     def rows_of(self, block: int) -> range:
         """The rows of a block."""
@@ -248,18 +211,16 @@ def open_to_resume(
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
-    pairs = {
-        "items": (stored["items_digest"], now["items_digest"]),
-        "backbone weights": (
-            stored["backbone"]["weights_sha256"],
-            now["backbone"]["weights_sha256"],
-        ),
-        "backbone settings": (stored["backbone"]["config"], now["backbone"]["config"]),
-        "preprocessing": (stored["preprocessing"], now["preprocessing"]),
-        "precision": (stored["precision"], now["precision"]),
-        "arrays": (stored["arrays"], now["arrays"]),
-        "rows a block": (stored["block_rows"], now["block_rows"]),
+    subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+        "items": lambda of: of["items_digest"],
+        "backbone weights": lambda of: of["backbone"]["weights_sha256"],
+        "backbone settings": lambda of: of["backbone"]["config"],
+        "preprocessing": lambda of: of["preprocessing"],
+        "precision": lambda of: of["precision"],
+        "arrays": lambda of: of["arrays"],
+        "rows a block": lambda of: of["block_rows"],
     }
+    pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
     if "backbone weights" in different:  # another network also has other settings
         different.pop("backbone settings", None)
@@ -305,13 +266,13 @@ def write_empty_store(
     group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
     if probe:
-        _write_probe(group, arrays, probe)
+        write_probe(group, arrays, probe)
     write_checksums(folder)
     for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
         (folder / name).mkdir()
 
 
-def _write_probe(
+def write_probe(
     group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
 ) -> None:
     """Write the rows of the probe, each array as in a store of one item."""

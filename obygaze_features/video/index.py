@@ -4,17 +4,13 @@ Where every packet has a presentation time, and nothing contradicts these times,
 the order of the times, and each can be decoded from the last keyframe before it. AVI has no such
 times: there only the decoder knows which frame comes when.
 
-Also here: opening a film, its fingerprint, and the folder that caches indexes.
+Also here: opening a film, and its fingerprint.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
-import json
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +27,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import write_bytes
-from obygaze_features.errors import ObygazeError, VideoError, translate
+from obygaze_features.errors import VideoError, translate
 from obygaze_features.video.bitstream import (
     PARSED_CODECS,
     is_disposable,
@@ -44,8 +39,6 @@ NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
-CACHE_FORMAT = 1
-_ARRAYS = ("times", "pts", "positions", "spare", "starts", "seeks")
 _TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
@@ -61,8 +54,6 @@ class FrameIndex:
     ----------
     codec, container
         FFmpeg's names.
-    width, height
-        Size of the stored pictures, before they are rotated upright.
     seconds
         When the last frame ends.
     why_slow
@@ -81,8 +72,6 @@ class FrameIndex:
 
     codec: str
     container: str
-    width: int
-    height: int
     seconds: float
     why_slow: str | None
     times: NDArray[np.float64]
@@ -119,29 +108,6 @@ class FrameIndex:
         return range(first, last)
 
 
-def index_file(
-    path: Path, *, cache: Path | None = None, tick: Callable[[], None] = lambda: None
-) -> FrameIndex:
-    """Index a film.
-
-    Parameters
-    ----------
-    path
-        A film in any format that FFmpeg reads.
-    cache
-        A folder that keeps the index until the film changes. If it cannot be read or written, the
-        film is indexed again.
-    tick
-        Called at every packet.
-    """
-    index = _read_cached(path, cache) if cache else None
-    if index is None:
-        index = _index(path, tick)
-        if cache:
-            _write_cached(index, path, cache)
-    return index
-
-
 def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
     """Identify a film file without reading all of it.
 
@@ -163,13 +129,7 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a film's video stream; FFmpeg's errors inside the block become a `VideoError`."""
-    with (
-        translate(VideoError, path, "cannot be decoded: {}", foreign=av.FFmpegError),
-        translate(VideoError, path, "ends before its first frame", foreign=av.EOFError),
-        translate(
-            VideoError, path, "may not be read; check its permissions", foreign=PermissionError
-        ),
-    ):
+    with translate(VideoError, path, "cannot be decoded: {}", foreign=(av.FFmpegError, OSError)):
         if not path.is_file():
             # A pipe is not opened: it may never answer.
             raise VideoError(path, "is not a file")
@@ -219,7 +179,8 @@ class _Packets:
     doubts: str | None
 
 
-def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
+def index_file(path: Path, *, tick: Callable[[], None] = lambda: None) -> FrameIndex:
+    """Index a film in any format that FFmpeg reads; `tick` is called at every packet."""
     with open_video(path) as (container, stream):
         with _structure_errors(container) as errors:
             packets = _read_packets(path, container, stream, tick)
@@ -228,7 +189,6 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name
-        size = stream.codec_context.width, stream.codec_context.height
     why_slow = packets.doubts or _doubts(codec, kind, packets)
     order = np.argsort(packets.pts, kind="stable").astype(np.int32)
     pts, starts = packets.pts[order], _clean_starts(packets)
@@ -248,8 +208,6 @@ def _index(path: Path, tick: Callable[[], None]) -> FrameIndex:
     return FrameIndex(
         codec=codec,
         container=kind,
-        width=size[0],
-        height=size[1],
         seconds=float(times[-1] + step),
         why_slow=why_slow,
         times=times,
@@ -368,39 +326,3 @@ def _decoded_times(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
             tick()
             pts += [NO_TIME if frame.pts is None else frame.pts for frame in packet.decode()]
     return np.array(pts, np.int64)
-
-
-def _read_cached(path: Path, cache: Path) -> FrameIndex | None:
-    """A film's index from the cache, if it is intact and the film has not changed since."""
-    try:
-        cached, key = _cache_entry(path, cache)
-        with np.load(io.BytesIO(cached.read_bytes()), allow_pickle=False) as arrays:
-            header = json.loads(bytes(arrays["words"]))
-            if header["key"] != key:
-                return None
-            return FrameIndex(**header["index"], **{name: arrays[name] for name in _ARRAYS})
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
-        return None
-
-
-def _write_cached(index: FrameIndex, path: Path, cache: Path) -> None:
-    with contextlib.suppress(OSError, ObygazeError):
-        cached, key = _cache_entry(path, cache)
-        arrays = {name: value for name, value in vars(index).items() if name in _ARRAYS}
-        words = {name: value for name, value in vars(index).items() if name not in _ARRAYS}
-        header = json.dumps({"key": key, "index": words}).encode()
-        buffer = io.BytesIO()
-        np.savez(buffer, words=np.frombuffer(header, np.uint8), **arrays)
-        write_bytes(cached, buffer.getvalue())
-
-
-def _cache_entry(path: Path, cache: Path) -> tuple[Path, dict[str, Any]]:
-    """Where a film's index is cached, and what identifies the film's present state."""
-    name, stat = str(path.absolute()), path.stat()
-    key = {
-        "format": CACHE_FORMAT,
-        "path": name,
-        "bytes": stat.st_size,
-        "mtime_ns": stat.st_mtime_ns,
-    }
-    return cache / f"{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}.npz", key

@@ -107,11 +107,10 @@ def _answer(
     request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
 ) -> dict[str, Any]:
     path, start, end = Path(request["path"]), request["start"], request["end"]
-    cache = Path(request["cache"]) if request["cache"] else None
     samplings = [Sampling(**fields) for fields in request["samplings"]]
     try:
         changed = path.stat().st_mtime_ns if path.is_file() else 0
-        index = _cached_index(path, changed, cache, heartbeat)
+        index = _cached_index(path, changed, heartbeat)
         if request["task"] == "examine":
             span_options = {"start": start, "end": end, "samplings": samplings}
             return {"examination": examine(path, index, **span_options, tick=heartbeat)}
@@ -136,11 +135,9 @@ def _answer(
 
 
 @lru_cache(maxsize=1)
-def _cached_index(
-    path: Path, changed: int, cache: Path | None, heartbeat: Callable[[], None]
-) -> FrameIndex:
-    """The index of the last film, for its next span, even where no cache can be written."""
-    return index_file(path, cache=cache, tick=heartbeat)
+def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> FrameIndex:
+    """The index of the last film, for its next span."""
+    return index_file(path, tick=heartbeat)
 
 
 def _fingerprint_if_readable(path: Path) -> str | None:
@@ -163,11 +160,11 @@ def examine(
     Raises `VideoError` if its features could not be extracted. `tick` is called at every packet.
 
     Returns FFmpeg's names of ``codec`` and ``container``; ``width``, ``height`` and ``rotation``
-    (counter-clockwise) of the upright pictures; ``frames``, ``fps``, ``seconds`` and
-    ``variable_rate`` of the span; ``decode_seconds``, and ``why_slow`` it is decoded from its
-    start. Of its ``problems`` none prevents extraction: ``short`` (fewer frames than a backbone
-    takes: some are repeated or missing), ``ends early`` (the film ends before the span does),
-    ``variable frame rate`` and ``decoded in order``.
+    (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of the span;
+    ``decode_seconds``, and ``why_slow`` it is decoded from its start. Of its ``problems`` none
+    prevents extraction: ``short`` (fewer frames than a backbone takes: some are repeated or
+    missing), ``ends early`` (the film ends before the span does), ``variable frame rate`` and
+    ``decoded in order``.
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -179,14 +176,13 @@ def examine(
     decode_seconds = time.perf_counter() - begin
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
-    variable_rate = _is_variable(times)
     problems = {
         "short": any(
             len(set(frames.tolist())) < sampling.frames
             for frames, sampling in zip(picked, samplings, strict=True)
         ),
         "ends early": end is not None and index.seconds < end - 0.5,
-        "variable frame rate": variable_rate,
+        "variable frame rate": _is_variable(times),
         "decoded in order": index.why_slow is not None,
     }
     _, height, width, _ = pictures.rgb.shape
@@ -199,7 +195,6 @@ def examine(
         "frames": len(times),
         "fps": len(times) / seconds if seconds else 0.0,
         "seconds": seconds,
-        "variable_rate": variable_rate,
         "decode_seconds": decode_seconds,
         "why_slow": index.why_slow,
         "problems": [name for name, present in problems.items() if present],

@@ -116,6 +116,12 @@ def train(
     help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
 )
 @click.option("--estimator", help="Of a run: which estimator.  [default: all]")
+@click.option(
+    "--divided",
+    is_flag=True,
+    help="Of a run: only the clips on which annotators and model differ, and who stands alone; "
+    "first those of which the model is surest.",
+)
 @overwrite_option
 @json_option
 def predict(
@@ -128,6 +134,7 @@ def predict(
     elan: Path | None,
     annotations: Path | None,
     estimator: str | None,
+    divided: bool,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -149,9 +156,10 @@ def predict(
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
+      obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments import exports
+    from obygaze_models.experiments import annotators, exports
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -164,6 +172,8 @@ def predict(
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
         rows = exports.held_out(run, model=estimator, ids=clips)
+        if divided:
+            rows = annotators.divided(run, rows)
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]
@@ -175,9 +185,9 @@ def predict(
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]
     else:
-        if annotations or estimator:
+        if annotations or estimator or divided:
             raise UsageError(
-                f"--annotations and --estimator are for a run; {model} is a single model"
+                f"--annotations, --estimator and --divided are for a run; {model} is a single model"
             )
         if not stores:
             if not model.exists():

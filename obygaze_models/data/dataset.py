@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store
 from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
+
+if TYPE_CHECKING:
+    from obygaze_models.data.tasks import Task
 
 Array = NDArray[Any]
 
@@ -51,6 +54,8 @@ class ClipDataset:
         The name of each class.
     frames
         Frame features [N, T, D], where they are asked for.
+    annotators
+        By annotator their own labels, of the clips that they labelled, without features.
     """
 
     ids: list[str]
@@ -63,6 +68,7 @@ class ClipDataset:
     y: Array | None = None
     classes: tuple[str, ...] = ()
     frames: Array | None = None
+    annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,6 +84,16 @@ class ClipDataset:
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
         return replace(self, **columns)
+
+    def votes(self, task: Task) -> Array:
+        """The class in a task that each annotator gives to each clip [A, N], -1 for none."""
+        row_of = {clip: row for row, clip in enumerate(self.ids)}
+        table = np.full((len(self.annotators), len(self)), -1)
+        for votes, own in zip(table, self.annotators.values(), strict=True):
+            labels = dict(zip(own.ids, task.labels(own).tolist(), strict=True))
+            for clip in row_of.keys() & labels.keys():
+                votes[row_of[clip]] = labels[clip]
+        return table
 
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
@@ -217,6 +233,7 @@ def join_clips(
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
+    annotators: Sequence[str] = (),
 ) -> tuple[ClipDataset, Join]:
     """Join labels and features by id, in the manifest's order; count what is missing.
 
@@ -234,6 +251,8 @@ def join_clips(
         The ids that take part at all; None for all.
     concepts
         Concepts that are asked for. Those that cannot be seen are learned only where asked for.
+    annotators
+        Label sets that come along, too.
     """
     truth = manifest.labels(labels)
     if absent := sorted(set(levels) - set(truth.levels)):
@@ -252,6 +271,11 @@ def join_clips(
     visible = set(scheme.visual_concepts or scheme.concept_names) | asked
     names = tuple(name for name in scheme.concept_names if name in visible)
     data = label_clips(manifest, ids, features, names, labels=labels, fold_of=fold_of)
+    own = {}
+    for name in annotators:
+        clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
+        own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
+    data = replace(data, annotators=own)
     if frames is not None:
         data = _with_frames(data, store, frames)
     have = set(data.ids)

@@ -125,7 +125,7 @@ def make_division(
             manifest,
             folds=N_FOLDS,
             seed=experiment.seed,
-            labels=experiment.labels,
+            labels=experiment.label_set,
             name=f"stratified, {N_FOLDS} folds, seed {experiment.seed}",
         )
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:

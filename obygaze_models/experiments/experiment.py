@@ -26,6 +26,7 @@ from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
+TARGETS = ("merged", "soft")
 CALLED = "as"
 """The key of an estimator's table under which it is listed, where its name will not do."""
 
@@ -52,7 +53,8 @@ _HINTS = {
     "levels": f'{_LEVELS} ["EN", "HN", "S"]',
     "concepts": f'a list of concepts, such as ["Look"], or "{ALL}"',
     "negatives": 'the set of a concept\'s negatives, "a", "b" or "c"',
-    "labels": "the name of a label set",
+    "labels": "the name of a label set, or a list of annotators' that were merged",
+    "targets": 'what is learnt of several annotators, "merged" or "soft"',
     "array": "the name of an array",
     "pooling": 'the name of a pooling, such as "max"',
     "frames": "the name of an array of frames",
@@ -96,7 +98,11 @@ class Experiment:
     negatives
         The paper's set of negatives of concepts: ``a``, ``b`` or ``c``; see `ConceptTask`.
     labels
-        The manifest's label set; None for its default one.
+        The manifest's label set; None for its default one. Or those of several annotators, for the
+        set that was merged of them. Where it was merged, models are compared with each annotator.
+    targets
+        ``merged``: a clip trains with its merged label; ``soft``: with the label of each annotator,
+        who all weigh alike. Clips and tests are the same; estimators must take ``sample_weight``.
     array, pooling
         The store's array, and what makes one vector a clip of its tokens, if it has several:
         ``max``, ``mean`` or ``first``.
@@ -133,7 +139,8 @@ class Experiment:
     levels: _Names = ()
     concepts: _Names = ()
     negatives: _Name = "a"
-    labels: _Name | None = None
+    labels: _Name | _Names | None = None
+    targets: _Name = "merged"
     array: _Name = "native"
     pooling: _Name | None = None
     frames: _Name = "frames"
@@ -171,6 +178,7 @@ class Experiment:
             ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
+            ("targets", self.targets, TARGETS),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
@@ -228,6 +236,12 @@ class Experiment:
                 specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
+        deaf = [name for name, spec in specs.items() if not spec.takes_weights]
+        if self.is_soft and deaf:
+            raise ExperimentError(
+                f"{self.name!r}: soft targets weigh the labels of a clip, and {deaf[0]} takes no "
+                "sample_weight; leave it out, or take logistic or a class of scikit-learn's"
+            )
         oracles = [name for name, spec in specs.items() if spec.name.startswith("oracle-")]
         if self.concepts and oracles:
             raise ExperimentError(
@@ -240,6 +254,16 @@ class Experiment:
     def stores(self) -> tuple[Location, ...]:
         """The store or the stores."""
         return self.store if isinstance(self.store, tuple) else (self.store,)
+
+    @property
+    def label_set(self) -> str | None:
+        """The name of the label set, which a plan finds where annotators are named."""
+        return None if isinstance(self.labels, tuple) else self.labels
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether clips train with the label of each annotator."""
+        return self.targets == "soft"
 
     @property
     def goal(self) -> str:

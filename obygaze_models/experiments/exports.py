@@ -31,6 +31,7 @@ from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
+from obygaze_models.experiments.annotators import DIVIDED
 from obygaze_models.experiments.fit import folder_name
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
@@ -300,6 +301,7 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
     yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
     if limit:
         columns = ["title", "from", "annotators", "model", "prediction", "probability"]
+        columns += [DIVIDED] if DIVIDED in rows[0].cells else []
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
         for row in rows[:limit]:

@@ -90,6 +90,13 @@ class EstimatorSpec:
         return False
 
     @property
+    def takes_weights(self) -> bool:
+        """Whether its clips can have weights; of a plug-in that fails, each fit tells."""
+        with suppress(PluginError):
+            return "sample_weight" in keywords(self.model.fit)
+        return True
+
+    @property
     def table(self) -> dict[str, Any]:
         """The options as a table of an experiment has them."""
         return ({AGAINST: self.negatives} if self.negatives != "a" else {}) | dict(self.options)
@@ -142,6 +149,7 @@ class PlannedFit:
     """An estimator, by its name in the experiment, and what it will be fitted to and tested on.
 
     `namesakes` counts the earlier tasks of the experiment whose folders would have the same name.
+    With `soft` it is fitted to the labels of each annotator.
     """
 
     model: str
@@ -150,6 +158,7 @@ class PlannedFit:
     fold: Fold
     balance: str | None = None
     namesakes: int = 0
+    soft: bool = False
 
     @property
     def task(self) -> Task:
@@ -172,7 +181,7 @@ class PlannedFit:
         fold, labels = self.fold, self.task.labels(data)
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
-            balance=self.balance,
+            balance=self.balance, votes=data.votes(self.task) if self.soft else None,
         )  # fmt: skip
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
@@ -316,6 +325,7 @@ def fit_estimator(
     memo: FitMemo | None = None,
     *,
     balance: str | None = None,
+    votes: Array | None = None,
 ) -> Fit:
     """Make an estimator and fit it, with what its `fit` names.
 
@@ -335,6 +345,9 @@ def fit_estimator(
         Keeps fitted banks for other estimators on the same rows.
     balance
         With ``weights`` the estimator weighs the classes, if it can.
+    votes
+        The classes that each annotator gives to each clip [A, N], -1 for none, where the estimator
+        is fitted to these, a row for each, with weights of 1/A.
     """
     model = make_estimator(spec.name, spec.options, random_state=seed)
     if balance == "weights":
@@ -350,6 +363,11 @@ def fit_estimator(
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
+    targets, soft = labels[learn], {}
+    if votes is not None:
+        who, which = np.nonzero(votes[:, learn] >= 0)
+        learn = learn[which]
+        targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
     concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
     if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
         concepts = concept_targets(data.levels, data.concepts, spec.negatives)
@@ -365,6 +383,7 @@ def fit_estimator(
         "y_val": labels[choose],
         "order": learn,
         "order_val": choose,
+        **soft,
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
     # The names in the signatures say who gets what, also where a caller has enabled routing.
@@ -376,7 +395,7 @@ def fit_estimator(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
         try:
-            model.fit(X[learn], labels[learn], **arguments)
+            model.fit(X[learn], targets, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":

@@ -48,6 +48,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
+from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import (
     Fit,
     FitResult,
@@ -362,6 +363,7 @@ class Outcome:
         seed = plan.experiment.seed
         return RunRecord(
             **self.planned(warnings),
+            annotators=compare_models(plan, self.predictions, seed=seed),
             ablated=self._ablated(),
             tests=score_test_sets(self.predictions, tests, seed=seed),
             scores=score_models(
@@ -400,6 +402,7 @@ class Outcome:
                 levels={level.code: level.name for level in plan.scheme.levels},
                 licence=manifest.licence,
                 citation=manifest.citation,
+                senses=plan.scheme.senses,
             ),
             "official": official,
             "store": msgspec.convert(

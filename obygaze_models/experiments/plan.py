@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import counted, redact_url, unknown_name
+from obygaze_features.common.text import counted, for_shell, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -83,12 +83,12 @@ class Plan:
     @property
     def labels(self) -> LabelSet:
         """Who annotated what."""
-        return self.manifest.labels(self.experiment.labels)
+        return self.manifest.labels(self.experiment.label_set)
 
     @property
     def scheme(self) -> LabelScheme:
         """What may be annotated."""
-        return self.manifest.label_scheme(self.experiment.labels)
+        return self.manifest.label_scheme(self.experiment.label_set)
 
     @property
     def measure(self) -> str | None:
@@ -104,8 +104,9 @@ class Plan:
     def fits(self) -> list[PlannedFit]:
         """Every estimator in every fold of every problem."""
         folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
+        soft = self.experiment.is_soft
         return [
-            PlannedFit(name, spec, problem, fold, self.experiment.balance, namesakes)
+            PlannedFit(name, spec, problem, fold, self.experiment.balance, namesakes, soft)
             for number, problem in enumerate(self.problems)
             for namesakes in [folders[:number].count(folders[number])]
             for name, spec in self.experiment.learners.items()
@@ -125,7 +126,8 @@ class Plan:
     def identity(self) -> dict[str, Any]:
         """Settings, digests and versions: what the numbers depend on."""
         data = self.data
-        annotated = (data.ids, data.levels, data.groups, data.concept_names, data.concepts)
+        soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
+        annotated = (data.ids, data.levels, data.groups, data.concept_names, data.concepts, *soft)
         folds = [vars(fold) for folds in self.folds.values() for fold in folds]
         return {
             **describe_experiment(replace(self.experiment, predictions=())),
@@ -261,7 +263,16 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
-    scheme = manifest.label_scheme(experiment.labels)
+    experiment = replace(experiment, labels=_find_labels(experiment, manifest))
+    scheme = manifest.label_scheme(experiment.label_set)
+    merged = manifest.labels(experiment.label_set)
+    annotators = [name for name in merged.merged_from if name in manifest.label_names]
+    if experiment.is_soft and len(annotators) < 2:
+        raise ExperimentError(
+            f"{experiment.name!r}: soft targets are the labels of several annotators, and "
+            f"{merged.name!r} was not merged of such; name theirs: "
+            'labels = ["annotator1", "annotator2"]'
+        )
     experiment = experiment.in_codes(scheme)
     store = open_stores(experiment.store)
     problems = experiment.problems(scheme)
@@ -291,14 +302,15 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     data, join = join_clips(
         manifest,
         store,
-        levels_of(tasks, manifest.labels(experiment.labels)),
-        labels=experiment.labels,
+        levels_of(tasks, manifest.labels(experiment.label_set)),
+        labels=experiment.label_set,
         array=experiment.array,
         pooling=experiment.pooling,
         frames=experiment.frame_array,
         fold_of=division.fold_of,
         among=division.ids,
         concepts=[name for name in experiment.concepts if name != ALL],
+        annotators=annotators,
     )
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
@@ -310,6 +322,21 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     if data.frames is not None:
         check_frames(data.frames, data.ids)
     return Plan(experiment, manifest, store, problems, division, outside, data, join)
+
+
+def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
+    """The label set of an experiment; of several annotators the one that was merged of them."""
+    given = experiment.labels
+    if not isinstance(given, tuple):
+        return given
+    for name in manifest.label_names:
+        if {*manifest.labels(name).merged_from} == {*given}:
+            return name
+    options = " ".join(f"--labels {manifest.labels(name).name}" for name in given)
+    raise ExperimentError(
+        f"{experiment.name!r}: {manifest.name} has no label set merged of {' and '.join(given)}; "
+        f"make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
+    )
 
 
 def _add_outside(plan: Plan, model: OutsideModel) -> None:

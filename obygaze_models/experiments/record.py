@@ -19,6 +19,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
+from obygaze_models.scoring.annotators import BesideAnnotators
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
@@ -84,7 +85,9 @@ class _Backbone(_Part, frozen=True, kw_only=True):
 
 
 class ManifestRecord(_Part, frozen=True, kw_only=True):
-    """The labelled items. `levels` has the name of each level's code."""
+    """The labelled items. `levels` has the name of each level's code, `senses` by concept how it
+    is perceived, where that is known.
+    """
 
     name: str
     version: str
@@ -93,6 +96,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     levels: dict[str, str]
     licence: str
     citation: str
+    senses: dict[str, str] = {}
 
 
 class StoreRecord(_Part, frozen=True, kw_only=True):
@@ -294,6 +298,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         The test clips that leak in any fit.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
+    annotators
+        By test set the models beside each annotator, where the labels were merged of several.
     files
         The digest of each file that the scores are of.
     sha256
@@ -328,6 +334,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
+    annotators: dict[str, BesideAnnotators] = {}
     sha256: str = ""
 
     def __post_init__(self) -> None:

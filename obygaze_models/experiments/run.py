@@ -34,6 +34,7 @@ from obygaze_models.data.dataset import Join
 from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
@@ -42,7 +43,6 @@ from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
-    FILES,
     RUN_FILES,
     Run,
     Tables,
@@ -112,17 +112,23 @@ def run_experiment(
                 explained = explain_models(plan.data, outcome.saved)
                 explanations = parse_explanations(explained)
             finished.begin()
-            for name, text in {
+            tables = {
                 "predictions.csv": format_predictions(classes, outcome.predictions),
                 "history.jsonl": format_lines(outcome.history),
                 "models.jsonl": format_lines(outcome.models),
                 "clips.csv": format_clips(clips.values()),
                 "explanations.jsonl": explained,
-            }.items():
+            }
+            if plan.data.annotators:
+                tables[ANNOTATORS] = format_votes(plan)
+            for name, text in tables.items():
                 write_text(finished.folder / name, text)
             record = outcome.record(
                 run_warnings(outcome),
-                files={name: sha256_of(finished.folder / name) for name in FILES},
+                files={
+                    name: sha256_of(finished.folder / name)
+                    for name in tables.keys() - {"history.jsonl"}
+                },
                 started=started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - clock, 1),
             )
@@ -248,7 +254,8 @@ def train_model(
     if plan.division.note:
         log(f"{experiment.name}: {plan.division.note}")
     [problem], spec = plan.problems, experiment.learners[name]
-    planned = PlannedFit(name, spec, problem, _fold_of_all(plan), experiment.balance)
+    soft = experiment.is_soft
+    planned = PlannedFit(name, spec, problem, _fold_of_all(plan), experiment.balance, soft=soft)
     labels, fold = problem.train.labels(plan.data), planned.fold
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
         if len(np.unique(labels[rows])) < len(problem.train.classes):

@@ -7,6 +7,7 @@
 ``models.jsonl``        a line for each model: its folder, what it chose, what it was given
 ``clips.csv``           the annotated clips, those that took no part too, and why not
 ``explanations.jsonl``  what the models made of each test clip's concepts
+``annotators.csv``      what each annotator said of the test clips, if there are several
 ``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
 
@@ -40,6 +41,7 @@ from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import (
     FitPredictions,
     check_scores,
@@ -57,8 +59,8 @@ Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-RUN_FILES = (RECORD, *FILES, "history.jsonl")
-"""All that a run folder must have."""
+RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS)
+"""All that a run folder has; the last only where the labels were merged of several annotators'."""
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -156,6 +158,10 @@ class Run:
     def explanations(self) -> list[Explained]:
         """The concepts that models measured in each test clip, and their reasons."""
         return self._tables.explanations
+
+    def annotations(self) -> Votes:
+        """By test and clip the class that each annotator gives; empty where there is only one."""
+        return read_votes(self)
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
@@ -300,7 +306,7 @@ def as_run(run: AnyRun) -> Run:
 
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
-    for name in (*FILES, "history.jsonl"):
+    for name in {*FILES, *run.record.files, "history.jsonl"}:
         _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
@@ -367,7 +373,7 @@ def _check_digest(run: Run, name: str) -> None:
         raise ExperimentError(
             f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"
         )
-    if name in FILES and sha256_of(path) != run.record.files.get(name):
+    if name != "history.jsonl" and sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
             f"{path} was changed since the run wrote it (its digest is another), and run.json has "
             f"scores of what it was; run it again with: {MAKE}"

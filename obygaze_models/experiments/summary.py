@@ -8,6 +8,7 @@ from textwrap import fill
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
+from obygaze_models.scoring.annotators import ESTIMATE, BesideAnnotators
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
@@ -37,17 +38,21 @@ def headline(record: RunRecord) -> list[str]:
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
     tasks = {fit.task for fit in record.fits}
-    line = _range_over_tests(record) if len(tasks) > 1 else _best_score(record)
-    return [*first, line]
-
-
-def _best_score(record: RunRecord) -> str:
-    """The best model on the largest test set, beside the best guess."""
+    if len(tasks) > 1:
+        return [*first, _range_over_tests(record)]
     main = main_metric(record)
     test = max(record.tests, key=lambda name: record.tests[name].clips)
-    test_set = record.tests[test]
     scored = [scores for scores in record.scores if scores.test == test]
     best = max(scored, key=lambda scores: -1 if (mean := scores.mean[main]) is None else mean)
+    beside = record.annotators.get(test)
+    second = beside.sentence(best.model) if beside else ""
+    return [*first, _best_score(record, scored, best), *([second] if second else [])]
+
+
+def _best_score(record: RunRecord, scored: list[ModelScores], best: ModelScores) -> str:
+    """The best model on a test set, beside the best guess."""
+    main, test = main_metric(record), best.test
+    test_set = record.tests[test]
     among = f", the best of {len(scored)} models" if len(scored) > 1 else ""
     mean = best.mean[main]
     if mean is None:
@@ -90,6 +95,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     `verbose` prints the table of films however many there are.
     """
     parts = [_score_table(record, test) for test in record.tests]
+    parts += [describe_annotators(*of_test) for of_test in record.annotators.items()]
     if any(scores.groups for scores in record.scores):
         parts += [_films(record, test, verbose=verbose) for test in record.tests]
     notes = []
@@ -164,6 +170,28 @@ def _score_table(record: RunRecord, test: str) -> str:
         clips = f"{test_set.positives} of {test_set.clips} positive"
     table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)
     return f"{test}: {clips}\n{table}"
+
+
+def describe_annotators(test: str, beside: BesideAnnotators) -> str:
+    """Who agrees with whom on a test, and how well probabilities fit the annotators' labels."""
+    names = {name: str(number) for number, name in enumerate(beside.annotators, start=1)}
+    columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
+    columns.append(("kappa", ESTIMATE, "kappa truth"))
+    if any(rater.f1 for rater in beside.raters):
+        for kind, title in (("f1", "F1"), ("auroc", "AUROC")):
+            columns += [(kind, name, f"{title} {short}") for name, short in names.items()]
+    rows = []
+    for rater in beside.raters:
+        cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
+        cells += [rater.brier, rater.cross_entropy]
+        rows.append([rater.name, *map(_format, cells)])
+    titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
+    named = ", ".join(f"{short} is {name}" for name, short in names.items())
+    head = (
+        f"{test}: beside each annotator on {beside.clips:,} clips that all labelled ({named}, "
+        "truth Dawid and Skene's estimate; Brier and log loss against all their labels)"
+    )
+    return f"{fill(head, WIDTH)}\n{align(titles, rows, width=WIDTH)}"
 
 
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import get_args
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
+from obygaze_features.manifests.labels import Sense
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
@@ -32,11 +35,12 @@ class ConceptTables:
     others: tuple[tuple[Html, ...], ...]
 
 
-def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
-    """Figures with the same rows, and captions: marked, detected, agreed on, and wrong.
+def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tuple[Html, Html]]:
+    """Figures and captions: marked, detected, agreed on, and wrong.
 
-    Concepts are sorted by the highest level's share less the lowest's; levels follow them. Empty
-    where no concept is marked.
+    Concepts are together by the sense that perceives them, and sorted by the highest level's share
+    less the lowest's; levels follow them. Empty where no concept is marked. Of several `runs` those
+    that learn concepts say how well they detect each.
     """
     run, levels = head.run, head.run.record.manifest.levels
     clips = list(run.clips.values())
@@ -50,7 +54,13 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
                for code in marked]
         for name in concepts
     }  # fmt: skip
-    concepts.sort(key=lambda name: shares[name][0] - shares[name][-1])
+    senses, senses_in_order = run.record.manifest.senses, get_args(Sense)
+    concepts.sort(
+        key=lambda name: (
+            senses_in_order.index(senses.get(name, "")),
+            shares[name][0] - shares[name][-1],
+        )
+    )
     series = dict(zip(levels, level_series(levels), strict=True))
     panel = Panel(
         [[Dot(share) for share in shares[name]] for name in concepts],
@@ -59,26 +69,35 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
         limits=(0.0, round_up(max(map(max, shares.values())))),
         percent=True,
     )
+
+    def by_sense(names: Sequence[str]) -> list[list[str]]:
+        """The names with their senses, those of a sense together."""
+        return [
+            [f"{name} ({sense})" if sense else name for name in same]
+            for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
+        ]
+
     caption = html(
-        "How often annotators marked each concept, by level of the clip{}.",
+        "How often annotators marked each concept, by level of the clip{}.{}",
         "" if run.counts_all else ", in the clips used here",
+        " How a concept is perceived stands beside it." if senses else "",
     )
-    figures = [_figure([concepts], panel, "Marked by annotators", caption)]
-    if quality := _quality(run):
-        model, by_concept = next(iter(quality.items()))
+    figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
+    if detected := _detected_by(run, runs):
+        names = [name for name in concepts if any(name in dots for dots in detected.values())]
         panel = Panel(
-            [[_detected(by_concept.get(name))] for name in concepts],
-            [Series("AUROC", SERIES[0])],
-            f"AUROC of what {model} measures",
+            [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
+            [Series(label, colour) for label, colour in zip(detected, SERIES, strict=False)],
+            "AUROC",
             line=0.5,
         )
         caption = html(
-            "How well what {} measures ranks the test clips that show the concept (Hard Negative "
-            "and Sure) above all others but Not Sure ones, plus and minus a standard deviation of "
-            "the fits. The line is chance.",
-            model,
+            "How well each ranks the test clips with the concept above those without. A bottleneck "
+            "measures concepts on its way (Hard Negative and Sure clips with it against all others "
+            "but Not Sure ones; plus and minus a standard deviation of the fits); a model of one "
+            "concept has its 95% interval. The line is chance."
         )
-        figures.append(_figure([concepts], panel, "Detected by a model", caption))
+        figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:
         kappas = _kappas(head.annotators)
         low = min([0.0, *kappas.values()])
@@ -93,7 +112,7 @@ def concept_figures(head: Headline) -> list[tuple[Html, Html]]:
             "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
             "marked it."
         )
-        figures.append(_figure([concepts], panel, "Agreed on by annotators", caption))
+        figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts)
     return [*figures, errors] if errors else figures
 
@@ -166,12 +185,27 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     return by_model
 
 
-def _detected(entry: ConceptQuality | None) -> Dot:
-    """The AUROC of a concept, less and plus a deviation of fits."""
-    if entry is None or entry.auroc is None or entry.runs < 2:
-        return Dot(None if entry is None else entry.auroc)
-    std = entry.auroc_std or 0.0
-    return Dot(entry.auroc, max(0.0, entry.auroc - std), min(1.0, entry.auroc + std))
+def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[str, Dot]]:
+    """By model the AUROC of each concept: of the first bottleneck of `run`, less and plus a
+    deviation of fits; and of the models of single concepts, with their intervals.
+    """
+    detected: dict[str, dict[str, Dot]] = {}
+    for model, by_concept in [*_quality(run).items()][:1]:
+        detected[f"measured by {model}"] = {
+            name: Dot(entry.auroc, *_deviation(entry)) for name, entry in by_concept.items()
+        }
+    for other in runs:
+        for scores in other.record.scores if other.kind == "concepts" else ():
+            ends = scores.interval.get("auroc") or (None, None)
+            name, dot = scores.test.split(" vs ")[0], Dot(scores.mean["auroc"], *ends)
+            detected.setdefault(f"{scores.model}, {other.feature}", {})[name] = dot
+    return dict([*detected.items()][: len(SERIES)])
+
+
+def _deviation(entry: ConceptQuality) -> tuple[float | None, float | None]:
+    if entry.auroc is None or entry.auroc_std is None or entry.runs < 2:
+        return None, None
+    return max(0.0, entry.auroc - entry.auroc_std), min(1.0, entry.auroc + entry.auroc_std)
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:

@@ -94,7 +94,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 def findings(head: Headline) -> list[Html]:
     """What annotators marked, what the best model does, beside whom, and whether it ranks."""
-    return [_annotated(head), _model(head), _beside(head), *_ranking(head)]
+    return [_annotated(head), _model(head), _beside(head), *_ranking(head), *_as_annotators(head)]
 
 
 def _annotated(head: Headline) -> Html:
@@ -214,6 +214,13 @@ def _ranking(head: Headline) -> list[Html]:
     ]
 
 
+def _as_annotators(head: Headline) -> list[Html]:
+    """Whether it agrees with each annotator as much as they agree with each other."""
+    beside = head.best.run.record.annotators.get(head.best.entry.test)
+    sentence = beside.sentence(head.best.model) if beside else ""
+    return [html("{}", sentence.replace(" -", " \u2212"))] if sentence else []
+
+
 def limits(head: Headline) -> list[str]:
     """What may not be concluded, the gravest first."""
     record, guess = head.best.run.record, head.best.best_guess(head.metric)
@@ -243,7 +250,7 @@ def limits(head: Headline) -> list[str]:
         (
             "that the model reads films as well as an annotator: it is scored against the merged "
             "labels, the annotators against each other",
-            head.human is not None,
+            head.human is not None and head.best.entry.test not in record.annotators,
         ),
         (
             "that the model sees objectification itself: it repeats these annotators’ labels by "

@@ -104,11 +104,14 @@ def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
         others = "the other levels it tells this from are negative"
         yield "positive", f"{targets}: what a model looks for; {others}"
     clips = [clip for run in runs for clip in run.clips.values()]
+    senses = {name: s for run in runs for name, s in run.record.manifest.senses.items()}
     if concepts := sorted({name for clip in clips for name in clip.concepts}):
         examples = ", ".join(concepts[:3])
         yield "concept", f"what annotators marked in a clip, such as {examples}; {CONCEPT}"
         meanings = concept_meanings(levels)
-        yield from ((name, meanings[name]) for name in concepts if meanings.get(name))
+        for name in concepts:
+            if text := ". ".join(filter(None, [senses.get(name), meanings.get(name)])):
+                yield name, text
     yield "fit", FIT
     for run in runs:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):

@@ -125,7 +125,7 @@ def report(
         annotators=annotators,
         levels=main.record.manifest.levels,
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
-        concept_figures=concept_figures(head),
+        concept_figures=concept_figures(head, prepared),
         concepts=concept_tables(prepared),
         analyses=[read_analysis(Path(path)) for path in analyses],
         cautions=cautions(prepared, head),

@@ -79,8 +79,6 @@ def eaf_of(*names, **options):
 @pytest.mark.parametrize(
     ("files", "sources", "annotators"),
     [
-        # A tier's own name, in a folder of any name.
-        ({"Noir/Gilda.eaf": ["Jane", "Omar"]}, [""], ["Jane", "Omar"]),
         ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, [""], ["Jane", "Omar"]),
         # Names of tiers that are nobody's.
         ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
@@ -89,15 +87,13 @@ def eaf_of(*names, **options):
         ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
          ["Jane", "Omar"]),
         # Folders and files one by one.
-        ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]}, ["Jane", "Omar"], ["Jane", "Omar"]),
-        ({"Jane/Gilda.eaf": ["a1"], "Omar/Gilda.eaf": ["a1"]},
-         ["Jane/Gilda.eaf", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
+        ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
+         ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
     ],
 )  # fmt: skip
 def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
-        names = ["annotator1" if name == "a1" else name for name in tiers]
-        write(tmp_path / path, eaf_of(*names))
+        write(tmp_path / path, eaf_of(*tiers))
     result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
     films = {path.split("/")[1].removesuffix(".eaf") for path in files}
     assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
@@ -107,16 +103,13 @@ def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, anno
 
 
 def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
-    for names in (("Gilda Jane.eaf", "Gilda Omar.eaf"), ("Gilda/Jane.eaf", "Gilda/Omar.eaf")):
-        folder = tmp_path / names[0].replace("/", " in ")
-        for name in names:
-            write(folder / name, eaf_of(name[6:10]))
-        [remark] = of.Timelines.from_elan(folder).remarks
-        assert "no film has two annotators" in remark.what
-        assert "anna/Juno.eaf" in remark.what
+    for name in ("Jane", "Omar"):
+        write(tmp_path / f"Gilda/{name}.eaf", eaf_of(name))
+    [remark] = of.Timelines.from_elan(tmp_path / "Gilda").remarks
+    assert "no film has two annotators" in remark.what
+    assert "anna/Juno.eaf" in remark.what
     write(tmp_path / "in/Cleo/juno.eaf", eaf_of("default"))
     write(tmp_path / "in/juno.eaf", eaf_of("one", participant="Dan"))
-    write(tmp_path / "in/notes.txt", "nothing of ELAN's")
     result = obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
     assert result.exit_code == 0, result.output
     outcome = of.Timelines.load(tmp_path / "t").by_film
@@ -175,17 +168,14 @@ def test_times_and_films_of_edited_files(tmp_path):
     moved = (Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN"))
     times = ('TIME_VALUE="2044"', 'TIME_VALUE="2500"')
     assert spans_after(*moved, replaced=times) == [(1.000417, 2.5), (2.5, 3)]
-    # Neither takes the other's exact time; and what is shorter than a millisecond is not lost.
+    # What is shorter than a millisecond is not lost.
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
     noted = of.Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     write(path, elan_files(noted)["f.eaf"])
-    for given_film, film in [
-        (Film("Given"), Film("Given", 90.5)),
-        (Film(end=80), Film("Noted", 80)),
-    ]:
-        assert of.Timelines.from_elan(path, films={"f": given_film}).films == {"f": film}
+    given_film = {"f": Film("Given")}
+    assert of.Timelines.from_elan(path, films=given_film).films == {"f": Film("Given", 90.5)}
 
 
 EAF = to_eaf(Document([Tier("a", "segment", [Annotation(0, 1000, "Sure", {"comment": "why"})])]))
@@ -202,16 +192,13 @@ def with_type(doctype, entity):
 TIERS = "".join(f'<TIER TIER_ID="t{n}"/>' for n in range(MAX_TIERS)) + "<TIER "
 BROKEN = [
     (b"", "is not XML, or is cut short"),
-    (b"\0" * 100, "is not XML, or is cut short"),
     (EAF.encode("utf-16"), "is not UTF-8"),
     (EAF.replace("why", "é").encode("latin-1"), "is not UTF-8"),
     (EAF[: len(EAF) // 2].encode(), "is not XML, or is cut short"),
     (EAF.replace("Sure", "Sure&nbsp;").encode(), "undefined entity"),
     (with_type(BOMB + "]>", "&a29;"), "declares a document type"),
-    (with_type("<!DOCTYPE b SYSTEM 'secret.dtd'>", ""), "declares a document type"),
     (with_type("<!DOCTYPE b [<!ENTITY x SYSTEM 'secret.txt'>]>", "&x;"), "a document type"),
     (b"<html><body/></html>", "is not an ELAN file (root element 'html')"),
-    (b"<a>" * 100_000, "is not XML, or is cut short"),
     (b"<a>" * 100_000 + b"</a>" * 100_000, "is not an ELAN file"),
     (EAF.encode() + b" " * MAX_BYTES, "is larger than 17 MB"),
     (EAF.replace('"milliseconds"', '"PAL-frames"').encode(), "times in 'PAL-frames'"),
@@ -239,12 +226,7 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
     path.parent.mkdir()
     with pytest.raises(AnnotationError, match=r"no \.eaf files in"):
         of.Timelines.from_elan(path.parent)
-    size_whole = len(data.rstrip())
-    for size in range(0, size_whole, 29):
-        path.write_bytes(data[:size])
-        with pytest.raises(AnnotationError):
-            of.Timelines.from_elan(path)
-    path.write_bytes(data[:size_whole])
+    path.write_bytes(data.rstrip())
     assert of.Timelines.from_elan(path).segments == (Segment("f", "a", 0, 1, "S", (), "why"),)
     # A broken file does not stop the others.
     write(tmp_path / "in/bad.eaf", EAF[: len(EAF) // 2])
@@ -253,16 +235,11 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
     assert result.exit_code == 3
     assert "bad.eaf is not XML, or is cut short" in result.output
     assert list(of.Timelines.load(tmp_path / "t").films) == ["f"]
-    path.unlink()
-    refused(obygaze(*command, "--overwrite"), "bad.eaf")
 
 
 def test_external_references_are_not_fetched(tmp_path, monkeypatch):
-    def connect(*_):
-        raise AssertionError("a connection was drawn")
-
-    monkeypatch.setattr("socket.socket.connect", connect)
-    monkeypatch.setattr("socket.getaddrinfo", connect)
+    for function in ("socket.connect", "getaddrinfo"):
+        monkeypatch.setattr(f"socket.{function}", pytest.fail)
     (tmp_path / "levels.ecv").write_text("not XML")
     outside = (
         '<CONTROLLED_VOCABULARY CV_ID="levels" EXT_REF="er1"/>'
@@ -304,11 +281,8 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     </ANNOTATION_DOCUMENT>"""
     (tmp_path / "f.eaf").write_text(text)
     result = of.Timelines.from_elan(tmp_path / "f.eaf")
-    segments = {
-        (segment.annotator, segment.start, segment.end, segment.comment)
-        for segment in result.segments
-    }
-    assert segments == {("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")}
+    notes = [(s.annotator, s.start, s.end, s.comment) for s in result.segments]
+    assert notes == [("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")]
     lost = {remark.where.rpartition(" ")[2]: remark.what for remark in result.remarks}
     assert lost["d1"] == "refers to no annotation"
     assert lost["r1"] == lost["r2"] == "refers to no annotation of 'C' that has times"

@@ -3,7 +3,6 @@
 import csv
 import json
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines, read_films
 from obygaze_features.common.tables import escape_formula, unescape_formula
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError, VideoError
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.labels import format_concepts, parse_concepts
 from obygaze_features.manifests.media import MediaFolder
 from tests.kit.authors import make_authors
@@ -60,13 +59,6 @@ def test_mobygaze_row_by_row(tmp_path):
     actual = [(s.film, s.annotator, s.start, s.end, s.level, s.comment) for s in result.segments]
     assert actual == sorted(expected)
     assert result.films["tt0467406"] == Film("Second")
-    # Some begin on the last frame of the one before.
-    early = [
-        line for line, (row, later) in enumerate(pairwise(rows), start=3)
-        if row["end_frame"] == later["start_frame"] and row["annotator"] == later["annotator"]
-    ]  # fmt: skip
-    assert sorted(line for line, *_ in remarks(result)) == early
-    assert {action for *_, action in remarks(result)} == {"kept"}
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
     with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
@@ -75,28 +67,25 @@ def test_mobygaze_row_by_row(tmp_path):
 def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     bad = {
         "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (60)", "left out"),
-        "2;a;Maybe;[];[];60;70;tt1;25": ("unknown label 'Maybe'", "left out"),
-        "3;a;Sure;[];[];60;70;tt1;0": ("framerate '0' is not above 0", "left out"),
-        "4;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
-        "5;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
-        "6;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
-        "7;a;Sure;['Body|Look'];[];80;90;tt1;25": ("unknown concept 'Body|Look'", "left out"),
-        "8;;Sure;[];[];80;90;tt1;25": ("names no annotator", "left out"),
-        "9;a;Sure;['Lighting'];no list;100;149;tt1;25": ("unknown concept 'Lighting'", "kept"),
-        "10;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
-        "11;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
+        "2;a;Sure;[];[];60;70;tt1;0": ("framerate '0' is not above 0", "left out"),
+        "3;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
+        "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
+        "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
+        "6;a;Sure;['Lighting|Body'];no list;100;149;tt1;25": ("unknown concept 'Light", "kept"),
+        "7;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
+        "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
     }
     source = write(tmp_path / "m.csv", MOBYGAZE, "0;a;Sure;['Body'];[];0;49;tt1;25", *bad)
     films = write(tmp_path / "films.csv", "film,title,end", "tt1,A Film,10")
     command = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
     result = obygaze(*command)
     assert result.exit_code == 3
-    assert "9 rows left out" in result.stdout
+    assert "6 rows left out" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]
     assert [(s.annotator, s.start, s.end) for s in outcome.segments] == expected
     assert outcome.segments[1].comment == "no list"
-    assert "Lighting" in outcome.scheme.concept_names
+    assert outcome.segments[1].concepts == ("Body", "Lighting")
     assert "Lighting" not in outcome.scheme.visual_concepts
     for line, (fact, action) in enumerate(bad.values(), start=3):
         [(_, problem, done)] = [remark for remark in remarks(outcome) if remark[0] == line]
@@ -126,10 +115,8 @@ def test_seconds_clock_times_and_frames_are_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("row", "fact"),
     [
-        ("f,a,x,2,S", "start 'x' is not a time; write seconds or h:mm:ss"),
-        ("f,a,-1,2,S", "start '-1' is not a time"),
-        ("f,a,nan,2,S", "start 'nan' is not a time"),
-        ("f,a,1:75,2:00,S", "start '1:75' is not a time"),
+        ("f,a,-1,2,S", "start '-1' is not a time; write seconds or h:mm:ss"),
+        ("f,a,0,2,Maybe", "unknown label 'Maybe'"),
         ("f,a,0:75:00,2:00:00,S", "start '0:75:00' is not a time"),
         ("f,a,1,2000000000,S", "end '2000000000' is not a time in a film"),
         ("f,a,2,2,S", "ends where it starts (0:00:02)"),
@@ -137,7 +124,6 @@ def test_seconds_clock_times_and_frames_are_the_same(tmp_path):
         ("f,a,1,2,", "has no level, at 0:00:01; choose one of Easy Negative"),
         (",a,1,2,S", "names no film"),
         (f"f,{'x' * 200},1,2,S", "is longer than 128 characters"),
-        ("f,a,1", "3 cells where the header has 5"),
         ("f,a,2,3,S,", "6 cells where the header has 5"),
     ],
 )
@@ -149,23 +135,14 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path, row, fact):
     assert fact in problem
 
 
-@pytest.mark.parametrize("rate", ["0", "", "x", "-25"])
-def test_a_frame_rate_of_nothing(tmp_path, rate):
-    rows, header = ("f,a,0,24,EN,25", f"f,a,25,49,S,{rate}"), f"{FRAMES},framerate"
-    result = read(tmp_path, *rows, header=header)
-    assert spans(result) == [(0, 1)]
-    assert "framerate" in result.remarks[0].what
-
-
 def test_columns_and_names_are_mapped(tmp_path):
     header = "Movie;film;who;Start;END;Level;Concepts;comment"
-    row = 'Juno;7;Ann;1;2;sure;"Body|Look";é'
-    source = write(tmp_path / "marks.csv", header, row, encoding="utf-8-sig")
-    result = of.Timelines.from_csv(source, {"film": "Movie", "annotator": "who"})
-    assert result.segments == (Segment("Juno", "Ann", 1, 2, "S", ("Look", "Body"), "é"),)
-    rows = ("f,a,0,1,easy_negative,", "f,a,1,2,HARD-NEGATIVE,low_key|Low-key")
-    result = read(tmp_path, *rows, header=f"{HEADER},concepts")
-    assert [(s.level, s.concepts) for s in result.segments] == [("EN", ()), ("HN", ("Low-key",))]
+    row = 'Juno;7;Ann;1;2;HARD-NEGATIVE;"Body|Look|low_key|Low-key";é'
+    result = of.Timelines.from_csv(
+        write(tmp_path / "marks.csv", header, row), {"film": "Movie", "annotator": "who"}
+    )
+    concepts = ("Look", "Body", "Low-key")
+    assert result.segments == (Segment("Juno", "Ann", 1, 2, "HN", concepts, "é"),)
     # Names become ids, and the film keeps its title.
     result = read(tmp_path, "Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S")
     assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
@@ -185,10 +162,8 @@ def test_columns_and_names_are_mapped(tmp_path):
 @pytest.mark.parametrize(
     ("header", "fact"),
     [
-        ("movie,annotator,start,end,level", "--column film=NAME"),
         (FRAMES, "--frame-rate"),
         ("film,annotator,start_frame,level", "no column 'end_frame'"),
-        ("film,annotator,begin,end,level", "no column 'start'"),
     ],
 )
 def test_tables_that_lack_a_column(tmp_path, obygaze, header, fact):
@@ -198,12 +173,8 @@ def test_tables_that_lack_a_column(tmp_path, obygaze, header, fact):
 
 def test_options_that_cannot_be(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
-    with pytest.raises(ManifestError, match="no column 'who'; there are film, annotator"):
-        of.Timelines.from_csv(source, {"annotator": "who"})
-    with pytest.raises(UsageError):
-        of.Timelines.from_csv(source, {"colour": "level"})
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
+    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "25"]):
         assert obygaze(*command, *option).exit_code == 2
     for rows, fact in [((), "marks holds no segment"), (("f,a,2,1,S",), "line 2: f a: ends")]:
         table(tmp_path, *rows)
@@ -214,9 +185,7 @@ def test_options_that_cannot_be(tmp_path, obygaze):
 @pytest.mark.parametrize(
     ("row", "fact"),
     [
-        ("f,T,x", "line 3: end 'x' is not a time"),
         ("f,T,0", "line 3: film 'f' ends where it starts"),
-        ("e,T,1:00", "line 3: film 'e' is there already"),
         (" é,T,1:00", "line 3: film 'é' is there already"),
     ],
 )
@@ -224,8 +193,6 @@ def test_bad_tables_of_films(tmp_path, obygaze, row, fact):
     films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
     command = ("annotations", "import", "csv", table(tmp_path, "f,a,0,1,S"), "--films", films)
     refused(obygaze(*command, "-o", tmp_path / "t"), fact)
-    with pytest.raises(AnnotationError, match="is not a table of films, which has the columns"):
-        read_films(table(tmp_path, "f,a,0,1,S"))
 
 
 def test_misspelt_films_of_the_table_of_films_are_named(tmp_path, obygaze):
@@ -240,14 +207,11 @@ def test_misspelt_films_of_the_table_of_films_are_named(tmp_path, obygaze):
 
 
 def test_overlaps_are_named_in_order_of_lines(tmp_path):
-    # A nested segment does not hide the next overlap.
     result = read(tmp_path, "f,a,0,50,EN", "f,a,5,10,S", "f,a,20,60,HN", "f,a,60,61,S")
     assert remarks(result) == [
         (3, "overlaps marks.csv, line 2 by 0:00:05", "kept"),
         (4, "overlaps marks.csv, line 2 by 0:00:30", "kept"),
     ]
-    odd = ["f,a,0,x,S", "f,a,5,4,S", "f,a,0,1,maybe", "f,a,0"] * 3
-    assert [line for line, *_ in remarks(read(tmp_path, *odd, "f,a,0,1,S"))] == list(range(2, 14))
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
@@ -294,10 +258,9 @@ def test_cells_come_back(names, text):
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
-@pytest.mark.parametrize("name", ["Rear Window", "Dr. No"])
-def test_films_are_found_by_their_original_names(tmp_path, obygaze, name):
+def test_films_are_found_by_their_original_names(tmp_path, obygaze):
     """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
-    source = table(tmp_path, f"{name},a,0,60,S", f"{name},b,0,50,S", "A/C,a,0,9,S")
+    source = table(tmp_path, "Dr. No,a,0,60,S", "Dr. No,b,0,50,S", "A/C,a,0,9,S")
     first, out = tmp_path / "t", tmp_path / "out"
     for command in (
         ("import", "csv", source, "-o", first),
@@ -311,27 +274,19 @@ def test_films_are_found_by_their_original_names(tmp_path, obygaze, name):
         assert result.exit_code == 0, result.output
     for way in ("elan", "csv"):
         assert of.Timelines.load(tmp_path / way).films == of.Timelines.load(first).films
-    videos = touch(tmp_path / "videos", f"{name}.mp4", "A_C.mp4")
+    videos = touch(tmp_path / "videos", "Dr. No.mp4", "A_C.mp4")
     items = list(of.Manifest.load(tmp_path / "m"))
     files = {item.film: MediaFolder(videos).find(item).name for item in items}
-    assert sorted(files.values()) == sorted([f"{name}.mp4", "A_C.mp4"])
-    (videos / f"{name}.mp4").unlink()
-    [item] = [item for item in items if item.film != "A_C"]
-    with pytest.raises(VideoError) as error:
-        MediaFolder(videos).find(item)
-    assert f"{name}.*" in str(error.value)
-    assert f"{item.film}.*" in str(error.value)
+    assert sorted(files.values()) == ["A_C.mp4", "Dr. No.mp4"]
 
 
 SAVED = ("film;annotator;start;end;level;concepts", "Été;ann;1,5;0:02:03,25;S;Body, Look")
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_what_spreadsheets_save_in_other_countries(tmp_path, delimiter):
-    header, row = (f"{line.replace(';', delimiter)}\r" for line in SAVED)
-    source = write(tmp_path / "marks.csv", header, row, encoding="utf-8-sig")
-    rows = (line.replace(";", delimiter) for line in ("Film;Title;End", "Été;Summer;122,5"))
-    films = read_films(write(tmp_path / "films.csv", *rows))
+def test_what_spreadsheets_save_in_other_countries(tmp_path):
+    lines = (line.replace(";", "\t") + "\r" for line in SAVED)
+    source = write(tmp_path / "marks.csv", *lines, encoding="utf-8-sig")
+    films = read_films(write(tmp_path / "films.csv", "Film;Title;End", "Été;Summer;122,5"))
     result = of.Timelines.from_csv(source, films=films)
     assert result.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
     past = "ends at 0:02:03.25, past the film's end 0:02:02.5"

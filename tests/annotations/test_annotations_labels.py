@@ -54,13 +54,7 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     before = read_header(spans)["digest"]
     text = annotations("project", timelines, "--grid", spans)
     assert f"5 clips, threshold 0.2 -> {spans}" in text
-    lines = [line.split() for line in text.splitlines()]
-    for line in (
-        ["labels", "clips", "EN", "HN", "NS", "S"],
-        ["one", "5", "3", "0", "1", "1"],
-        ["two", "5", "2", "1", "1", "1"],
-    ):
-        assert line in lines
+    assert ["two", "5", "2", "1", "1", "1"] in [line.split() for line in text.splitlines()]
     assert f"next: obygaze annotations merge {spans}" in text
     assert of.Manifest.load(spans).default_labels is None
     text = annotations("merge", spans)
@@ -71,10 +65,7 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     both = [("S", {"Body", "Look"}), ("NS", {"Clothing", "Look", "Posture"})]
     assert said(manifest.labels())[1:3] == both
     assert manifest.labels().ratio == ["", "0.5", "1", "", "1"]
-    about = manifest.labels().about
-    assert about["of"]["one"]["threshold"] == 0.2
-    assert about["of"]["two"]["timelines"]["name"] == "worked"
-    assert about["grid"]["digest"] == before
+    assert manifest.labels().about["of"]["two"]["timelines"]["name"] == "worked"
     assert check(spans) == []
     # Means are of the annotators, and not of their merge.
 
@@ -84,20 +75,12 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     assert means("one", "two", "merged") == means() != means("two", "merged")
     result = annotations("merge", spans, *names("merged", "two"), "--name", "more", code=2)
     assert "would count twice" in result
-    path = spans / "labels/one.json"
-    path.write_text(path.read_text().replace('"threshold": 0.2', '"threshold": 0.3'))
-    [problem] = check(spans)
-    assert "merged.json: one has changed since the merge" in problem
 
 
 def test_into_a_new_manifest(annotations, timelines, tmp_path):
     new = tmp_path / "new"
-    outcome = json.loads(annotations("project", timelines, "--grid", 100, "-o", new, "--json"))
-    assert outcome["label_sets"]["one"] == {"clips": 5, "levels": {"EN": 3, "S": 1, "NS": 1}}
-    [remark] = outcome["remarks"]
-    assert remark["done"] == "the last clip ends with the last segment"
+    annotations("project", timelines, "--grid", 100, "-o", new)
     manifest = of.Manifest.load(new)
-    assert manifest.label_names == ["one", "two"]
     assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
     outcome = json.loads(annotations("merge", new, "--json", "--name", "ours"))
     assert (outcome["labels"], outcome["default_labels"], outcome["clips"]) == ("ours", "ours", 5)
@@ -141,32 +124,28 @@ def test_nothing_is_replaced_unless_asked(annotations, timelines, spans):
     text = annotations(*project, "--threshold", "0.4", "--overwrite")
     assert of.Manifest.load(spans).labels("one").about["threshold"] == 0.4
     assert f"next: obygaze annotations merge {spans}\n" in text
-    annotations("merge", spans, "--name", "merged-2")
-    annotations("merge", spans, "--name", "merged-2", code=1)
 
 
 @pytest.mark.parametrize("into", ["itself", "another"])
 def test_merges_are_removed_with_their_sources(
     obygaze, annotations, timelines, spans, tmp_path, into
 ):
-    """By either way of projecting again; what the output says next makes them again."""
+    """What the output says next makes them again."""
     new = tmp_path / "new folder"
     ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
     project, folder = ("project", timelines, *ways[into]), spans if into == "itself" else new
     annotations(*project, "--threshold", ".4")
     for called in ("ours", "theirs"):
         annotations("merge", folder, *names("one", "two"), "--name", called)
-    write(folder / "labels/own.csv", "id,level", f"{of.Manifest.load(folder).ids[0]},S")
     text = annotations(*project, "--overwrite")
     for called in ("ours", "theirs"):
         assert f"{called}: was merged from one, two, which are replaced (removed" in text
-    assert of.Manifest.load(folder).label_names == ["one", "own", "two"]
-    assert check(folder) == []
+    assert of.Manifest.load(folder).label_names == ["one", "two"]
     for line in text.splitlines():
         if line.startswith("next: obygaze "):
             assert obygaze(*shlex.split(line.removeprefix("next: obygaze "))).exit_code == 0
     manifest = of.Manifest.load(folder)
-    assert manifest.label_names == ["one", "ours", "own", "theirs", "two"]
+    assert manifest.label_names == ["one", "ours", "theirs", "two"]
     assert manifest.default_labels == "ours"
     assert manifest.labels("theirs").about["of"]["one"]["threshold"] == 0.2
     assert check(folder) == []
@@ -195,17 +174,14 @@ def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(result, "a share of a clip", code=2)
     assert not (tmp_path / "new").exists()
     refused(obygaze(*project, "--grid", "nowhere"), "nowhere is not a grid", code=2)
-    for command in ("merge", "agreement"):
-        result = obygaze("annotations", command, timelines)
-        refused(result, f"obygaze annotations project {timelines} --grid 60 -o FOLDER")
+    result = obygaze("annotations", "merge", timelines)
+    refused(result, f"obygaze annotations project {timelines} --grid 60 -o FOLDER")
     lone = saved(tmp_path / "lone", segments("one", [(0, 100, "S", "Look")]))
     assert obygaze("annotations", "project", lone, "--grid", spans).exit_code == 0
     refused(obygaze("annotations", "merge", spans), "two annotators or more (got one", code=2)
-    assert obygaze("annotations", "merge", spans, "--labels", "nobody").exit_code == 2
     write(spans / "labels/two.csv", "id,level,ratio", "film-0,S,half")
     result = obygaze("annotations", "merge", spans, *names("one", "two"))
     refused(result, "the label set 'two' has a bad ratio")
-    assert of.Manifest.load(spans).label_names == ["one", "two"]
 
 
 def test_label_sets_of_two_thresholds_are_merged_only_by_name(
@@ -221,9 +197,7 @@ def test_label_sets_of_two_thresholds_are_merged_only_by_name(
     assert of.Manifest.load(spans).labels().levels == ["S", "S", "NS", "EN", "EN"]
     result = obygaze("annotations", "merge", spans, *pair, "--name", "one", "--overwrite")
     refused(result, "one of the label sets to merge", code=2)
-    assert "different timelines: one; three" in annotations("agreement", spans, *pair)
-    own = annotations("agreement", spans, *names("one", "two"))
-    assert "different timelines" not in own
+    assert "different timelines" not in annotations("agreement", spans, *names("one", "two"))
 
 
 def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans):
@@ -234,14 +208,10 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
     assert "other: the grid has no clips of it (left out)" in text
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
     assert "(left out); and 11 more like this: --json has all" in text
-    outcome = json.loads(annotations(*project, "--overwrite", "--json", code=3))
-    assert len(outcome["remarks"]) == 13
     assert "and 11 more like this" in annotations("sweep", *project[1:], code=3)
-    annotations("merge", spans)
 
 
 def test_films_named_by_media_only_are_films(annotations, tmp_path):
-    """From projecting to the figure; one of the two has a single annotator."""
     other = segments("one", [(0, 90, "S", "Look")], "other")
     two, spans = saved(tmp_path / "two", worked().segments, other), tmp_path / "spans"
     items = [
@@ -254,12 +224,9 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     text = annotations("merge", spans)
     assert "other one: no second annotator for 5 clips (taken from one)" in text
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
-    result = json.loads(annotations("agreement", spans, "--json", code=3))
-    assert [(pair["film"], pair["gamma"]["clips"]) for pair in result["pairs"]] == [("film", 5)]
-    assert [remark["film"] for remark in result["remarks"]] == ["other"]
+    annotations("agreement", spans, code=3)
     annotations("figure", two, spans, "-o", tmp_path / "figures")
-    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert figures == ["film.svg", "other.svg"]
+    assert len(list((tmp_path / "figures").iterdir())) == 2
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
@@ -272,17 +239,11 @@ def test_the_sweep(obygaze, annotations, timelines, spans, tmp_path):
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.00" in lines
     assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.20" in lines
-    rows = csv_rows(path)
-    assert [row["threshold"] for row in rows] == ["0.15", "0.2", "0.3"]
-    cells = [rows[1][name] for name in ("EN", "EN_share", "concepts_per_clip")]
-    assert cells == ["2", "0.400000", "1.200000"]
-    outcome = json.loads(annotations(*command, "--json"))["thresholds"]
-    assert [row["threshold"] for row in outcome] == [0.1, 0.2, 0.3, 0.4]
-    assert outcome[1]["levels"] == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
+    _, row, _ = csv_rows(path)
+    cells = [row[name] for name in ("threshold", "EN", "EN_share", "concepts_per_clip")]
+    assert cells == ["0.2", "2", "0.400000", "1.200000"]
     assert contents(spans) == before
     refused(obygaze("annotations", *command, "-o", path), "exists already")
-    wrong = obygaze("annotations", *command, "--thresholds", "some")
-    refused(wrong, "takes numbers", code=2)
 
 
 def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):
@@ -292,9 +253,6 @@ def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
     stopped = "film early: nothing is marked after 0:03:{} of 0:07:00"
     assert f"{stopped.format('25')}; did the annotator stop there? (the rest counts as" in text
-    assert "film late: nothing" not in text
-    text = annotations("agreement", spans)
-    assert stopped.format("20") in text
     assert "film late: nothing" not in text
 
 
@@ -306,12 +264,9 @@ def test_titles_stay_through_a_projection(obygaze, annotations, tmp_path):
     annotations("project", pair[0], "--grid", "30", "-o", pair[1])
     titles = film_titles(of.Manifest.load(tmp_path / "m"))
     assert [titles.get(film) for film in films] == ["Flight of A", None, "Juno (2007)"]
-    output = obygaze("manifests", "stats", pair[1], "--labels", "ann", "--by-film").output
-    assert "Flight of A" in output
-    for name in ("flight of a", "JUNO", "Juno (2007)", "tt0467406", "b"):
+    for name, title in (("flight of a", "Flight of A"), ("Juno (2007)", "Juno"), ("b", ">b<")):
         path = tmp_path / "figures" / f"{name}.svg"
         annotations("figure", *pair, "--film", name, "-o", path)
-        title = {"b": ">b<", "flight of a": "Flight of A"}.get(name, "Juno")
         assert title in path.read_text()
     wrong = obygaze("annotations", "figure", *pair, "--film", "Jun", "-o", tmp_path / "x.svg")
     assert (wrong.exit_code, "did you mean Juno" in wrong.output) == (2, True)

@@ -1,5 +1,6 @@
-"""Segments onto clips and annotators into one, against the paper's case and exact fractions."""
+"""Grids of clips; segments onto them, annotators into one, by the paper's case and by fractions."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -8,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.annotations import Segment
+from obygaze_features.annotations import Film, Segment
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project, sweep
-from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests import (
     Concept,
     Item,
@@ -22,7 +23,7 @@ from obygaze_features.manifests import (
     Level,
     obygaze_scheme,
 )
-from tests.kit.authors import make_authors
+from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
@@ -66,7 +67,7 @@ def test_the_case_at_other_thresholds():
     assert remarks == []
 
 
-@pytest.mark.parametrize("threshold", [0, -0.1, 1.01, float("nan")])
+@pytest.mark.parametrize("threshold", [0, 1.01, float("nan")])
 def test_a_threshold_is_a_share(threshold):
     with pytest.raises(UsageError, match="share of a clip"):
         project(worked(), grid(), threshold=threshold)
@@ -104,16 +105,10 @@ def timelines_of(marks, rate):
     return of.Timelines.of(
         "drawn",
         [
-            Segment(
-                "film",
-                annotator,
-                seconds(start, rate),
-                seconds(end, rate),
-                level,
-                scheme.in_order(names),
-            )
+            Segment("film", annotator, *times, level, scheme.in_order(names))
             for annotator, of_one in marks.items()
-            for (start, end), level, names in of_one
+            for span, level, names in of_one
+            for times in [[seconds(frame, rate) for frame in span]]
         ],
     )
 
@@ -166,38 +161,16 @@ def test_order_does_not_matter(first, second, chance):
     assert merged.ratio == same[0].ratio
 
 
-@given(MARKS.filter(bool), MARKS.filter(bool))
-def test_raising_the_threshold_never_raises_a_level(first, second):
-    timelines = timelines_of({"one": first, "two": second}, Fraction(24))
-    clips, _ = read_grid("2.5", timelines)
-    before = None
-    for threshold in (0.05, 0.1, 0.2, 0.35, 0.6, 1):
-        sets = project(timelines, clips, threshold=threshold).label_sets
-        sets = [*sets, merge_labels(sets, clips).labels]
-        ranks = np.array([[LEVELS.index(level) for level in labels.levels] for labels in sets])
-        assert before is None or (before >= ranks).all()
-        before = ranks
-
-
 def test_merge_takes_clips_of_a_single_annotator():
     """Film b has one annotator, and of film a the second clip."""
-    items = [
-        Item(f"{film}-{number}", film=film, start=number * 10.0, end=number * 10.0 + 10)
-        for film in "ab"
-        for number in (1, 2)
-    ]
-    manifest = of.Manifest("mine", Items.of(items))
+    times = {"a-1": (0, 10), "a-2": (10, 20), "b-1": (0, 10), "b-2": (10, 20)}
+    items = [Item(i, film=i[0], start=start, end=end) for i, (start, end) in times.items()]
     one = LabelSet("one", ["a-1"], ["NS"], [("Look",)], ["0.25"])
-    two = LabelSet(
-        "two",
-        ["a-1", "a-2", "b-1", "b-2"],
-        ["HN", "S", "HN", "EN"],
-        [("Body",), ("Body",), (), ()],
-        ["1.00", "0.5", "", ""],
-    )
-    merged = merge_labels([two, one], manifest, "both")
-    assert merged.labels.ids == manifest.ids
-    assert said(merged.labels) == [("NS", {"Look"}), ("S", {"Body"}), ("HN", set()), ("EN", set())]
+    concepts, ratio = [("Body",), ("Body",), (), ()], ["1.00", "0.5", "", ""]
+    two = LabelSet("two", list(times), ["HN", "S", "HN", "EN"], concepts, ratio)
+    merged = merge_labels([two, one], of.Manifest("mine", Items.of(items)), "both")
+    assert merged.labels.ids == list(times)
+    assert said(merged.labels) == clips("NS Look", "S Body", "HN", "EN")
     assert merged.labels.ratio == ["0.25", "0.5", "", ""]
     assert merged.labels.extra["annotators"] == ["2", "1", "1", "1"]
     assert [(remark.film, remark.annotator, remark.what) for remark in merged.remarks] == [
@@ -209,13 +182,9 @@ def test_merge_takes_clips_of_a_single_annotator():
 def test_what_the_labels_say_of_themselves():
     result = project(worked(), grid(), threshold=0.3)
     about = result.label_sets[0].about
-    assert about["threshold"] == 0.3
-    assert about["annotator"] == "one"
+    assert (about["threshold"], about["annotator"]) == (0.3, "one")
     assert about["grid"] == {"name": "grid", "digest": grid().digest}
-    second = of.Timelines.of("worked", segments("one", FIRST[1:]) + segments("two", SECOND))
-    changed = project(second, grid()).label_sets[0].about
-    assert len(about["timelines"]["sha256"]) == 64
-    assert changed["timelines"]["sha256"] != about["timelines"]["sha256"]
+    assert about["timelines"]["sha256"] == worked().sha256
     merged = merge_labels(result.label_sets, result.grid).labels.about
     assert merged["of"] == {labels.name: labels.about for labels in result.label_sets}
     assert "highest level wins" in merged["rule"]
@@ -246,12 +215,132 @@ def test_schemes_have_the_same_levels_and_share_concepts():
     assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
-def test_mobygazes_annotators_who_stopped_early_are_named(tmp_path):
-    timelines = of.Timelines.from_mobygaze(
-        make_authors(tmp_path) / "mobygaze/mobygaze_dataframe.csv"
-    )
-    cells, [remark] = read_grid("60", timelines)
-    assert remark.what.startswith("3 films without an end: tt0097576, ")
-    [early] = project(timelines, cells).remarks
-    assert (early.film, early.annotator) == ("tt0097576", "annotator2")
-    assert early.what.startswith("nothing is marked after 0:25:0")
+def spans_of(clips):
+    return [(item.id, item.start, item.end) for item in clips]
+
+
+def ends_at(end, film="film"):
+    """One segment to the film's very end, which is known."""
+    only = Segment(film, "one", 0.0, end, "EN")
+    return of.Timelines.of("short", [only], films={film: Film(end=end)})
+
+
+def problems(remarks):
+    return [(remark.film, remark.what, remark.done) for remark in remarks]
+
+
+@pytest.mark.parametrize("length", ["60", "60 s", "0:01:00"])
+def test_cells_of_so_many_seconds(length):
+    cells, remarks = read_grid(length, ends_at(150.5))
+    assert remarks == []
+    expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
+    assert spans_of(cells) == expected
+    assert {item.media for item in cells} == {item.film for item in cells} == {"film"}
+    assert cells.name == "short-60s"
+    cells, [remark] = read_grid("100", worked())
+    assert cells.items.ends[-1] == 420
+    assert remark.what == "1 film without an end: film"
+    assert remark.done == "the last clip ends with the last segment"
+
+
+@given(st.integers(2, 10**8), st.integers(10**4, 10**8))
+def test_clips_cover_the_film_from_0_to_the_end(end, step):
+    """To the microsecond, and none is too short for a span."""
+    cells, _ = read_grid(f"{step // 10**6}.{step % 10**6:06d}", ends_at(end / 1e6))
+    starts, ends = (np.rint(times * 1e6) for times in (cells.items.starts, cells.items.ends))
+    assert (starts[1:] == ends[:-1]).all()
+    assert (ends - starts)[:-1].tolist() == [step] * (len(cells) - 1)
+    assert starts[0] == 0
+    assert 0 <= end - ends[-1] <= 1
+    assert 2 <= ends[-1] - starts[-1] <= step
+
+
+@pytest.mark.parametrize(
+    ("length", "fact"),
+    [
+        ("0", "a grid needs clips longer than 0 s"),
+        ("0.00001", "would have 15,050,000 clips; take longer ones"),
+        ("sixty", "sixty is not a grid"),
+        ("-60", "-60 is not a grid"),
+    ],
+)
+def test_what_is_no_grid(length, fact):
+    with pytest.raises(UsageError, match=re.escape(fact)):
+        read_grid(length, ends_at(150.5))
+    with pytest.raises(AnnotationError, match="hold no segments"):
+        read_grid("60", of.Timelines.of("empty", []))
+
+
+def test_shots_in_a_table(tmp_path):
+    """In any order, without ids; other columns are kept."""
+    rows = ("scene,film,END,Start", "kitchen,film,200,100", "credits,film,420,200")
+    path = write(tmp_path / "shots.csv", *rows, "street,film,100,0")
+    cells, remarks = read_grid(path, worked())
+    assert remarks == []
+    shots = [("film-0001", 0, 100), ("film-0002", 100, 200), ("film-0003", 200, 420)]
+    assert spans_of(cells) == shots
+    assert cells.items.extra == {"scene": ["street", "kitchen", "credits"]}
+    assert cells.name == "shots"
+    # As a spreadsheet saves them: clock times, and the names that importers make ids of.
+    rows = ("Film;Start;END;ID;Note", "Juno (2007);0:00:00;0:01:40,5;one;x")
+    cells, _ = read_grid(write(path, *rows, encoding="utf-8-sig"), ends_at(150, "Juno_2007"))
+    assert (spans_of(cells), cells.items.extra) == ([("one", 0, 100.5)], {"Note": ["x"]})
+
+
+def test_gaps_and_overlaps_are_named(tmp_path):
+    spans = ("0,100", "100.000002,200", "212.5,300", "290,310", "220,230")
+    rows = ("film,start,end", *(f"film,{span}" for span in spans))
+    _, remarks = read_grid(write(tmp_path / "shots.csv", *rows), worked())
+    assert [remark.what for remark in remarks] == [
+        "a gap of 12.5 s before film-0003",
+        "film-0004 overlaps what is before it by 80 s",
+        "film-0005 overlaps what is before it by 10 s",
+    ]
+    assert all(remark.done.startswith("kept") for remark in remarks)
+
+
+def test_manifests_with_spans(tmp_path):
+    """Where the film is not named it is the media's name; items without a span are named."""
+    items = [
+        Item("a", film="film", start=0.0, end=100.0),
+        Item("b", media="film.mkv", start=100.0, end=200.0),
+        Item("c", film="film"),
+    ]
+    of.Manifest("mine", Items.of(items)).save(tmp_path / "mine")
+    cells, remarks = read_grid(tmp_path / "mine", worked())
+    assert (cells.folder, cells.ids) == (tmp_path / "mine", ["a", "b", "c"])
+    assert problems(remarks) == [("film", "c has no span", "left out")]
+    assert [labels.ids for labels in project(worked(), cells).label_sets] == [["a", "b"]] * 2
+    of.Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "no spans")
+    with pytest.raises(AnnotationError, match="the items have no spans"):
+        read_grid(tmp_path / "no spans", worked())
+
+
+def test_films_that_only_one_side_has(tmp_path):
+    pair = segments("one", FIRST) + segments("one", SECOND, "other")
+    timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
+    shots = ("film,start,end", "film,0,100", "third,0,100")
+    cells, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
+    assert problems(remarks) == [
+        ("other", "the grid has no clips of it", "left out"),
+        ("unseen", "nobody annotated it", "no labels"),
+        ("third", "nobody annotated it", "no labels"),
+    ]
+    assert project(timelines, cells).label_sets[0].ids == ["film-0001"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "fact"),
+    [
+        ("film,0,100,a\nfilm,100,100,b", ManifestError, "line 3: a span from 100 to 100 seconds"),
+        ("film,100,2h,d", ManifestError, "line 2: end '2h' is not a time; write seconds or"),
+        ("film,0,100,a\nfilm,100,200,A", ManifestError, "line 3: id 'A' differs from 'a' by case"),
+        (",100,200,f", ManifestError, "line 2: names no film"),
+        ("", AnnotationError, "holds no clips"),
+        ("FILM,0,100,a", AnnotationError, r"no clips of any film .*it has FILM.*did you mean FILM"),
+    ],
+)
+def test_tables_that_are_no_grid_are_one_line(tmp_path, rows, error, fact):
+    path = write(tmp_path / "shots.csv", "film,start,end,id", rows)
+    with pytest.raises(error, match=f"{path}.* {fact}"):
+        read_grid(path, worked())

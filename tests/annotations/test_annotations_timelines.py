@@ -11,14 +11,11 @@ from matplotlib.text import Text
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines
-from obygaze_features.annotations.export import elan_files
-from obygaze_features.annotations.figures import film_bands, film_figure, films_with_clips
+from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.annotations.remarks import describe_remarks
-from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import LabelScheme, LabelSet, Level
-from tests.kit.authors import MOBYGAZE_HEADER
+from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
 from tests.test_docs import BLOCK, ROOT, Page
@@ -30,35 +27,24 @@ SEGMENTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_from_segments_to_agreement(tmp_path, kind):
+def test_from_segments_to_agreement(tmp_path):
     header = "film,annotator,start,end,level,concepts"
     source = write(tmp_path / "segments.csv", header, *SEGMENTS)
-    timelines = of.Timelines.from_csv(kind(source))
+    timelines = of.Timelines.from_csv(str(source))
     assert repr(timelines) == "Timelines('segments', 6 segments of 1 film by 2 annotators)"
-    timelines.save(kind(tmp_path / "t"))
-    labels = of.Timelines.load(kind(tmp_path / "t")).project(grid=60, threshold=0.2)
+    timelines.save(str(tmp_path / "t"))
+    labels = of.Timelines.load(str(tmp_path / "t")).project(grid=60, threshold=0.2)
     assert repr(labels) == "ProjectedLabels(ann, bea: 3 clips)"
     assert labels.manifest.labels("ann").levels == ["EN", "HN", "S"]
     assert labels.merge_labels().labels.levels == ["EN", "HN", "S"]
     report = labels.agreement()
     assert report.pairs[0].gamma.distance == pytest.approx(0.1)
     assert "1 pair: gamma 0." in repr(report)
-    labels.save(kind(tmp_path / "m"))
-    assert of.Manifest.load(tmp_path / "m").label_names == ["ann", "bea"]
-
-
-def test_elan_files_and_grids_from_any_path(tmp_path):
-    write(tmp_path / "film.eaf", elan_files(worked())["film.eaf"])
-    assert of.Timelines.from_elan(str(tmp_path)).segments == worked().segments
-    assert of.Timelines.from_elan(tmp_path / "film.eaf", film="x").annotators == ["one", "two"]
-    grid().save(tmp_path / "grid")
-    loaded = of.Manifest.load(tmp_path / "grid")
-    for clips in (loaded, str(tmp_path / "grid"), tmp_path / "grid"):
-        labels = worked().project(clips)
-        assert labels.manifest.labels("one").levels == ["EN", "S", "NS", "EN", "EN"]
-    assert labels.save().removed == {}
-    assert of.Manifest.load(tmp_path / "grid").label_names == ["one", "two"]
+    labels.save(str(tmp_path / "m"))
+    for clips in (of.Manifest.load(tmp_path / "m"), str(tmp_path / "m"), tmp_path / "m"):
+        again = timelines.project(clips)
+        assert again.manifest.labels("ann").levels == ["EN", "HN", "S"]
+    assert again.save(overwrite=True).removed == {}
 
 
 def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
@@ -97,9 +83,9 @@ def merged():
     return done.grid.with_parts(labels=[*done.label_sets, labels])
 
 
-def bands(timelines, manifest, **options):
+def bands(timelines, manifest):
     """The levels of each row of the figure."""
-    rows = film_bands(timelines, manifest, "film", **options)
+    rows = film_bands(timelines, manifest, "film")
     return {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows}
 
 
@@ -118,12 +104,10 @@ def test_the_worked_case(merged):
         "merged": ["EN", "S", "NS", "EN", "HN"],
     }
     assert bands(worked(), merged) == expected
-    assert list(bands(worked(), merged, merged=None)) == list(expected)[:4]
     rule = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(rule in line for line in words(worked(), merged))
     late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     assert bands(late, merged)["two"][-1] == "S"  # beyond the last clip
-    # Of the merged row's five bars the last is a fifth as long.
     [axes] = film_figure(worked(), merged, "film").axes
     bars = axes.patches[-5:]
     widths = [bar.get_width() / bars[0].get_width() for bar in bars]
@@ -144,14 +128,8 @@ def test_titles_and_names_are_drawn_as_written(tmp_path, merged):
 
 
 def test_what_cannot_be_drawn(tmp_path, merged, obygaze):
-    timelines = of.Timelines.of("x", [*worked().segments, Segment("other", "one", 0, 9, "S")])
-    assert films_with_clips(timelines, merged) == ["film"]
-    with pytest.raises(AnnotationError, match="unknown film 'other'; known are film"):
-        film_figure(timelines, merged, "other")
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    labels = LabelSet("one", merged.ids, ["calm"] * len(merged), [()] * len(merged))
-    other = of.Manifest("other", merged.items, scheme=calm).with_parts(labels=[labels])
-    other.save(tmp_path / "m")
+    of.Manifest("other", merged.items, scheme=calm).save(tmp_path / "m")
     worked().save(tmp_path / "t")
     pair = (tmp_path / "t", tmp_path / "m")
     result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "out")
@@ -169,27 +147,10 @@ def test_the_command(tmp_path, merged, obygaze):
     assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
     assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
     assert obygaze(*command, out).exit_code == 1
-    assert obygaze(*command, out, "--overwrite").exit_code == 0
-    wrong = obygaze(*command, out, "--film", "flim")
-    assert (wrong.exit_code, "did you mean film?" in wrong.output) == (2, True)
-    # A single annotator is not advised to merge.
-    lone = of.Timelines.of("x", [Segment("film", "one", 0, 400, "S")])
-    done = project(lone, grid())
-    lone.save(tmp_path / "timelines", overwrite=True)
-    only = done.grid.with_parts(labels=done.label_sets)
-    only.save(tmp_path / "only")
-    pair = (tmp_path / "timelines", tmp_path / "only")
-    result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "lone")
-    assert (result.exit_code, "merge" in result.output) == (0, False)
 
 
 def described(remarks, rest="r"):
     return list(describe_remarks(remarks, rest))
-
-
-def overlap(line):
-    what = f"overlaps a.csv, line {line - 1} by 0:00:00.042, one frame"
-    return Remark(f"a.csv, line {line}", "juno", "ann", what, "kept", "overlap-of-a-frame")
 
 
 def test_remarks_of_a_kind_are_one_line():
@@ -200,65 +161,40 @@ def test_remarks_of_a_kind_are_one_line():
     ]
     kinds = [Remark(f"{c}.csv", "", "", f"kind {c}", "kept") for c in "abcdefghijklmn"]
     assert described(kinds, "--json has all")[12:] == ["and 2 more; --json has all"]
-    frames = [overlap(line) for line in range(2, 41)]
-    by_a_frame = (
-        "a.csv, line 2: juno ann: overlaps a.csv, line 1 by 0:00:00.042, one frame (kept); "
-        "and 38 more like this: r"
-    )
-    assert described(frames) == [by_a_frame]
-    assert len(described(frames[:3])) == 3
     gaps = [
         Remark(f"a.csv, line {n}", "juno", "x", f"a gap of {n} s", "left out", "gap")
         for n in range(3, 7)
     ]
-    first = "a.csv, line 3: juno x: a gap of 3 s (left out); and 3 more like this"
-    assert described([*frames, *gaps]) == [f"{first}: r", by_a_frame]
+    first = "a.csv, line 3: juno x: a gap of 3 s (left out); and 3 more like this: r"
+    assert described([kinds[0], *gaps]) == [first, "a.csv: kind a (kept)"]
+    assert len(described(gaps[:3])) == 3
 
 
-def long_stretches(longest, second=240.0, *, others=0):
-    """Ten short segments of each level, and two long ones of Easy Negative.
-
-    `others` films more have 20 segments of up to 20 minutes.
-    """
+def long_stretches(*lengths):
+    """Twenty short segments, and long ones of Easy Negative, the last of which is cut in two."""
     segments, start = [], 0.0
-    for number, length in enumerate([30.0, 60.0] * 10 + [second, longest]):
+    for number, length in enumerate([30.0, 60.0] * 10 + list(lengths)):
         level = "EN" if length > 100 or number % 2 else "S"
-        # The longest is cut in two, one frame apart.
-        middle = [start + length / 2] if length == longest else []
+        middle = [start + length / 2] if number == 19 + len(lengths) else []
         for begin, end in pairwise([start, *middle, start + length]):
             segments.append(Segment("juno", "ben", begin, end, level))
         start += length + 5
-    for number in range(20 * others):
-        film, row = divmod(number, 20)
-        begin, level = row * 1200.0, "EN" if row % 2 else "S"
-        segments.append(Segment(f"film{film}", "ben", begin, begin + 60 * (row + 1), level))
+    # Another film, whose segments are of up to 20 minutes.
+    for row in range(20):
+        times = row * 1200.0, row * 1200.0 + 60 * (row + 1)
+        segments.append(Segment("other", "ben", *times, "EN" if row % 2 else "S"))
     rows = [SourceRow(f"line {line}", row) for line, row in enumerate(segments, start=2)]
-    return build_timelines("made", rows)
+    return build_timelines("made", rows).remarks
 
 
-@pytest.mark.parametrize("others", [0, 3])
-def test_a_stretch_far_longer_than_its_films_others_is_named(others):
-    [remark] = long_stretches(2861, others=others).remarks
+def test_a_stretch_far_longer_than_its_films_others_is_named():
+    [remark] = long_stretches(240, 2861)
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
     assert "the next longest of the film is 4.0" in remark.what
     assert "0:20:45 to 1:08:26" in remark.what
-    assert long_stretches(700).remarks == ()  # not three times as long
-    assert long_stretches(599, 100).remarks == ()  # under ten minutes
-    assert len(long_stretches(2000, 1900).remarks) == 2
-
-
-def test_mobygazes_long_stretch_is_named(tmp_path):
-    spans = [(0, 719), (720, 1440), *((1440 + 48 * n, 1440 + 48 * (n + 1)) for n in range(20))]
-    spans.append((spans[-1][1], spans[-1][1] + 48000))
-    rows = [
-        f"{n};id_{n};1;a;{('Sure', 'Easy Negative')[n % 2 or end > 9000]};[];[];{start};{end - 1};"
-        "juno;Juno;24;;0;0"
-        for n, (start, end) in enumerate(spans)
-    ]
-    source = write(tmp_path / "m.csv", MOBYGAZE_HEADER, *rows)
-    [remark] = [i for i in of.Timelines.from_mobygaze(source).remarks if "minutes" in i.what]
-    assert "Easy Negative for 33.4 minutes" in remark.what
+    assert long_stretches(240, 700) == ()  # not three times as long
+    assert long_stretches(100, 599) == ()  # under ten minutes
 
 
 def test_edited_table_of_remarks(tmp_path, obygaze):

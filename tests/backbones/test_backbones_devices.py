@@ -25,7 +25,6 @@ from obygaze_features.backbones.devices import (
 )
 from obygaze_features.common.cores import usable_cores
 from obygaze_features.errors import BackboneError
-from tests.backbones.conftest import embed
 
 
 @pytest.fixture
@@ -102,10 +101,7 @@ def use_new_switches() -> None:
 
 CALLERS = {
     "nothing": lambda: None,
-    "old": lambda: (
-        setattr(torch.backends.cuda.matmul, "allow_tf32", True),
-        setattr(torch.backends.cudnn, "allow_tf32", True),
-    ),
+    "old": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "new": use_new_switches,
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "medium": lambda: torch.set_float32_matmul_precision("medium"),
@@ -187,26 +183,12 @@ def test_threads_of_other_precisions_do_not_mix():
 def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
     with FakeTensorMode():
         pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
-    for precision, format_ in (("float32", "ieee"), ("tf32", "tf32")):
-        backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision=precision)
-        arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
-        seen = []
-
-        def encode(*_: Any, seen: list[str] = seen, arrays: Any = arrays) -> Any:
-            seen.extend(formats())
-            return arrays
-
-        replace(backbone, device="cuda:1", encode_clips=encode).embed_clips(pixels, pixels)
-        assert seen == [format_] * 3
-
-
-def test_tf32_on_a_cpu_is_float32(checkpoints):
-    pixels = torch.rand(2, 8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    exact, same = (
-        embed(of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision=precision), pixels)
-        for precision in ("float32", "tf32")
-    )
-    assert all(torch.equal(same[name], values) for name, values in exact.items())
+    backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision="tf32")
+    arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
+    seen = []
+    encode = lambda *_: seen.extend(formats()) or arrays  # noqa: E731
+    replace(backbone, device="cuda:1", encode_clips=encode).embed_clips(pixels, pixels)
+    assert seen == ["tf32"] * 3
 
 
 MEMORY = """\
@@ -257,16 +239,12 @@ V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
 GROUP = {"proc/self/cgroup": "0::/"}
 QUOTAS = {
     "none": (128, {}),
-    "no limit": (128, {**GROUP, f"{V2}/cpu.max": "max 100000"}),
     "container": (4, {**GROUP, f"{V2}/cpu.max": "450000 100000"}),
-    "half": (1, {**GROUP, f"{V2}/cpu.max": "50000 100000"}),
     # The tightest of a group and those above it, as Slurm and systemd nest them.
     "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
                    f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
                    f"{V2}/slurm/job_7/cpu.max": "800000 100000",
                    f"{V2}/slurm/cpu.max": "6400000 100000"}),
-    # A container that is given the path of the host.
-    "host path": (2, {"proc/self/cgroup": "0::/docker/5f", f"{V2}/cpu.max": "200000 100000"}),
     # Version 1, with its other hierarchies, and the empty one of version 2.
     "version 1": (6, {"proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
                       f"{V1}/job:1/cpu.cfs_quota_us": "600000",
@@ -292,7 +270,6 @@ def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
         (16, 0, "cpu", 15),
         (16, 1, "cuda:0", 15),
         (16, 4, "cuda:2", 3),
-        (16, 4, "cpu", 15),
         (2, 4, "cuda:0", 1),
         (128, 2, "cuda:1", 32),
     ):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
@@ -237,41 +236,23 @@ def test_videomae_is_what_its_tensors_say(tmp_path):
         shuffle_norms(folder)
         before = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
         assert torch.equal(before["native"], before["mean"]) is not tuned
-        for architectures in (None, ["VideoMAEModel"], 5):
-            edit_json(folder / "config.json", use_mean_pooling=None, architectures=architectures)
-            after = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
-            close(after["native"], before["native"], 0)
+        edit_json(folder / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
         as_pickle(folder, folder)
         (folder / "model.safetensors").unlink()
         close(embed(of.load_backbone(f"v={folder}", "cpu"), pixels)["native"], before["native"], 0)
 
 
 @pytest.mark.gate
-def test_older_forms_of_videomae_are_understood(tmp_path):
-    """Biases of query and value apart, as published; and a classifier of the last layer norm."""
+def test_a_videomae_with_a_last_layer_norm_is_understood(tmp_path):
+    """As when somebody fine-tunes the pretrained one: its configuration keeps the old switch."""
     tiny.write_videomae(tmp_path, 5, MAE)
-    pixels, config = pictures(1, 16, 3, 48, 48), tmp_path / "config.json"
-    before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
-
-    def rename(tensors):
-        for name in list(tensors):
-            new = name.replace("query.bias", "q_bias").replace("value.bias", "v_bias")
-            tensors[new] = tensors.pop(name)
-
-    edit_weights(tmp_path, rename)
-    assert any(name.endswith(".q_bias") for name in load_file(tmp_path / "model.safetensors"))
-    edit_json(config, qkv_bias=json.loads(config.read_text()).get("qv_bias", True), qv_bias=None)
-    close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
-
-    # As when somebody fine-tunes the pretrained one: its configuration keeps the old switch.
-    tiny.write_videomae(tmp_path, 5, MAE)
-    edit_json(config, use_mean_pooling=False)
+    edit_json(tmp_path / "config.json", use_mean_pooling=False)
     edit_weights(tmp_path, lambda tensors: tensors.update({
         f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
         for kind in ("weight", "bias")
     }))  # fmt: skip
     backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
-    ours = embed(backbone, pixels)
+    ours = embed(backbone, pictures(1, 16, 3, 48, 48))
     close(ours["native"], ours["tokens"].mean(1), 1e-5)
 
 
@@ -319,11 +300,6 @@ def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
     torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
 
 
-def test_a_text_of_unknown_words_is_read_by_its_bytes(checkpoints):
-    first, other = of.load_backbone(checkpoints["tiny-clip"], "cpu").embed_texts(["жінка", "女"])
-    assert (first - other).abs().max() > 1e-3
-
-
 def test_the_record_tells_two_tokenizers_apart(copy):
     folder = copy("tiny-clip")
     before = of.load_backbone(folder, "cpu").tokenizer.attributes()
@@ -356,37 +332,3 @@ def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
     with pytest.raises(BackboneError, match=facts) as caught:
         of.load_backbone(folder, "cpu").embed_texts(TEXTS)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.gate
-def test_the_first_siglip_is_read_by_sentence_piece(copy, tmp_path):
-    import sentencepiece
-
-    words = "a photo of the person woman man happy angry sad engineer doctor picture image this is"
-    (tmp_path / "words.txt").write_text("\n".join([words, *words.split()] * 20))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "words.txt"), model_prefix=str(tmp_path / "spiece"), vocab_size=60,
-        unk_id=2, eos_id=1, pad_id=0, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    folder = copy("tiny-siglip")
-    (folder / "tokenizer.json").unlink()
-    shutil.copy(tmp_path / "spiece.model", folder)
-    marks = {"eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
-    config = {"tokenizer_class": "SiglipTokenizer", "model_input_names": ["input_ids"], **marks}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
-    ours = of.load_backbone(folder, "cpu").embed_texts
-    expected = text_features(folder, "SiglipModel", TEXTS[:3])
-    torch.testing.assert_close(ours(TEXTS[:3]), expected, atol=1e-5, rtol=0)
-    # Capitals and punctuation are nothing to it.
-    first, same = ours(["a photo of a woman", "A photo, of a Woman!"])
-    torch.testing.assert_close(first, same, atol=1e-6, rtol=0)
-
-
-def test_siglip_squeezes_and_clip_crops(checkpoints):
-    """A wide picture, white but for black ends: SigLIP sees them, and CLIP does not."""
-    wide = torch.from_numpy(np.full((1, 40, 160, 3), 255, np.uint8))
-    wide[:, :, :40] = wide[:, :, 120:] = 0
-    for name, edges in (("tiny-clip", [255, 255, 255]), ("tiny-siglip", [0, 255, 0])):
-        how = of.load_backbone(checkpoints[name], "cpu").preprocessing
-        assert resize_and_crop(wide, how)[0, 0, 16, [0, 16, 31]].tolist() == edges

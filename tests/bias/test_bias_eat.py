@@ -14,7 +14,7 @@ import obygaze_features as of
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import LabelSet
 from obygaze_models.bias.association import Settings, associate, associate_each
-from obygaze_models.bias.battery import Published, read_battery, select
+from obygaze_models.bias.battery import read_battery
 from obygaze_models.bias.vectors import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.saved.persistence import save_model
@@ -186,38 +186,6 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
 
 
-#: As the paper's tables have them, d and whether p < .05.
-ANGRY_HIGH = {
-    "CLIP ViT-B/32": Published(1.09, True),
-    "CLIP ViT-B/16": Published(1.26, True),
-    "CLIP ViT-L/14": Published(0.26, False),
-    "OpenCLIP ViT-B/32": Published(1.37, True),
-}
-BUSINESS = {
-    "CLIP ViT-B/32": Published(1.03, True),
-    "CLIP ViT-B/16": Published(0.76, True),
-    "CLIP ViT-L/14": Published(0.68, True),
-}
-
-
-TABLE = {"id": ["1", "2", "3"], "job": ["ceo", "ceo", "cook"], "who": ["woman", "man", "man"]}
-
-
-@pytest.mark.parametrize(
-    ("selector", "tables", "facts"),
-    [
-        ({"job": ("ceo", "nurse")}, [TABLE], ["job", "'nurse'"]),
-        ({"job": ("cook",), "who": ("woman",)}, [TABLE], ["job", "'cook'", "where who is woman"]),
-        ({"age": ("9",)}, [TABLE], ["no column age", "id, job, who", "--manifest"]),
-        ({"age": ("9",)}, [], ["no column age", "--manifest"]),
-    ],
-)
-def test_a_set_that_lacks_a_part_is_refused(selector, tables, facts):
-    with pytest.raises(BiasError) as raised:
-        select(selector, tables)
-    assert all(fact in str(raised.value) for fact in facts), raised.value
-
-
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
 
 
@@ -280,11 +248,6 @@ def test_the_batteries_that_are_shipped(tmp_path):
         groups = {"emotion": (name,), "intensity": (intensity,)}
         assert test.x == {**groups, "condition": ("non-objectified",)}
         assert test.y == {**groups, "condition": ("objectified",)}
-    for test in professions.tests:
-        assert test.x == {"profession": (test.name,), "gender": ("woman",)}
-        assert test.y == {"profession": (test.name,), "gender": ("man",)}
-        assert test.a == {"stimulus": STIMULI["objectifying"]}
-        assert test.name not in STIMULI or test.b == {"stimulus": STIMULI[test.name]}
     for battery, names in (
         (emotion, [f"{entry}, {how}" for entry in ("angry", "sad", "happy")
                    for how in ("high", "low")]),
@@ -293,26 +256,16 @@ def test_the_batteries_that_are_shipped(tmp_path):
         assert [test.name for test in battery.tests] == names
         assert {len(s["stimulus"]) * len(battery.templates)
                 for test in battery.tests for s in (test.a, test.b)} == {30}  # fmt: skip
-        published = {test.name: test.published for test in battery.tests if test.published}
-        assert published == PUBLISHED[names[0] == "science"]
-    assert professions.model_of("clip-vit-base-patch16") == "CLIP ViT-B/16"
-    assert professions.model_of("xclip-kinetics") is None
-
-
-PUBLISHED = (
-    {
-        "angry, high": {
-            "CLIP ViT-B/32": Published(1.09, True),
-            "CLIP ViT-B/16": Published(1.26, True),
-            "CLIP ViT-L/14": Published(0.26, False),
-            "OpenCLIP ViT-B/32": Published(1.37, True),
-        }
-    },
-    {
-        "business": {
-            "CLIP ViT-B/32": Published(1.03, True),
-            "CLIP ViT-B/16": Published(0.76, True),
-            "CLIP ViT-L/14": Published(0.68, True),
-        }
-    },
-)
+    published = {
+        test.name: {model: (entry.d, entry.significant) for model, entry in test.published.items()}
+        for test in (*emotion.tests, *professions.tests)
+        if test.published
+    }
+    names = ("CLIP ViT-B/32", "CLIP ViT-B/16", "CLIP ViT-L/14", "OpenCLIP ViT-B/32")
+    rows = {
+        "angry, high": ((1.09, True), (1.26, True), (0.26, False), (1.37, True)),
+        "business": ((1.03, True), (0.76, True), (0.68, True)),
+    }
+    assert published == {name: dict(zip(names, row, strict=False)) for name, row in rows.items()}
+    models = [professions.model_of(name) for name in ("clip-vit-base-patch16", "xclip-kinetics")]
+    assert models == ["CLIP ViT-B/16", None]

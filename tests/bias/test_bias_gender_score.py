@@ -121,12 +121,6 @@ def test_short_names_of_columns_and_cooccurrence(tmp_path, obygaze):
         assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
         assert lipstick.cooccurrence.man_share == 0
         assert all_objects(read).cooccurrence == GenderBalance(2, 2)
-    # Scores of both kinds in one table.
-    header = f"id,caption,object,probability,similarity,confidence,{VARIANTS}"
-    row = f"a,a man on a scooter,scooter,.5,0,.5,{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}"
-    [scooter] = by_object(read_scored_captions(write(table, header, row)))
-    assert (scooter.said.man, scooter.assigned.man) == (0.5, 1)
-    assert scooter.cooccurrence == GenderBalance(1, 0)
     # Without groups, captions tell; without objects, there is one line.
     rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
     assert all_objects(read_scored_captions(write(table, *rows))).said == GenderBalance(0.5, 0.25)

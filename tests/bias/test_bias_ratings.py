@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.ratings import (
@@ -17,7 +16,6 @@ from obygaze_models.bias.ratings import (
     group_shares,
     rater_pairs,
     read_ratings,
-    wilson_interval,
 )
 from tests.kit.files import csv_rows, tips, write
 
@@ -67,17 +65,6 @@ def test_alpha_is_its_definition(rows):
 def test_alpha_of_what_it_cannot_take(ratings):
     with pytest.raises(BiasError):
         cronbach_alpha(ratings)
-
-
-@pytest.mark.parametrize("total", [1, 2, 8, 100, 9931])
-@pytest.mark.parametrize("part", [0, 0.2, 0.5, 0.99, 1])
-def test_wilsons_interval_is_scipys(part, total):
-    count = round(part * total)
-    expected = binomtest(count, total).proportion_ci(0.95, method="wilson")
-    assert wilson_interval(count, total) == pytest.approx(tuple(expected), abs=1e-12)
-    for count, total in ((3, 2), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError):
-            wilson_interval(count, total)
 
 
 def test_the_command_on_the_worked_table(tmp_path, obygaze):

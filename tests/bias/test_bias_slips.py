@@ -10,7 +10,6 @@ from tests.kit.files import refused, write
 CLASSES = "drawings,hentai,neutral,porn,sexy"
 HEADER = "image_id,condition,emotion,caption\n"
 SCORED = "object,group,probability,similarity,confidence\n"
-VARIANTS = "probability_man,similarity_man,probability_woman,similarity_woman"
 
 #: Command, its table, the fact.
 TABLES = [
@@ -18,34 +17,25 @@ TABLES = [
     ("captions", HEADER + "a,O,bored,x\n", "line 2: unknown emotion 'bored'; known are"),
     ("captions", HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     ("captions", "image_id,condition,emotion\na,O,HA\n", "no column 'caption'"),
-    ("captions", HEADER + "a,O,HA,\nb,O,HA, \n", "column caption is empty"),
 
     ("gender-score", SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity -1 has no"),
-    ("gender-score", SCORED + "a,man,.5,1.2,.5\n", "line 2: similarity 1.2 is not from -1 to 1"),
 
     ("gender-score", SCORED + "a,man,.5,0,0_1\n", "confidence '0_1' is not a number"),
     ("gender-score", SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
-    ("gender-score", SCORED + ",man,.5,0,.5\n", "line 2: the object is missing"),
     ("gender-score", "P,sim,P(c)\n.5,0,.5\n", "no column 'group'"),
     ("gender-score", "P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),
-    ("gender-score", f"P(c),{VARIANTS}\n.5,.5,0,.5,-1\n", "line 2: similarity_woman -1 has no"),
     ("gender-score", "id,object,group,P,sim,P(c)\n1,a,man,.5,0,.5\n1,b,man,.5,0,.5\n",
      "line 3: duplicate id '1'"),
-    ("gender-score", "P(c),P_man,sim_man,P_woman,sim_woman\n.5,.5,0,.5,-1\n", "sim_woman -1 has"),
     ("gender-score --cooccurrence", "object,id\nman,1\n", "no column 'caption', nor a group"),
-    ("gender-score --cooccurrence", "group,id\nman,1\n", "no column 'object'"),
 
     ("gender-score", "caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption names a man or a woman"),
-    ("ratings", "image_id,group,ann,ben\na,x,1,0\nb,x,,1\n", "line 3: no label of ann"),
     ("ratings", "image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
     ("ratings", "image_id,group,subject\na,x,Eve\n", "--rater NAME"),
     ("ratings", "image_id,group,ann\n,x,1\n", "line 2: the image_id is missing"),
     ("ratings", "image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
-    ("ratings", "image_id,group\na,x\n", "has no column of labels"),
 
     ("ratings", "image_id,group,drawings,hentai,neutral,porn\na,x,0,0,0,1\n", "no column 'sexy'"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
-    ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,nan,0,1\n", "neutral nan is not from 0 to 1"),
     ("ratings", f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
     ("ratings", f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "rename the column"),
     ("ratings --rater cmn", "image_id,group,cnn\na,x,1\n", "did you mean cnn?"),
@@ -66,9 +56,7 @@ def test_bad_tables_are_one_line(command, text, fact, tmp_path, obygaze):
     [
         ("notes.txt", "x", "the name gives no group"),
         ("ann_XY1_O_1.txt", "x", "unknown emotion 'XY'"),
-        ("ann_HA1_X_1.txt", "x", "unknown condition 'X'"),
         ("ann_HA1_O_1.txt", "\n \n", "no captions"),
-        ("ann_HA3_O_1.txt", "x", "intensity 3"),
         ("ann_HA1_O_1.txt", "smile\udcff\n", "is not UTF-8 (byte 5)"),
         ("readme.md", "x", "no .txt files"),
     ],
@@ -84,26 +72,18 @@ TEST = {"name": "flowers", "x": "flowers", "y": ["ant", "wasp"], "a": ["love"], 
 X = {**TEST, "x": ["a"]}
 LEXICONS = [
     ({"words": {}}, 'is not a lexicon: its "format" is not "obygaze-lexicon"'),
-    (HEAD | {"format_version": 2}, "has format version 2, this obygaze reads"),
     (HEAD | {"words": {"a": "sea"}}, "`$.words[...]`"),
-    (HEAD | {"words": {"a": []}, "groups": {"b": []}}, "`$.groups[...]`"),
     (HEAD | {"word": {}}, "unknown key 'word'; did you mean words"),
     (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not one token"),
     (HEAD | {"words": {"a": ["sea"]}}, "the lexicon own is not for captions"),
 ]
 BATTERIES = [
-    (BATTERY | {"tests": []}, "tests"),
     (BATTERY | {"tests": [TEST], "sets": {"flower": ["a"]}}, "did you mean flower?"),
     (BATTERY | {"tests": [X] * 2}, "two tests"),
-    (BATTERY | {"tests": [{"name": "t", "x": ["a"], "y": ["b"], "b": ["c"]}]}, "`a`"),
     (BATTERY | {"tests": [{**TEST, "x": [1]}]}, "`$.x[0]`"),
-    (BATTERY | {"tests": [{**X, "publishd": {}}]}, "did you mean published?"),
     (BATTERY | {"tests": [{**TEST, "x": {"film": 3}}]}, "`$.x[...]`"),
-    (BATTERY | {"tests": [{**X, "published": {"CLIP": 1.0}}]}, "`$.published[...]`"),
     (BATTERY | {"tests": [{**X, "published": {"C": {"d": 1, "significant": True}}}]}, "models"),
     (BATTERY | {"tests": [{**TEST, "x": {}}]}, "x is empty"),
-    ({"format": "csv"}, "obygaze-battery"),
-    (BATTERY | {"format_version": 2}, "version 2"),
     ("cut", "is not valid JSON"),
 ]
 
@@ -126,12 +106,9 @@ VECTORS = [
     ("a.vec", "rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
     ("a.vec", "rose 1 x\n", "a.vec, line 1: 'x' of 'rose' is not a number"),
     ("a.vec", "", "a.vec is empty; each line is a name and its numbers"),
-    ("a.vec", "rose \udcff\n", "a.vec is not UTF-8"),
     ("a.csv", "rose,1,2\n", "a.csv, line 1: no header; name the first column id"),
     ("a.csv", "id,0\nrose,1\nlily,1,2\n", "a.csv, line 3: 2 numbers where 'rose' has 1"),
-    ("a.csv", 'id,0\n"rose,1\n', "a.csv, line 2: unexpected end of data"),
     ("a.csv", "id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant', of A, has length zero"),
-    ("a.csv", "id,0,1\nrose,1,0\nlily,0,1\nant,nan,1\nwasp,1,1\n", "'ant', of A, is not all fini"),
     ("words.txt", "rose 1 2\n", "words.txt: embeddings are read from NAME.vec"),
     ("b.csv", None, "b.csv"),
 ]
@@ -150,12 +127,9 @@ W, M = "science-woman-", "science-man-"
 
 
 OPTIONS = [
-    ([], 2, ["battery", "--sets"]),
     (["emotion", "--sets", "x=a"], 2, ["not both"]),
     (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
-    (["emotion", "--published", "CLIP"], 2, ["unknown published model 'CLIP'"]),
     ([*sets(x="a", y="b", a="c", b="d"), "--published", "CLIP"], 2, ["leave out --published"]),
-    (["emotion", "-o", "eat.txt"], 2, ["eat.txt", ".csv, .json, .svg"]),
     (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
     (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),
     (sets(x="a,film:b", y="b", a="c", b="d"), 2, ["a,film:b", "COLUMN:VALUE|VALUE"]),
@@ -163,11 +137,8 @@ OPTIONS = [
     (sets(x="", y=M + "0", a=W + "2", b=W + "3"), 1, ["given sets", "X is empty"]),
     (sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"), 1, ["X and Y", "'science-woman-0'"]),
     (sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"), 1, ["X and A", "'science-woman-0'"]),
-    ([*sets(x=W + "0", y=W + "1", a=W + "0", b=M + "1"), "--texts", "{store}"], 1, ["X and A"]),
-    (sets(x=f"{W}0,{W}0", y=W + "1", a=M + "0", b=M + "1"), 1, ["X", "'science-woman-0' twice"]),
     (sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1"), 1,
      ["1 of the 2 items of X", "{store}", "'science-woman-9'", "--skip-missing"]),
-    ([*sets(x=W + "0", y=W + "1", a=M + "0", b=M + "1"), "--array", "natve"], 1, ["did you"]),
 ]  # fmt: skip
 
 

@@ -43,39 +43,16 @@ def fitted_to_part(model, X, y):
     return fitted, slice(middle, None)
 
 
-def finds_the_frames(models, clips, size=64):
-    X, y, shows, direction = sequences(clips, size=size)
-    for model in models:
-        fitted, test = fitted_to_part(model, X, y)
-        present = ~np.isnan(X[test][..., 0])
-        along = np.where(present, np.nan_to_num(X[test].astype(np.float32)) @ direction, -np.inf)
-        best = roc_auc_score(y[test], np.sort(along, axis=1)[:, -SHOWN:].mean(axis=1))
-        clip_score = roc_auc_score(y[test], fitted.predict_proba(X[test])[:, 1])
-        frames = fitted.predict_frames(X[test])
-        assert np.isnan(frames).all(axis=2).tolist() == (~present).tolist()
-        frame_score = average_precision_score(shows[test][present], frames[present][:, 1])
-        assert clip_score > best - 0.06, (model, best, clip_score)
-        assert frame_score >= 0.75, (model, frame_score)
-    return X, y
-
-
 def test_labels_of_clips_tell_which_frames_show_it():
-    finds_the_frames([MODELS[2]], 300, size=16)
-
-
-@pytest.mark.night
-def test_every_pooling_finds_frames_that_a_mean_does_not():
-    X, y = finds_the_frames(MODELS[:5], 800)
-    mean = np.nanmean(X.astype(np.float32), axis=1)
-    mlp, test = fitted_to_part(om.MLPProbe(random_state=0), mean, y)
-    pooled = roc_auc_score(y[test], mlp.predict_proba(mean[test])[:, 1])
-    model, test = fitted_to_part(MODELS[0], X, y)
-    assert pooled + 0.02 < roc_auc_score(y[test], model.predict_proba(X[test])[:, 1])
-    X, y, _, _ = sequences(300, signal=0, size=16)
-    for model in (om.AttentionProbe(random_state=0), om.FrameMIL(random_state=0)):
-        fitted, test = fitted_to_part(model, X, y)
-        score = roc_auc_score(y[test], fitted.predict_proba(X[test])[:, 1])
-        assert abs(score - 0.5) < 3 / np.sqrt(12 * (y[test] == 1).sum())
+    X, y, shows, direction = sequences(300, size=16)
+    fitted, test = fitted_to_part(om.FrameMIL(random_state=0), X, y)
+    present = ~np.isnan(X[test][..., 0])
+    along = np.where(present, np.nan_to_num(X[test].astype(np.float32)) @ direction, -np.inf)
+    best = roc_auc_score(y[test], np.sort(along, axis=1)[:, -SHOWN:].mean(axis=1))
+    frames = fitted.predict_frames(X[test])
+    assert np.isnan(frames).all(axis=2).tolist() == (~present).tolist()
+    assert roc_auc_score(y[test], fitted.predict_proba(X[test])[:, 1]) > best - 0.06
+    assert average_precision_score(shows[test][present], frames[present][:, 1]) >= 0.75
 
 
 @pytest.fixture(scope="module")

@@ -67,15 +67,12 @@ def test_quality_is_measured_on_validation(bank):
         assert quality["auc"] == pytest.approx(max(quality["aucs"].values()), abs=1e-12)
 
 
-def test_mean_difference_by_hand():
+def test_mean_difference_and_subsampling_by_hand():
     bank = fit(kind="mean-difference")
     difference = X[Y[:, 2] == 1].mean(0) - X[Y[:, 2] == 0].mean(0)
     assert bank.cavs_[2] == pytest.approx(difference / np.linalg.norm(difference), abs=1e-5)
     assert bank.C_ == [None] * 3
     assert np.mean([quality["auc"] for quality in bank.quality_]) > 0.7
-
-
-def test_subsampling_takes_as_many_of_either_kind():
     bank, again = (fit(C=1.0, balance="subsample", random_state=0) for _ in range(2))
     for quality, column in zip(bank.quality_, Y.T, strict=True):
         fewer = min((column == 1).sum(), (column == 0).sum())

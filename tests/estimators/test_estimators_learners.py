@@ -13,12 +13,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import (
-    EstimatorSpec,
-    FitMemo,
-    digest_of_values,
-    fit_estimator,
-)
+from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, digest_of_values, fit_estimator
 from tests.kit.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}
@@ -91,10 +86,8 @@ def test_concepts_are_learned_from_all_clips_of_the_folds():
 
 def test_facts_tell_what_was_chosen():
     assert fit("svm").facts["C"][0] in (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
-    assert fit("svm", C=0.2).facts["C"] == [0.2]
     network = fit("mlp")
     assert [epoch["epoch"] for epoch in network.history] == [1, 2, 3]
-    assert network.facts["best_epoch"] in (1, 2, 3)
     assert fit("pcbm-hybrid").facts["accuracy"]["on"] == "validation"
     released = fit("pcbm-tree", negatives="b", bank__C=0.05, head__random_state=42)
     assert {quality["C"] for quality in released.facts["concepts"].values()} == {0.05}
@@ -113,16 +106,6 @@ def test_a_film_prior_counts_each_films_clips():
     few = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
     table = fit("majority", train=few).probabilities(DATA, TEST)
     assert table[:, 1] == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-    "name", ["sklearn.ensemble:RandomForestClassifier", "sklearn.naive_bayes:GaussianNB"]
-)
-def test_any_classifier_of_scikit_learn_is_fitted(name):
-
-    fitted = fit(name)
-    assert (fitted.seen == TRAIN).all()
-    assert ((fitted.probabilities(DATA, TEST)[:, 1] > 0.5) == LABELS[TEST]).mean() > 0.6
 
 
 def test_heads_of_one_fold_share_their_bank():

@@ -1,15 +1,8 @@
-import os
-import subprocess
-import sys
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_classification
-from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
-from threadpoolctl import threadpool_limits
 
 from obygaze_models import MLPProbe
 
@@ -22,52 +15,6 @@ X, Y, X_VAL, Y_VAL, X_TEST, Y_TEST = (
     for part in (ALL[rows], LABELS[rows])
 )
 VALIDATION = {"X_val": X_VAL, "y_val": Y_VAL}
-
-
-def textbook_mlp(X, y, seed, epochs, *, widths=(128,), author=False, balanced=False):
-    """The same network in torch's own modules, for a given number of epochs."""
-    sizes = [X.shape[1], *widths]
-    with torch.random.fork_rng(devices=[]), threadpool_limits(1):
-        torch.manual_seed(seed)
-        hidden = [
-            part for size in pairwise(sizes) for part in (torch.nn.Linear(*size), torch.nn.ReLU())
-        ]
-        net = torch.nn.Sequential(*hidden, torch.nn.Linear(sizes[-1], 2))
-        adam = torch.optim.Adam(net.parameters(), lr=1e-3)
-        data = torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(y))
-        weights = torch.tensor(len(y) / np.bincount(y) / 2) if balanced else torch.ones(2)
-        for _ in range(epochs):
-            for batch, labels in torch.utils.data.DataLoader(data, 16, shuffle=True):
-                adam.zero_grad()
-                scores = net(batch).softmax(1) if author else net(batch)
-                losses = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
-                (losses * weights[labels]).mean().backward()
-                adam.step()
-    return lambda new: net(torch.tensor(new)).argmax(1).numpy()
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(
-    ("ours", "reference"),
-    [
-        ({}, {}),
-        ({"author": True}, {"author": True}),
-        ({"hidden_layer_sizes": (32, 16)}, {"widths": (32, 16)}),
-        ({"class_weight": "balanced"}, {"balanced": True}),
-    ],
-)
-def test_agrees_with_a_textbook_loop_over_eight_runs(ours, reference):
-    rows = (Y == 0) | (np.arange(len(Y)) % (3 if "balanced" in reference else 1) == 0)
-    scores = []
-    for seed in range(8):
-        model = MLPProbe(early_stopping=False, max_iter=25, random_state=seed, **ours)
-        model.fit(X[rows], Y[rows])
-        other = textbook_mlp(X[rows], Y[rows], seed, 25, **reference)
-        scores.append([f1_score(Y_TEST, say(X_TEST)) for say in (model.predict, other)])
-    mean, textbook = np.mean(scores, axis=0)
-    assert mean > 0.7
-    noise = np.hypot(*np.std(scores, axis=0)) / np.sqrt(8)
-    assert abs(mean - textbook) < 4 * noise + 0.005
 
 
 @pytest.mark.parametrize(
@@ -118,7 +65,7 @@ def log_loss(model, X, y):
     return -np.log(model.predict_proba(X)[np.arange(len(y)), y]).mean()
 
 
-def test_keeps_the_best_epoch_and_stops_five_later():
+def test_keeps_the_best_epoch_and_author_the_last():
     model = MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
     losses = [epoch["validation_loss"] for epoch in model.history_]
     assert model.best_epoch_ == 1 + int(np.argmin(losses)) == len(losses) - 5
@@ -127,6 +74,11 @@ def test_keeps_the_best_epoch_and_stops_five_later():
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
     hasty = MLPProbe(learning_rate_init=1, n_iter_no_change=1, min_epochs=12, random_state=0)
     assert len(hasty.fit(X, Y, **VALIDATION).history_) >= 12
+    model = MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(X, Y, **VALIDATION)
+    losses = [epoch["validation_loss"] for epoch in model.history_]
+    assert model.best_epoch_ == len(losses) > np.argmin(losses) + 1
+    # Cross-entropy of probabilities taken for logits cannot fall below this.
+    assert min(losses) > np.log(1 + np.exp(-1)) - 1e-6
 
 
 def test_without_early_stopping_all_epochs_are_run():
@@ -140,11 +92,6 @@ def test_without_early_stopping_all_epochs_are_run():
     assert (first.predict_proba(X) != other.predict_proba(X)).any()
     assert torch.equal(before, torch.random.get_rng_state())  # torch's own chance is left alone
     assert first.coefs_[0].shape == (16, 7)  # a number is one hidden layer
-    pandas = pytest.importorskip("pandas")  # read-only arrays and data frames raise no warning
-    clips, labels = X.copy(), Y.copy()
-    clips.flags.writeable = labels.flags.writeable = False
-    for table in (clips, pandas.DataFrame(clips)):
-        MLPProbe(max_iter=2, random_state=0).fit(table, labels)
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
@@ -157,14 +104,6 @@ def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     given = MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
     assert (alone.predict_proba(X_TEST) == given.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100
-
-
-def test_author_keeps_the_last_epoch():
-    model = MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(X, Y, **VALIDATION)
-    losses = [epoch["validation_loss"] for epoch in model.history_]
-    assert model.best_epoch_ == len(losses) > np.argmin(losses) + 1
-    # Cross-entropy of probabilities taken for logits cannot fall below this.
-    assert min(losses) > np.log(1 + np.exp(-1)) - 1e-6
 
 
 def test_a_temperature_is_chosen_on_validation():
@@ -184,31 +123,3 @@ def test_a_temperature_is_chosen_on_validation():
     best = grid[np.argmin([loss(temperature) for temperature in grid])]
     assert calibrated.temperature_ == pytest.approx(best, rel=0.01)
     assert log_loss(calibrated, X_VAL, Y_VAL) < log_loss(plain, X_VAL, Y_VAL)
-
-
-WATCHED = """
-import numpy as np
-from obygaze_models import MLPProbe
-
-class Clips:
-    def __array__(self, dtype=None, copy=None):
-        import torch
-        print(torch.get_num_threads(), end=" ")
-        return np.eye(64, dtype=dtype)
-
-MLPProbe(early_stopping=False, max_iter=1, random_state=0).fit(Clips(), np.arange(64) % 2)
-import torch
-print(torch.get_num_threads())
-"""
-
-
-@pytest.mark.night
-def test_the_first_fit_of_a_process_runs_on_one_thread():
-    """Limits reach only what is loaded: with torch loaded after them, threads would wait."""
-    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "", "MKL_NUM_THREADS": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED], check=True, capture_output=True, text=True, timeout=900,
-        env=os.environ | threads,
-    )  # fmt: skip
-    *inside, after = done.stdout.split()
-    assert (set(inside), after) == ({"1"}, "2")

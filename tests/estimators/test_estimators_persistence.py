@@ -5,8 +5,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +15,12 @@ from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
@@ -116,19 +114,14 @@ def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
         ).read_bytes()
 
 
-@pytest.mark.parametrize("routing", [False, True])
-def test_a_pipeline_is_saved_step_by_step(tmp_path, routing):
-    """As in docs/reference/python.md, and the same with scikit-learn's metadata routing."""
-    y, concepts, bank = LEVELS == "S", DATA.concepts, om.ConceptBank(C=1.0)
-    with sklearn.config_context(enable_metadata_routing=routing):
-        if routing:
-            head = LogisticRegression().set_fit_request(sample_weight=True)
-            scaler = StandardScaler().set_fit_request(sample_weight=False)
-            model = make_pipeline(scaler, bank.set_fit_request(concepts=True), head)
-            model.fit(X, y, concepts=concepts, sample_weight=np.ones(len(y)))
-        else:
-            model = make_pipeline(bank, LogisticRegression())
-            model.fit(X, y, conceptbank__concepts=concepts)
+def test_a_pipeline_is_saved_step_by_step(tmp_path):
+    """With scikit-learn's metadata routing, which asks for what a step is given."""
+    with sklearn.config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        bank = om.ConceptBank(C=1.0).set_fit_request(concepts=True)
+        head = LogisticRegression().set_fit_request(sample_weight=True)
+        model = make_pipeline(scaler, bank, head)
+        model.fit(X, LEVELS == "S", concepts=DATA.concepts, sample_weight=np.ones(len(X)))
     om.save_model(model, tmp_path / "model", ABOUT)
     again, about = om.load_model(tmp_path / "model")
     assert about == ABOUT
@@ -145,11 +138,9 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path, routing):
         ),
         make_pipeline(StandardScaler(), PCA(3), memory="cache"),
         LinearSVC(random_state=0, fit_intercept=False),
-        make_pipeline(*[StandardScaler()] * 2, RidgeClassifier()),
         make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
-        SGDClassifier(loss="log_loss", random_state=0),
     ],
-    ids=["nested", "transformer", "alone", "ridge", "discriminant", "loss"],
+    ids=["nested", "transformer", "alone", "discriminant"],
 )
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
@@ -177,18 +168,14 @@ def fitted(kind, **options):
 NOT_SAVED = [
     (om.MLPProbe, "the MLPProbe is not fitted"),
     (object, r"model is a builtins\.object, which cannot be saved"),
-    (om.ConceptBottleneck, "is not fitted"),
-    (GaussianNB, "is not fitted"),
     (lambda: make_pipeline(om.ConceptBank(), om.LogisticProbe()), "the Pipeline is not fitted"),
     # A forged one could read and write memory, or cannot be checked in a few words.
     *(
         (lambda kind=kind: fitted(kind), "cannot be read back safely, so it is not saved")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
     ),
-    (lambda: fitted(HistGradientBoostingClassifier, max_iter=1), "cannot be read back safely"),
     (lambda: fitted(KNeighborsClassifier, algorithm="brute", metric="chebyshev"),
      "metric is 'chebyshev'.*'cosine'"),
-    (lambda: fitted(KNeighborsClassifier, algorithm="brute", n_neighbors=10**4), "most"),
     (lambda: fitted(PCA, n_components=2), "could not be read back"),
 ]  # fmt: skip
 
@@ -248,17 +235,15 @@ DAMAGE = {
         for name, change in {
             "empty": lambda data: b"",
             "cut in half": lambda data: data[: len(data) // 2],
-            "without its end": lambda data: data[:-2],
             "pickled": lambda data: pickle.dumps(Malice()),
         }.items()
     },
     **{
         f"byte at {share}": (write(FILES[1], edited(share)), "is damaged, or was edited")
-        for share in (0, 0.1, 0.5, 0.9, 1)
+        for share in (0, 0.5, 1)
     },
     "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
-    "missing": (lambda folder: (folder / FILES[1]).unlink(), r"has no file .model\.safetensors"),
     "header a pipe": (replace_by_pipe(FILES[0]), r"pipe|has no model\.json"),
     "arrays a pipe": (replace_by_pipe(FILES[1]), "pipe"),
     "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=3)), "update oby"),
@@ -317,58 +302,6 @@ def cut(name):
     return lambda h, a: a.update({name: np.ascontiguousarray(a[name][:-1])})
 
 
-FORGERIES = [
-    ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
-    ("pcbm-tree", "another module",
-     lambda h, a: h["model"].update({"class": "obygaze_models.estimators.mlp:torch"})),
-    ("pcbm-tree", "a method's name", lambda h, a: learned(h, predict_proba=1)),
-    ("pcbm-tree", "a private name", lambda h, a: learned(h, __class__=1)),
-    ("pcbm-tree", "an unknown parameter", lambda h, a: parameters(h, more=1)),
-    ("pcbm-tree", "a missing part", lambda h, a: h["model"]["fitted"].pop("head_")),
-    ("pcbm-tree", "a part of another kind", lambda h, a: learned(h, head_="tree")),
-    ("pcbm-tree", "no such array", lambda h, a: learned(h, classes_={"array": "x"})),
-    ("pcbm-tree", "an unknown form", lambda h, a: learned(h, a_={"pickle": "gASV"})),
-    ("pcbm-tree", "no model", lambda h, a: h.pop("model")),
-    ("pcbm-tree", "a file above", lambda h, a: h["files"].update({"../model.x": ""})),
-    ("pcbm-tree", "a file of no name", lambda h, a: h["files"].update({"model\0": ""})),
-    ("pcbm-tree", "a list", lambda h, a: h.update(model=[1, 2])),
-    ("pcbm-tree", "a pipeline of no estimators",
-     lambda h, a: h.update(model=pipeline({"tuple": ["a", "b"]}))),
-    ("pcbm-tree", "a pipeline with a memory alone",
-     lambda h, a: h.update(model={"pipeline": {"steps": [], "memory": "cache"}})),
-    ("pcbm-tree", "nested without end",
-     lambda h, a: h.update(model=json.loads("[" * 500 + "]" * 500))),
-    ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
-    ("pcbm-tree", "more classes", lambda h, a: learned(h, classes_={"texts": ["a", "b", "c"]})),
-    ("pcbm-tree", "a child out of range", place("model.head_.left", 10**9)),
-    ("pcbm-tree", "a child before its parent", place("model.head_.right", -7)),
-    ("pcbm-tree", "a column out of range", place("model.head_.feature", 10**9)),
-    ("mlp", "a narrower layer", cut("model.coefs_.1")),
-    ("knn", "fewer labels", cut("model._y")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "subject", "change"), FORGERIES)
-def test_a_signed_forgery_is_one_line(copied, name, subject, change):
-    folder = copied(name)
-    forge(folder, lambda header, arrays: None)
-    om.load_model(folder)  # or else the rest would not show what it is meant to
-    forge(folder, change)
-    with pytest.raises(ExperimentError, match="is damaged, or was edited") as raised:
-        om.load_model(folder)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_forged_skops_file_runs_nothing(copied):
-    """A file that asks for a type that is not trusted is refused, whatever its digest."""
-    folder, model = copied(FOREIGN), GaussianNB().fit(X, LEVELS)
-    model.witness = Path.touch
-    (folder / "model.skops").write_bytes(skops.io.dumps(model))
-    sign(folder)
-    with pytest.raises(ExperimentError, match="is damaged, or was edited"):
-        om.load_model(folder)
-
-
 def manhattan(header, arrays):
     parameters(header, metric="manhattan")
     learned(header, effective_metric_="manhattan")
@@ -376,17 +309,8 @@ def manhattan(header, arrays):
     arrays["model._y"][:] = 10**9
 
 
-def neighbours(header, arrays):
-    labels = arrays["model._y"].copy()
-    manhattan(header, arrays)
-    arrays["model._y"] = labels
-    parameters(header, n_neighbors=10**4)
-
-
-def narrow(header, arrays, metric="euclidean"):
+def narrow(header, arrays):
     del header["model"]["fitted"]["n_features_in_"]
-    parameters(header, metric=metric)
-    learned(header, effective_metric_=metric)
     arrays["model._fit_X"] = np.full((len(arrays["model._y"]), 1), 0.5, "float32")
 
 
@@ -405,117 +329,71 @@ def widen(header, arrays):
     parameters(header, hidden_layer_sizes=[1000])
 
 
-def nest(header, arrays):
-    for _ in range(30):
-        header["model"] = pipeline({"tuple": ["a", header["model"]]})
-
-
 def own_names():
     model = LinearDiscriminantAnalysis().fit(X, LEVELS)
     model._n_features_out = 3 * 10**7
     return model
 
 
-def no_arrays():
-    model = StandardScaler(with_mean=False, with_std=False)
-    model.n_features_in_, model.n_samples_seen_ = 2**24, 1
-    model.mean_ = model.var_ = model.scale_ = None
+def witness():
+    """Asks for a type that is not trusted."""
+    model = GaussianNB().fit(X, LEVELS)
+    model.witness = Path.touch
     return model
 
 
-def processes():
-    return FeatureUnion([("a", LinearDiscriminantAnalysis())], n_jobs=2).fit(X, LEVELS)
-
-
-#: Forgeries that would crash a process, or take its memory: each is read in one of its own.
-SIZES = [
+FORGERIES = [
+    ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
+    ("pcbm-tree", "a method's name", lambda h, a: learned(h, predict_proba=1)),
+    ("pcbm-tree", "an unknown parameter", lambda h, a: parameters(h, more=1)),
+    ("pcbm-tree", "a missing part", lambda h, a: h["model"]["fitted"].pop("head_")),
+    ("pcbm-tree", "no model", lambda h, a: h.pop("model")),
+    ("pcbm-tree", "a file above", lambda h, a: h["files"].update({"../model.x": ""})),
+    ("pcbm-tree", "a pipeline of no estimators",
+     lambda h, a: h.update(model=pipeline({"tuple": ["a", "b"]}))),
+    ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
+    ("pcbm-tree", "more classes", lambda h, a: learned(h, classes_={"texts": ["a", "b", "c"]})),
+    ("pcbm-tree", "a child out of range", place("model.head_.left", 10**9)),
+    ("pcbm-tree", "a column out of range", place("model.head_.feature", 10**9)),
+    ("mlp", "a narrower layer", cut("model.coefs_.1")),
+    ("knn", "fewer labels", cut("model._y")),
+    # What would crash a process, or take its memory.
     ("knn", "labels", manhattan),
-    ("knn", "negative labels", place("model._y", -9)),
     ("knn", "clips", lambda h, a: learned(h, n_samples_fit_=10**9)),
-    ("knn", "neighbours", neighbours),
     ("knn", "no width", narrow),
-    ("knn", "no width, cosine", lambda h, a: narrow(h, a, "cosine")),
-    ("knn", "a number for clips", lambda h, a: learned(h, n_samples_fit_=1.0, _fit_X=1.0)),
     ("knn", "width", lambda h, a: learned(h, n_features_in_=10**9)),
-    ("majority", "width", lambda h, a: learned(h, n_features_in_=10**9)),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
     ("frame-mil", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
-    ("attention-probe", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
-    ("mlp", "width", lambda h, a: learned(h, n_features_in_=10**9)),
     ("mlp", "columns of offsets", reshape("model.intercepts_.0", 20_000, 1)),
     ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
-    ("pcbm-tree", "columns of offsets", reshape("model.bank_.intercepts_", 20_000, 1)),
     ("frame-mil", "a wide layer", widen),
-    ("logistic", "pipelines in one another", nest),
     ("logistic", "another width", lambda h, a: h.update(about={"features": {"shape": [10**12]}})),
-    ("logistic", "no text for a file", lambda h, a: h["files"].update({"\ud800": ""})),
     (FOREIGN, "a kernel machine", lambda: fitted(SVC)),
     (FOREIGN, "names", own_names),
-    (FOREIGN, "no arrays", no_arrays),
-    (FOREIGN, "processes", processes),
-]
-CHILDREN = """
-import json, os, resource, signal, sys
-from pathlib import Path
-import numpy as np
-from obygaze_features.errors import ExperimentError
-from obygaze_models import load_model
-for folder in sorted(Path(sys.argv[1], "asked").iterdir()):  # and loads all that children need
-    model, about = load_model(folder / "model")
-    method = getattr(model, "predict_proba", getattr(model, "transform", None))
-    np.save(folder / "answer.npy", method(**np.load(folder / "clips.npz")))
-for folder in sorted(Path(sys.argv[1], "forged").iterdir()):
-    if (pid := os.fork()) == 0:
-        os.dup2(2, 1)
-        resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
-        signal.alarm(20)
-        try:
-            model, _ = load_model(folder)
-            model.predict(np.zeros((2, model.n_features_in_), dtype=np.float32))
-        except ExperimentError as problem:
-            os._exit(7 if chr(10) not in str(problem) else 8)
-        os._exit(0)
-    _, status, usage = os.wait4(pid, 0)
-    end = [folder.name, os.waitstatus_to_exitcode(status), usage.ru_maxrss]
-    print(json.dumps(end), flush=True)
-"""
+    (FOREIGN, "a function", witness),
+]  # fmt: skip
 
 
-@pytest.mark.gate
-def test_a_fresh_process_reads_models_and_no_forged_sizes(models, saved, tmp_path):
-    """The same answers to the bit; forgeries end in one line, within a gigabyte."""
-    for name, model in models.items():
-        shutil.copytree(saved / name, tmp_path / "asked" / name / "model")
-        np.savez(tmp_path / "asked" / name / "clips.npz", **asked(model))
-    for number, (name, subject, change) in enumerate(SIZES):
-        path = tmp_path / "forged" / f"{number:02} {name}, {subject}"
-        shutil.copytree(saved / name, path)
-        if name == FOREIGN:
-            (path / "model.skops").write_bytes(skops.io.dumps(change()))
-            sign(path)
-        else:
-            forge(path, change)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CHILDREN, str(tmp_path)],
-        check=True, timeout=900, capture_output=True, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    for name, model in models.items():
-        answer = np.load(tmp_path / "asked" / name / "answer.npy", allow_pickle=False)
-        assert (answer == answers(model, asked(model))).all(), name
-    ends = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(ends) == len(SIZES)
-    assert [end for end in ends if end[1] != 7 or end[2] > 2**20] == []
+@pytest.mark.parametrize(("name", "subject", "change"), FORGERIES)
+def test_a_signed_forgery_is_one_line(copied, name, subject, change):
+    folder = copied(name)
+    forge(folder, lambda header, arrays: None)
+    om.load_model(folder)  # or else the rest would not show what it is meant to
+    if name == FOREIGN:
+        (folder / "model.skops").write_bytes(skops.io.dumps(change()))
+        sign(folder)
+    else:
+        forge(folder, change)
+    with pytest.raises(ExperimentError, match="is damaged, or was edited") as raised:
+        om.load_model(folder)
+    assert "\n" not in str(raised.value)
 
 
 def test_what_is_refused_or_changed_on_the_way(models, saved, tmp_path):
     """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
     made = om.RandomDirections(6, random_state=0).fit(X).cavs_
-    for name, cavs in {
-        "F": np.asfortranarray(made), "strided": np.repeat(made, 2, axis=1)[:, ::2],
-        "reversed": made[::-1],
-    }.items():  # fmt: skip
-        model = om.RandomDirections(6, random_state=0).fit(X)
+    model = om.RandomDirections(6, random_state=0).fit(X)
+    for name, cavs in {"F": np.asfortranarray(made), "reversed": made[::-1]}.items():
         model.cavs_ = cavs
         om.save_model(model, tmp_path / name, {})
         assert (om.load_model(tmp_path / name)[0].cavs_ == cavs).all()

@@ -39,22 +39,6 @@ def newton(X, y, class_weight="balanced"):
     return problem
 
 
-@pytest.mark.parametrize("class_weight", ["balanced", None])
-def test_newtons_method_finds_the_optimum_of_svc(class_weight):
-    """With a certificate; SVC must be asked for a tight tolerance to be as close."""
-    y = DATA.concepts[:, 0]
-    problem = newton(CLIPS, y, class_weight)
-    for C in CS:
-        fit = problem.fit(C)
-        assert (fit.solver, fit.duality_gap < 1e-5) == ("newton", True)
-        if C < 0.1:
-            continue  # few clips or none are on the margin, so the offset is arbitrary
-        reference = SVC(C=C, kernel="linear", class_weight=class_weight, tol=1e-8).fit(CLIPS, y)
-        decisions = reference.decision_function(CLIPS)
-        assert fit.coef == pytest.approx(reference.coef_[0], rel=1e-2, abs=2e-2)
-        assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[np.abs(decisions) > 1e-2].all()
-
-
 @given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
 def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
     """A general solver of the dual, a quadratic program, finds nothing below the gap."""
@@ -76,14 +60,11 @@ def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
 
 
 HARD = {
-    "no signal": lambda X, y: (X, y),
     "more dimensions than clips": lambda X, y: (X[:40], y[:40]),
-    "duplicated": lambda X, y: (np.tile(X[:50], (6, 1)), np.tile(y[:50], 6)),
     "duplicated with both labels": lambda X, y: (np.tile(X[:50], (6, 1)), np.arange(300) % 2 == 0),
     "separable": lambda X, y: (X + 20 * y[:, None], y),
     "one positive": lambda X, y: (X, np.arange(len(y)) == 3),
     "large": lambda X, y: (1e3 * X, y),
-    "small": lambda X, y: (1e-3 * X, y),
 }
 
 
@@ -97,7 +78,7 @@ def test_hard_data_end_with_a_certificate(name):
         assert fit.duality_gap < 1e-5
 
 
-def test_where_libsvm_does_not_end_newtons_method_does():
+def test_newtons_method_where_libsvm_is_slow_or_does_not_end():
     """1,000 clips in 64 numbers that have nothing to do with the labels."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
@@ -105,9 +86,6 @@ def test_where_libsvm_does_not_end_newtons_method_does():
     assert fit.solver == "newton"
     assert fit.duality_gap < 1e-5
     assert LinearSVM(X, y).fit(1e-3).solver == "libsvm"
-
-
-def test_above_the_limit_the_same_svm_is_solved_otherwise():
     chance = np.random.default_rng(0)
     X, y = chance.normal(size=(GRAM_ROWS + 200, 8)), np.arange(GRAM_ROWS + 200) % 4 == 0
     X[y] += 1
@@ -137,13 +115,17 @@ X[NAMES == "S", 1] += 2
 SURE = NAMES == "S"
 
 
-def test_more_than_two_classes_one_against_the_rest():
+def test_classes_and_their_weights_are_those_of_svc():
     model = LinearSVMProbe(C=1.0).fit(X[:200], NAMES[:200])
     for column, name in enumerate(["EN", "HN", "S"]):
         reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
         expected = reference.decision_function(X)
         assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
     assert model.score(X[200:], NAMES[200:]) > 0.75
+    weights = {False: 1.0, True: 5.0}
+    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
+    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
+    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)
 
 
 def test_validation_clips_choose_c_and_the_temperature():
@@ -173,10 +155,3 @@ def test_validation_clips_choose_c_and_the_temperature():
     grid = np.exp(np.linspace(-2, 4, 2001))
     best = grid[np.argmin([log_loss(temperature) for temperature in grid])]
     assert model.temperature_ == pytest.approx(best, rel=0.01)
-
-
-def test_weights_of_classes_are_those_of_svc():
-    weights = {False: 1.0, True: 5.0}
-    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
-    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
-    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)

@@ -95,8 +95,8 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     for item, reason in {
         "tt0-000": "it holds 2×6 float32, where native has 6 float32 a clip",
         "tt1-001": f"no tt1/tt1_scene_1{suffix} in features",
-        "tt2-002": f"features/tt2/tt2_scene_2{suffix}: it is no",
-        "tt0-003": f"features/tt0/tt0_scene_3{suffix}: it is no",
+        "tt2-002": f"features, native: tt2/tt2_scene_2{suffix}",
+        "tt0-003": f"features, native: tt0/tt0_scene_3{suffix}",
         "tt1-004": "it holds 2×6 float32, where native has 6 float32 a clip",
         "tt2-005": "it holds 6 float64, where native has 6 float32 a clip",
         "tt0-006": "native has NaN or infinity",
@@ -108,17 +108,6 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         assert reason in store.failures[item]
     assert store.status[[1, 2, 6]].tolist() == [2, 3, 4]
     finalise(path)
-
-
-@pytest.mark.parametrize("lengths", [(3, 4, 3, 4), (3, 4, 3, 4, 5), (3, 4, 3, 5, 6)], ids=str)
-def test_files_of_which_most_are_not_alike_make_no_store(lengths, tmp_path):
-    for row, length in enumerate(lengths):
-        save(file_of(tmp_path / "f", row), np.ones(length, np.float32))
-    with pytest.raises(StoreError) as problem:
-        import_features(tmp_path / "f", manifest(5), tmp_path / "s.zarr")
-    first, second = (f"f/tt{row}/tt{row}_scene_{row}.npy holds {row + 3}" for row in (0, 1))
-    assert str(problem.value).startswith(f"{first} float32 and {second} float32, ")
-    assert not (tmp_path / "s.zarr").exists()
 
 
 def test_an_import_continues_and_retries_when_told(folder, tmp_path):
@@ -141,19 +130,6 @@ def test_an_import_continues_and_retries_when_told(folder, tmp_path):
         import_features(folder, manifest(5), path)
     with pytest.raises(StoreError, match="made with other backbone weights"):
         import_features(folder, manifest(), path, backbone="x")
-
-
-def test_several_arrays_come_from_several_folders(tmp_path):
-    folder = make_folder(tmp_path / "features", n=9)
-    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
-    for row in range(9):
-        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
-    file_of(tmp_path / "frames", 3).unlink()
-    sources = {"native": folder, "frames": tmp_path / "frames"}
-    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
-    assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
-    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
-    assert store.sources["tt1-001"].count("head=") == 2
 
 
 def test_spans_are_found_by_their_id(tmp_path):
@@ -225,7 +201,7 @@ def test_what_a_pth_file_may_hold(tmp_path):
         "number": (torch.tensor(1.0), "no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
         "meta": (torch.empty(6, device="meta"), "no plain tensor"),
-        "float8": (ones.to(torch.float8_e5m2), "type torch.float8_e5m2"),
+        "float8": (ones.to(torch.float8_e5m2), "no plain tensor"),
         "program": (evil, "more than tensors"),
         "entry": ({"native": ones, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),
@@ -281,3 +257,16 @@ def test_a_recipe_in_a_file(tmp_path):
     stated = json.loads(json.dumps({"sampling": "all", **CLIP_TORCHVISION.attributes()}))
     write(tmp_path / "made.json", json.dumps({"preprocessing": stated}))
     assert read_recipe(tmp_path / "made.json").preprocessing == stated
+
+
+def test_several_arrays_come_from_several_folders(tmp_path):
+    folder = make_folder(tmp_path / "features", n=9)
+    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
+    for row in range(9):
+        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
+    file_of(tmp_path / "frames", 3).unlink()
+    sources = {"native": folder, "frames": tmp_path / "frames"}
+    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
+    assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
+    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
+    assert store.sources["tt1-001"].count("head=") == 2

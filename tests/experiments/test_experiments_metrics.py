@@ -122,33 +122,6 @@ def test_intervals_are_those_of_a_plain_loop(film_a_fit):
     assert film_intervals(fits, seed=5, replicates=40) == intervals
 
 
-@pytest.mark.parametrize(("scores", "omitted", "classes"), [
-    (BINARY, "calibration_error", 2),  # the lower is the better
-    (CLASSES, "auroc", 3),  # has no interval
-])  # fmt: skip
-def test_differences_are_those_of_a_plain_loop(scores, omitted, classes):
-    chance = np.random.default_rng(classes)
-    films = [f"film{number}" for number in chance.integers(0, 6, 90)]
-    labels = chance.integers(0, classes, 90)
-    if classes == 2:
-        first, second = (0.3 * labels + 0.7 * chance.random(90) for _ in range(2))
-    else:
-        first, second = (
-            0.4 * np.eye(3)[labels] + 0.6 * chance.dirichlet(np.ones(3), 90) for _ in range(2)
-        )
-    differences = paired_differences(labels, first, second, films, seed=4, replicates=20)
-    drawn = [np.concatenate([*draw.values()]) for draw in draws_of(films, 4, 20)]
-    for name in scores.keys() - {omitted}:
-        call, difference = scores[name], differences[name]
-        assert difference.first == pytest.approx(call(labels, first))
-        assert difference.difference == pytest.approx(call(labels, first) - call(labels, second))
-        draws = np.array([call(labels[r], first[r]) - call(labels[r], second[r]) for r in drawn])
-        assert difference.interval == pytest.approx(np.quantile(draws, [0.025, 0.975]))
-        draws = np.where(abs(draws) < 1e-12, 0, draws)
-        ahead = (draws > 0).mean() + (draws == 0).mean() / 2
-        assert difference.ahead == pytest.approx(ahead, abs=0.03)
-
-
 def test_one_film_tells_nothing_and_the_better_model_is_ahead():
     labels = np.tile([0, 1, 1], 8)
     first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98
@@ -159,10 +132,6 @@ def test_one_film_tells_nothing_and_the_better_model_is_ahead():
     assert score == (None, None)
     differences = paired_differences(labels, first, second, [*"abcd"] * 6)
     assert {difference.ahead for difference in differences.values()} == {1.0}
-    assert (differences["f1"].difference, differences["calibration_error"].difference < 0) == (
-        1,
-        True,
-    )
     for same in paired_differences(labels, first, first, [*"abcd"] * 6).values():
         assert (same.difference, same.interval, same.ahead) == (0, (0, 0), 0.5)
 
@@ -228,7 +197,6 @@ BROKEN = {
         for text in ("high", "nan", "1_0", "1e999")
     },
     "1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n": "line 2: topic '2' after '1'",
-    "1 Q0 a 1 0.5 t\n1 Q0 b 1 0.5 u\n": "line 2: tag 'u' after 't'",
     "\n": "is empty; a run file has a line a clip",
     "\xff\xfe": "is not UTF-8",
     "": "cannot be read: No such file",

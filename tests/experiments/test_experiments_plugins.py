@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.logistic import LogisticProbe
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
@@ -42,16 +41,12 @@ STOP = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
 BROKEN = {
     "fit = lambda self, X, y: {}['nokey']": r"KeyError: 'nokey' \(mylab/broken.py:\d+\)",
     "def fit(self, X, y):\n        assert 0, 'two\\nlines'": r"AssertionError: two lines \(mylab/",
-    "def fit(self, X, y):\n        raise SystemExit('bye')": "SystemExit: bye",
-    "def fit(self, X, y, *, secret): pass": "TypeError: .*'secret'",
     "def fit(self, X, y): return self": "fit did not set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"gave \((\d+),\), not \(\1, 2\): one col",
     "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "not probabilities: from nan",
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows that sum to 2 to 2, not 1",
-    "predict_proba = lambda self, X: np.tile([-1., 2], (len(X), 1))": "from -1 to 2",
     "facts_ = {'rule': object()}": "facts_ and history_ are JSON values, not a object",
-    "def fit(self, X, y): need('mylab_x', extra='x')": r"MissingExtra: .* \(mylab/broken.py",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }
 
@@ -87,7 +82,7 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"c{number}, " in result.stderr.splitlines()[-1] or number == len(BROKEN) - 1
-    for name in ("c0", "c11", "c12"):
+    for name in ("c0", "c8"):
         result = run_obygaze("models", "train", toml, "--estimator", name, "-o", tmp_path / "m")
         assert result.exit_code == 1
         assert re.fullmatch(f"Error: {name} cannot be trained: .*mylab/.*\n", result.output)
@@ -164,11 +159,10 @@ def test_a_changed_plugin_starts_anew(interrupt):
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("begin", ["", "def later():\n    "], ids=["at once", "later"])
-def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, interrupt, monkeypatch, begin):
+def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, interrupt, monkeypatch):
     """Of a module in a plain folder, which has no package."""
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "mylab_est.py").write_text(f"{begin}import mylab_net\n{FLIP}\n\n{STOP}")
+    (tmp_path / "mylab_est.py").write_text(f"def later():\n    import mylab_net\n{FLIP}\n\n{STOP}")
     heard = []
     for share in (0.25, 0.25, 0.5):
         (tmp_path / "mylab_net.py").write_text(f"SHARE = {share:.2f}\n")
@@ -226,24 +220,14 @@ def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
     assert (listed["flip"]["package"], listed["svm"]["package"]) == ("mylab 0.1.0", "obygaze")
     toml = write("majority", "bad", "no_such_package:Class", {"name": "knn", "as": "near"}, "svm")
     assert run_obygaze("models", "run", toml, "-o", tmp_path / "run").exit_code == 1
-    for option, code, fact in (  # one that is not installed is in nobody's way
-        ([], 0, ""),
-        (["--estimator", "near"], 0, ""),
-        (["--estimator", "nobody"], 1, "no_such_package:Class cannot be imported"),
-    ):
-        result = run_obygaze("models", "train", toml, *option, "--overwrite", "-o", tmp_path / "m")
-        assert (result.exit_code, fact in result.output) == (code, True), result.output
-    result = run_obygaze("models", "run", write("majority", "bad"), "-o", tmp_path / "run")
-    assert result.exit_code == 3, result.output
-    assert reasons(tmp_path / "run", "bad") == {"OSError: no go (mylab/bad.py:1)"}
+    option = ["--estimator", "near", "-o", tmp_path / "m"]  # one that is not installed is in
+    assert run_obygaze("models", "train", toml, *option).exit_code == 0  # nobody's way
 
 
 SLIPS = [
     (["mylab.flip:Flop"], {}, "unknown name 'Flop'; did you mean Flip?"),
     (["mylab.flip:Plain"], {}, "it has no fit, get_params, "),
-    (["svn"], {}, "did you mean svm?"),
     ([{"name": "flip", "negatives": "b"}], {}, "'flip' uses no concepts"),
-    (["flip"], {"negatives": "b"}, "negatives is for concepts"),
     ([{"name": "mylab.bad:Bad", "shares": 1}], {}, "'shares'; did you mean share?"),
 ]
 
@@ -258,15 +242,6 @@ def test_a_slip_is_refused_before_any_fit(install, write, tmp_path, estimators, 
     assert result.output.count("\n") == 1
 
 
-def test_an_object_in_place_of_a_name_is_refused(install):
-    install({"flip.py": FLIP}, POINT)
-    from mylab.flip import Flip
-
-    with pytest.raises(ExperimentError, match=r"Flip\(share=2\).*'name': 'mylab.flip:Flip'"):
-        om.Experiment("x", "m", "s", positives=["S"], train_negatives=["EN"],
-                      estimators=[Flip(share=2)])  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def predicted(make_run, tmp_path_factory):
     """The predictions of a logistic regression, as somebody else's."""
@@ -277,7 +252,7 @@ def predicted(make_run, tmp_path_factory):
     return write_lines(folder / "theirs.csv", "id,fit,probability", *lines)
 
 
-def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world, tmp_path):
+def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
     run = make_run("outside", predictions=(predicted,))
     assert run.record.models == ["logistic", "theirs"]
     scores = {(row.model, row.test): row for row in run.record.scores}
@@ -290,11 +265,6 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world
     assert [model["model"] for model in run.models()] == ["logistic"] * 9
     assert om.compare(run).comparisons[0].scores["f1"].difference == 0
     assert "theirs" in om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    toml = write_experiment(tmp_path / "alone.toml", world, estimators=[], test_negatives=["EN"])
-    options = ("-o", tmp_path / "run", "--predictions", predicted)
-    result = run_obygaze("models", "run", toml, *options)
-    assert result.exit_code == 0, result.output
-    assert om.load_run(tmp_path / "run").record.models == ["theirs"]
 
 
 def test_predictions_of_all_fits_or_of_some(make_run, predicted, tmp_path):
@@ -315,10 +285,8 @@ def test_predictions_of_all_fits_or_of_some(make_run, predicted, tmp_path):
 TABLES = [
     ("id,fit\na,0", ["has no column probability; it has id, fit"]),
     ("id,probability\na,1.5", ["line 2: a probability is 1.5, not from 0 to 1"]),
-    ("id,probability\na,nan", ["line 2: a probability is nan"]),
     ("id,fit,probability\na,0,.5\na,0,.5", ["line 3: a is twice in fit 0"]),
     ("id,fit,probability\na,0,.5", ["theirs has no prediction of tt", "in fit 0"]),
-    ("id,probability_EN\na,.5", ["the columns are probability_EN, and HN vs S needs prob"]),
     ("id,fit,probability,model\na,0,.5,majority", ["two models are called 'majority'"]),
 ]
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Run, RunSet
 from obygaze_models.data.folds import find_leaks
-from obygaze_models.data.tasks import UNUSED, ConceptTask, LevelsTask, LevelTask
+from obygaze_models.data.tasks import UNUSED
 
 
 @st.composite
@@ -160,27 +159,6 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
     assert [draw.name for draw in draws] == ["without a, stopped by c", "without c, stopped by a"]
 
 
-NAMES = {
-    om.LeakFree: ["validation fold 0", "validation fold 1"],
-    om.ManifestSplit: ["test fold 0", "test fold 1", "test fold 2"],
-    om.PaperSplit: ["negatives of folds 0"],
-}
-
-
-@pytest.mark.parametrize("kind", NAMES)
-def test_three_folds_are_enough_and_two_too_few(kind):
-    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = make(kind, folds, labels)
-    assert [(draw.index, draw.name) for draw in draws] == list(enumerate(NAMES[kind]))
-    assert all(len(rows) == 4 for draw in draws for rows in rows_of(draw))
-    assert len({draw.seed for draw in draws}) == len(draws)
-    with pytest.raises(ExperimentError, match="has 2 folds"):
-        make(kind, np.array([0, 1]), np.array([0, 1]))
-    unused = np.full(12, UNUSED)  # a task without clips trains on none
-    for draw in make(om.LeakFree, folds, unused) + make(om.OfficialSplit, folds, unused):
-        assert not any(map(len, rows_of(draw)))
-
-
 def test_official_sets_train_validate_and_test():
     """Without a validation set, a tenth of each class validates, by the seed."""
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
@@ -196,22 +174,6 @@ def test_official_sets_train_validate_and_test():
     assert second.validation.tolist() != draw.validation.tolist()
     with pytest.raises(ExperimentError, match="official sets are two or more"):
         make(om.OfficialSplit, np.zeros(3), np.zeros(3))
-
-
-def test_released_runs_are_the_lists_of_ids():
-    runs = RunSet("02_EN_S", [Run("0", ["d", "a", "gone"], ["b"]), Run("7", ["c"], ["a", "f"])])
-    labels = np.array([0, 1, 0, 1, UNUSED, UNUSED])
-    tests = {"one": np.array([UNUSED, 0, 1, 1, 0, 0]), "two": labels}
-    tested = {"one": frozenset("eab"), "two": frozenset("cdx")}
-    draws = om.Released(list("abcdef"), runs, tested, random_state=4).make_folds(labels, tests)
-    assert [(d.index, d.name, d.train.tolist(), d.validation.tolist()) for d in draws] == [
-        (0, "02_EN_S run 0", [0, 3], [1]),
-        (1, "02_EN_S run 7", [2], [0]),
-    ]
-    for draw in draws:
-        lists = {name: rows.tolist() for name, rows in draw.tests.items()}
-        assert lists == {"one": [1, 4], "two": [2, 3]}
-    assert draws[0].seed != draws[1].seed
 
 
 def test_leaks_are_found_by_id_and_by_what_models_saw():
@@ -230,26 +192,3 @@ def test_leaks_are_found_by_id_and_by_what_models_saw():
         (0, [], ["clip-0"], 4),
         (1, ["clip-0"], [], 4),
     ]
-
-
-CLIPS = om.ClipDataset(
-    ids=list("abcdef"),
-    levels=["S", "NS", "HN", "EN", "HN", "EN"],
-    concepts=np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 1], [0, 0]], bool),
-    concept_names=("Look", "Body"),
-    groups=np.array(["f"] * 6),
-    folds=np.zeros(6, int),
-    X=np.zeros((6, 1), np.float32),
-)
-
-
-def test_tasks_name_and_label():
-    """Look: with it a and c (S, HN; b is Not Sure); EN are d and f; HN without it is e."""
-    task = LevelTask(positives=("S",), negatives=("EN", "HN"))
-    assert (task.name, task.labels(CLIPS).tolist()) == ("EN+HN vs S", [1, -1, 0, 0, 0, 0])
-    levels = LevelsTask(("EN", "HN", "NS", "S"))
-    assert levels.labels(CLIPS).tolist() == [3, 2, 1, 0, 1, 0]
-    assert ConceptTask("Look", "c").labels(CLIPS).tolist() == [1, -1, 1, -1, 0, -1]
-    assert ConceptTask("Look", "c").levels == {"HN", "S"}
-    with pytest.raises(ExperimentError, match="level S is both"):
-        LevelTask(positives=("S",), negatives=("EN", "S"))

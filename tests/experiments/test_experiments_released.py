@@ -4,9 +4,7 @@ import csv
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
@@ -14,7 +12,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.plan import plan_clips
 
 TESTS = (("EN",), ("EN", "HN"))
-HEART = {"name": "knn", "as": "by heart", "n_neighbors": 1}
 
 
 @pytest.fixture(scope="module")
@@ -79,35 +76,14 @@ def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
         assert [train, validation, tests["Look vs all without"]] == expected
 
 
-def test_codes_without_any_signal_score_where_tests_leak(task, tmp_path):
-    """Each clip's features say which clip it is and nothing else, so that nothing can be learnt.
-
-    By the released files models are tested on clips that they were trained on; they know those
-    by heart, and seem to know what is positive. By one fold column for all they are at chance.
-    """
-
-    def areas(**protocol):
-        changed = task(test_negatives=TESTS, estimators=(HEART,), **protocol)
-        run = om.run_experiment(changed, tmp_path / protocol["protocol"])
-        actual = {}
-        for fit in run.predictions():
-            area = roc_auc_score(fit.labels, fit.probabilities)
-            actual.setdefault(fit.test, []).append(area)
-        return {test: np.mean(values) for test, values in actual.items()}, run.record
-
-    leaking, released = areas(protocol="released")
-    sound, ours = areas(protocol="leak-free", split="")
-    assert all(leaking[test] > sound[test] + 0.05 for test in leaking), (leaking, sound)
-    assert all(0.4 < area < 0.6 for area in sound.values())
-    assert (ours.leaked, ours.leaks) == ([], [])
-    assert [warning.code for warning in ours.warnings] == ["synthetic"]
-    leaks = [warning.text for warning in released.warnings if warning.code == "leak"]
-    assert any("test clips of EN+HN vs S" in text for text in leaks)
-
-
 def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
+    """By one fold column for all there are none."""
     released = task(("EN",), protocol="released", test_negatives=TESTS)
     record = om.run_experiment(released, tmp_path / "run").record
+    assert any("EN+HN vs S" in w.text for w in record.warnings if w.code == "leak")
+    sound = task(("EN",), protocol="leak-free", split="", test_negatives=TESTS)
+    sound = om.run_experiment(sound, tmp_path / "sound").record
+    assert (sound.leaked, sound.leaks, [w.code for w in sound.warnings]) == ([], [], ["synthetic"])
     tested = set(golden["tests"]["02_ENHN_S"])
     counts = {(leak.fit, leak.test): (leak.train, leak.validation) for leak in record.leaks}
     for run, lists in golden["runs"]["02_EN_S"].items():
@@ -145,9 +121,6 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         *(("Posture vs EN", fit, "the validation set has no clip of Posture") for fit in range(3)),
         *(("Body vs EN", fit, "the training set has no clip of Body") for fit in range(9)),
     ]
-    page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Look, Posture, Body (against EN)" in page
-    assert page.count("SKIPPED: Posture vs EN") == 1
 
 
 def test_what_the_released_lists_lack_is_named(task, tmp_path):

@@ -5,17 +5,11 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 import obygaze_models as om
 from obygaze_features.common.files import sha256_of
@@ -26,10 +20,8 @@ from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
 from tests.kit.files import contents
-from tests.kit.run import make_world, write_experiment, write_store
+from tests.kit.run import make_world, write_store
 
-PIPE = object()
-NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 ESTIMATORS = ({"name": "mlp", "max_iter": 3}, {"name": "pcbm-logistic", "bank__C": 0.1}, "majority")
 
 
@@ -55,6 +47,26 @@ def bytes_of(folder):
     files = {path.relative_to(folder).as_posix(): data for path, data in contents(folder).items()}
     record = json.loads(files["run.json"]) | {"started": "", "seconds": 0}
     return files | {"run.json": json.dumps(record).encode()}
+
+
+def resealed(**changed):
+    """A forged fit: other values of what it is, has seen and predicted, with the right digest."""
+
+    def change(data):
+        record = json.loads(data.partition(b"\n")[0])
+        for part in (record, record["fit"]):
+            part.update({name: value for name, value in changed.items() if name in part})
+        content = json.dumps(record).encode()
+        return content + b"\n" + hashlib.sha256(content).hexdigest().encode()
+
+    return change
+
+
+FORGERIES = (
+    resealed(facts={"a": "\ud800"}), resealed(reads="what"), resealed(classes=3),
+    resealed(files={"../../../run.json": ""}), resealed(table=[[3.0, -2.0]] * 15),
+    resealed(table=[[0.5, 0.5]]), resealed(seen=[10**9]), resealed(seen=[0.5]),
+)  # fmt: skip
 
 
 class Stop(BaseException):
@@ -98,8 +110,13 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     fits = sorted(partial.glob("fits/*/*"))
     assert len(fits) == 26
+    swapped, other = (
+        partial / "models" / path.parent.name / path.stem for path in (fits.pop(), fits[-1])
+    )
+    shutil.rmtree(swapped)
+    shutil.copytree(other, swapped)  # a sound model of another fit
     for suffix, damages in {
-        "": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames"), 0.5],
+        "": [b"", b"{", b"[1]", b"[" * 100_000, (b"features", b"frames"), 0.5, *FORGERIES],
         "model.json": [(b"0", b"1")],
         "model.safetensors": [b"", 0.5],
     }.items():
@@ -108,7 +125,9 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
             if suffix:
                 path = partial / "models" / path.parent.name / path.stem / suffix
             data = path.read_bytes()
-            if isinstance(damage, tuple):
+            if callable(damage):
+                damage = damage(data)
+            elif isinstance(damage, tuple):
                 damage = data.replace(*damage)
             path.write_bytes(damage if isinstance(damage, bytes) else data[: len(data) // 2])
     fits.pop().unlink()
@@ -120,8 +139,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     (partial / ".clips.csv.0a1b2c3d_7_x3.partial").write_text("{")
     (partial / "run.json").write_text("{")
     calls, lines = run(several, output)
-    assert calls == 1 + 10
-    assert sum("is damaged" in line for line in lines) == 9
+    assert calls == 1 + 11 + len(FORGERIES)
+    assert sum("is damaged" in line for line in lines) == 10 + len(FORGERIES)
     assert bytes_of(output) == complete
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -152,7 +171,7 @@ def test_a_stop_at_the_last_rename_loses_nothing(
     assert len(om.load_run(output).predictions()) == 9 * 2
     run(small, output, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"}
+    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
 
 
 def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
@@ -164,13 +183,11 @@ def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, m
         experiment, manifest=world.manifest, store=world.store, concepts=names, negatives="b",
         positives=(), train_negatives=(), test_negatives=(), estimators=("logistic",),
     )  # fmt: skip
-    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole").folder)
     fits, _ = run(asked, output, 25)
     first, second, *_ = sorted((tmp_path / "run.partial/fits/logistic").iterdir())
     shutil.copy(first, second)
     _, lines = run(asked, output)
     assert (fits, sum(f"{second} is damaged" in line for line in lines)) == (25, 1)
-    assert bytes_of(output) == whole
     models = om.load_run(output).models()
     assert len({str(model["folder"]).casefold() for model in models}) == len(models) == 27
     assert all(om.load_model(model["folder"])[1]["task"] == model["task"] for model in models)
@@ -212,87 +229,6 @@ def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, 
     assert lines[1].startswith("2 of 9")
 
 
-def test_what_an_earlier_obygaze_left_is_dropped(small, run, tmp_path):
-    left = tmp_path / "run.partial/mlp/HN-vs-S-0"
-    (left / "model").mkdir(parents=True)
-    for name in ("fit.json", "arrays.npz", "model/model.json", "model/model.safetensors"):
-        (left / name).write_text("{}")
-    header = {"format": "obygaze-partial-run", "format_version": 1, "manifest": "0" * 64}
-    (tmp_path / "run.partial/partial.json").write_text(json.dumps(header))
-    calls, lines = run(small, tmp_path / "run")
-    assert (calls, "format_version" in lines[0]) == (9, True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
-    assert not (tmp_path / "run/mlp").exists()
-
-
-def forge_model(folder, record):
-    """A sound model of other features."""
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    shutil.rmtree(folder)
-    om.save_model(LogisticRegression().fit(X, np.arange(20) % 2), folder)
-    record["files"] = {}
-
-
-def name_another_file(name):
-    """A file elsewhere whose digest is right."""
-    empty = hashlib.sha256(b"").hexdigest()
-    return lambda folder, record: record["files"].update({name: empty})
-
-
-def forge(**changed):
-    """Other values of what a fit is, has seen and predicted."""
-    return lambda folder, record: [
-        part.update({name: make for name, make in changed.items() if name in part})
-        for part in (record, record["fit"])
-    ]
-
-
-FORGERIES = {
-    "a file elsewhere": name_another_file(os.devnull),
-    "a file above": name_another_file("../../../empty"),
-    "facts": forge(facts=[1]),
-    "skipped concepts": forge(facts={"skipped": 1}),
-    "a lone surrogate": forge(facts={"a": "\ud800"}),
-    "history": forge(history="x"),
-    "warnings": forge(warnings=[{"code": 1}]),
-    "what it reads": forge(reads="groups"),
-    "another model": forge_model,
-    "what nothing reads": forge(reads="what"),
-    "other classes": forge(classes=3),
-    "a table without numbers": forge(table=[[None] * 2] * 15),
-    "a table that is no probabilities": forge(table=[[3.0, -2.0]] * 15),
-    "a table of a row": forge(table=[[0.5, 0.5]]),
-    "a table of texts": forge(table=[["0", "1"]] * 15),
-    "a table of many rows": forge(table=[[0.5, 0.5]] * 10**5),
-    "rows of different length": forge(table=[[1.0], *([[0.5, 0.5]] * 14)]),
-    "clips that are not there": forge(seen=[10**9]),
-    "clips beyond all numbers": forge(seen=[10**30]),
-    "clips before the first": forge(seen=[-1]),
-    "half a clip": forge(seen=[0.5]),
-    "no clip": forge(seen=[]),
-    "a table of clips": forge(seen=[[0]]),
-}
-
-
-@pytest.mark.gate
-def test_a_forged_fit_is_fitted_again(several, complete, run, tmp_path):
-    """Its digests are right, and what it says cannot be of this run."""
-    run(several, tmp_path / "run", len(FORGERIES) + 1)
-    (tmp_path / "empty").touch()
-    fits = sorted((tmp_path / "run.partial").glob("fits/*/*"))
-    for path, change in zip(fits, FORGERIES.values(), strict=False):
-        record = json.loads(path.read_text().partition("\n")[0])
-        change(path.parents[2] / "models" / path.parent.name / path.stem, record)
-        content = json.dumps(record)
-        path.write_text(f"{content}\n{hashlib.sha256(content.encode()).hexdigest()}")
-    calls, lines = run(several, tmp_path / "run")
-    damaged = {line.partition(" is damaged")[0] for line in lines if "is damaged" in line}
-    places = zip(FORGERIES, fits, strict=False)
-    assert {name for name, path in places if str(path) in damaged} == {*FORGERIES}
-    assert calls == 27 - 1
-    assert bytes_of(tmp_path / "run") == complete
-
-
 @pytest.mark.parametrize(("name", "code"), [
     ("partial.json", errno.EIO), ("HN-vs-S-2.json", errno.EACCES), ("model.safetensors", errno.EIO),
 ])  # fmt: skip
@@ -317,14 +253,9 @@ def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, n
     ("name", "content"),
     [
         ("partial.json", "[1]"),
-        ("partial.json", "[" * 100_000),
-        ("partial.json", ""),
-        ("partial.json", "{}"),
         ("thesis.docx", "precious"),
         ("models/majority/HN-vs-S-0/notes.txt", "precious"),
         ("fits/majority/thesis.docx", None),
-        pytest.param("partial.json", PIPE, marks=NEEDS_PIPES),
-        pytest.param("fits/majority/HN-vs-S-0.json", PIPE, marks=NEEDS_PIPES),
     ],
 )
 def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
@@ -334,9 +265,6 @@ def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
     (tmp_path / "elsewhere").mkdir()
     if content is None:
         path.symlink_to(tmp_path / "elsewhere")
-    elif content is PIPE:
-        path.unlink()
-        os.mkfifo(path)
     else:
         path.write_text(content)
     before = contents(tmp_path)
@@ -361,50 +289,11 @@ def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypat
     assert {path.stat().st_ino for path in remaining} <= flushed
 
 
-def test_the_time_left_is_by_the_fits_of_this_call(small, run, tmp_path, monkeypatch):
-    """Ten of 18 fits are kept; each further one takes a second."""
-    two = replace(small, estimators=("majority", "logistic"))
-    run(two, tmp_path / "run", 10)
-    clock = iter(range(1000))
-    module = "obygaze_models.experiments.run"
-    monkeypatch.setattr(f"{module}.LINE_EVERY_S", 0.0)
-    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    _, lines = run(two, tmp_path / "run")
-    left = [line for line in lines if " left" in line]
-    assert left[0].startswith("11 of 18 fits, about 7 s")
-    assert left[-1].startswith("17 of 18 fits, about 1 s")
-
-
-@pytest.mark.night
-def test_a_killed_run_resumes_to_the_same_bytes(several, complete, tmp_path):
-    """SIGKILL at two moments."""
-    output, keys = tmp_path / "run", ("name", "manifest", "store", "split", "positives")
-    keys += ("train_negatives", "test_negatives", "estimators")
-    passed = {key: getattr(several, key) for key in keys}
-    toml = write_experiment(tmp_path / "several.toml", **passed)
-    arguments = [sys.executable, "-m", "cli", "models", "run", str(toml), "-o", str(output)]
-    for wanted in (1, 12):
-        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
-            while process.poll() is None:
-                if len(list(tmp_path.glob("run.partial/fits/*/[!.]*"))) >= wanted:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-                time.sleep(0.005)
-            process.wait()
-            assert process.stderr is not None
-            assert process.returncode == -signal.SIGKILL, process.stderr.read()
-        assert not output.exists()
-    om.run_experiment(several, output)
-    assert bytes_of(output) == complete
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "several.toml"]
-
-
 def edit(change, *, sealed=True):
     """A change of run.json, with its digest, as somebody makes it who knows of that."""
 
     def edited(text):
-        record = json.loads(text)
-        change(record)
+        change(record := json.loads(text))
         return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
 
     return edited
@@ -425,24 +314,17 @@ DAMAGE = [
         for name in ("run.json", "predictions.csv", "clips.csv", "models.jsonl",
                      "explanations.jsonl", "history.jsonl")
     ),
-    ("predictions.csv", lambda t: t[: len(t) // 2], ["csv was changed since"]),
     ("predictions.csv", probability, ["csv was changed since"]),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
-    ("explanations.jsonl", lambda t: t[:-20] + "{}", ["jsonl was changed since"]),
     ("models.jsonl", lambda t: t.replace('"models/', '"../', 1), ["jsonl was changed since"]),
-    ("run.json", lambda t: "{}", ["is not a run", '"format" is not']),
     ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), ["earlier"]),
     ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 4"]),
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),
-    ("run.json", lambda t: t.replace('"sha256":', '"other":', 1), ["its digest is another"]),
     ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
     ("run.json", edit(lambda r: r["store"]["backbone"].update(weights_sha256=5)), ["Expected"]),
-    ("run.json", edit(lambda r: r["store"]["backbone"].pop("name")), ["`name`", "`backbone`"]),
     ("run.json", edit(lambda r: r["experiment"].pop("seed")), ["`seed`", "`experiment`"]),
-    ("run.json", edit(lambda r: r["experiment"].pop("estimators")), ["`estimators`"]),
-    ("run.json", edit(lambda r: r["versions"].pop("scikit-learn")), ["`scikit-learn`"]),
     ("run.json", lambda t: t[:900], ["is not valid JSON"]),
 ]  # fmt: skip
 
@@ -452,10 +334,9 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
     path = folder / name
-    if change is None:
-        path.unlink()
-    else:
-        text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    if change is not None:
         assert change(text) != text
         path.write_text(change(text), encoding="utf-8")
     result = run_obygaze("report", folder, "-o", tmp_path / "page.html")
@@ -467,7 +348,7 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
-    """Not even where all digests are right; and a folder of runs is none."""
+    """Not even where all digests are right."""
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
     path = folder / "models.jsonl"
@@ -477,5 +358,3 @@ def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
     (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
     with pytest.raises(ExperimentError, match="is not in the run"):
         om.load_run(folder).models()
-    with pytest.raises(ExperimentError, match=r"is not a run; did you mean .*/run\?"):
-        om.load_run(tmp_path)

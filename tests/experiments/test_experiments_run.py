@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -27,17 +27,6 @@ def lines_of(run, name):
     return [json.loads(line) for line in lines]
 
 
-def test_test_sets_are_the_last_folds_clips(world, finished_run):
-    rows = predictions(finished_run)
-    for test, levels in (("EN vs S", ["EN", "S"]), ("EN+HN vs S", ["EN", "HN", "S"])):
-        expected = dict.fromkeys(world.clips(*levels, folds=[9]), 1)
-        for fit in range(9):
-            clips = [row["id"] for row in rows if (row["test"], row["fit"]) == (test, str(fit))]
-            assert Counter(clips) == expected
-    sure = set(world.clips("S"))
-    assert all((row["id"] in sure) == (row["label"] == "1") for row in rows)
-
-
 def test_scores_are_those_of_the_predictions(finished_run):
     """By scikit-learn, fit by fit; means and deviations over them, intervals around the means."""
     run = om.load_run(finished_run.folder)
@@ -56,13 +45,9 @@ def test_scores_are_those_of_the_predictions(finished_run):
         assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(expected))
         assert row["std"] == scores.std["f1"] == pytest.approx(np.std(expected))
         assert (row["low"], row["high"]) == scores.interval["f1"]
-        assert row["low"] <= row["mean"] <= row["high"]
-        assert scores.films == 4
         guess = run.record.tests[scores.test].baselines["all positive"]["f1"]
         assert scores.mean["f1"] > guess + 0.2
-        assert scores.mean["auroc"] > 0.9
     assert run.record.warnings == []
-    assert len(repr(run)) < 300
     assert "<table" in run._repr_html_()
 
 
@@ -84,10 +69,7 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
     assert len(files[0]) == 6 + 2 * 9
     assert files[0] == files[1]
     pair = make_run("two-seeds", seeds=(0, 7)).record
-    seeds = [fit.seed for fit in pair.fits]
-    assert seeds[:9] == [fit.seed for fit in first.record.fits]
-    assert len(set(seeds)) == 18
-    assert [fit.fit for fit in pair.fits] == list(range(18))
+    assert len({fit.seed for fit in pair.fits}) == 18
     assert pair.scores[0].by_fit[:9] == first.record.scores[0].by_fit
     trained = [om.load_model(row["folder"])[1]["seen"] for row in make_run("two-seeds").models()]
     assert trained[9:] != trained[:9]
@@ -191,18 +173,15 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
         assert scores.groups.keys() == {"tt0", "tt1", "tt2", "tt3"}
         means = [group.mean["auroc"] for group in scores.groups.values()]
         assert np.mean(means) == pytest.approx(scores.mean["auroc"])
-    assert {row["id"][:3] for row in predictions(run) if row["fit"] == "0"} == {"tt0"}
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
     levels = ["NS" if clip in sparse else level for clip, level in labels.level_of.items()]
-    manifest.with_parts(labels=[replace(labels, name="few", levels=levels)]).save(tmp_path / "m")
-    few_run = make_run("few", manifest=tmp_path / "m", labels="few", split=None,
-                       protocol="leave-film-out", estimators=("majority",))  # fmt: skip
-    films = few_run.record.films
+    manifest.with_parts(labels=[replace(labels, levels=levels)]).save(tmp_path / "m")
+    films = make_run("few", manifest=tmp_path / "m", split=None, protocol="leave-film-out",
+                     estimators=("majority",)).record.films  # fmt: skip
     assert films.untested == {"tt1": "4 clips of S; 10 are needed to test"}
     assert films.note == "tests 3 of 4 films: tt0, tt2, tt3"
-    assert {row["id"][:3] for row in predictions(few_run)} == {"tt0", "tt2", "tt3"}
 
 
 @pytest.mark.parametrize(
@@ -223,23 +202,6 @@ def test_where_each_fold_is_a_film_each_film_tests(world, make_run, fold_of_film
         assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
         run = make_run(f"named-{name}", **changes, protocol="leak-free")
     assert {row["id"][:3] for row in predictions(run)} == last
-
-
-def test_each_level_can_be_a_class(world, make_run):
-    levels = ("EN", "HN", "S")
-    change = {"positives": (), "train_negatives": (), "test_negatives": (), "split": None}
-    run = make_run("classes", levels=levels, **change)
-    assert run.record.tests["EN / HN / S"].classes == dict.fromkeys(levels, 5)
-    rows = predictions(run)
-    level_of = dict(zip(world.ids, world.levels, strict=True))
-    assert all(row["label"] == level_of[row["id"]] for row in rows)
-    table = np.array([[float(row[f"probability_{level}"]) for level in levels] for row in rows])
-    np.testing.assert_allclose(table.sum(axis=1), 1)
-    first = [at for at, row in enumerate(rows) if row["fit"] == "0"]
-    right = [levels[table[at].argmax()] == rows[at]["label"] for at in first]
-    assert run.record.scores[0].by_fit[0]["accuracy"] == pytest.approx(np.mean(right))
-    actual = np.concatenate([fit.probabilities for fit in run.predictions()])
-    np.testing.assert_array_equal(actual, table)
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
@@ -283,7 +245,6 @@ def test_what_is_not_real_or_of_unknown_origin_is_a_warning(make_run, tmp_path):
     unknown = {"weights_sha256": "unknown:tiny"}
     [text] = texts("unknown", unknown, "unknown", **majority)
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))
-    assert texts("half", unknown, **majority) == []
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
         "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits; "
@@ -328,11 +289,6 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
             left = 0 if part.residual is None else part.residual[row]
             complete = part.amounts[row].sum() + part.intercept[row] + left
             assert complete == pytest.approx(explanation["logit"], abs=1e-4)
-    predicted = [fit for fit in run.predictions() if fit.model == "mlp"]
-    for fit in predicted:
-        X = np.array([marked.rows[clip] for clip in fit.ids])
-        expected = saved["mlp", fit.fit].predict_proba(X)[:, 1]
-        np.testing.assert_allclose(fit.probabilities, expected, rtol=1e-6)
     epochs = [row["epoch"] for row in lines_of(run, "history.jsonl") if row["fit"] == 1]
     assert epochs == list(range(1, len(epochs) + 1))
     clip = run.clips()["tt2-007"]

@@ -8,18 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.explain.attributions import attribute, explain_rows, join_steps, nearest_clips
+from obygaze_models.explain.attributions import attribute, explain_rows, join_steps
 from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
-
-LEVELS = ("EN", "HN", "S")
 
 
 def explain_clip(model, x, **options):
@@ -63,27 +59,6 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
         else:
             assert why["logit"] == pytest.approx(logit(full))
             assert why["logit"] - why["residual"] == pytest.approx(concepts)
-
-
-def test_a_trees_path_is_scikit_learns(clips):
-    measured = clips.bank.transform(clips.X)
-    reference = DecisionTreeClassifier(max_depth=5, random_state=3).fit(measured, clips.levels)
-    model = tree_on(clips.bank, max_depth=5, random_state=3).fit(clips.X, clips.levels)
-    names, tree, lengths = clips.data.concept_names, reference.tree_, set()
-    for row, x in enumerate(clips.X[:40]):
-        result = explain_clip(model, x, classes=LEVELS)
-        *inner, leaf = reference.decision_path(measured[[row]]).indices.tolist()
-        assert [(step.concept, step.threshold, step.above) for step in result["why"]["steps"]] == [
-            (names[tree.feature[node]], tree.threshold[node], after == tree.children_right[node])
-            for node, after in zip(inner, [*inner[1:], leaf], strict=True)
-        ]
-        values = measured[row, tree.feature[inner]].tolist()
-        assert [step.value for step in result["why"]["steps"]] == pytest.approx(values)
-        shares = reference.predict_proba(measured[[row]])[0]
-        assert (result["why"]["leaf"], result["why"]["shares"]) == (leaf, result["probabilities"])
-        assert list(result["why"]["shares"].values()) == pytest.approx(shares.tolist())
-        lengths.add(len(inner))
-    assert len(lengths) > 1
 
 
 def test_a_trees_questions_are_joined_as_percentiles(clips):
@@ -178,19 +153,3 @@ def test_without_concepts_there_is_no_why(clips, network):
     narrow = om.MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
         attribute(narrow, clips.X[:1, :4], bank=clips.bank)
-
-
-def test_the_nearest_clips_are_those_of_the_greatest_cosine(clips):
-    ids, features = clips.data.ids, clips.X * np.arange(1, 241)[:, None]
-    cosines = cosine_similarity(clips.X[:1], features)[0]
-    result = nearest_clips(clips.X[0], ids, features, 7)
-    order = np.argsort(-cosines, kind="stable")[:7]
-    assert [near["id"] for near in result] == [ids[row] for row in order]
-    assert [near["cosine"] for near in result] == pytest.approx(cosines[order].tolist(), abs=1e-6)
-    # A clip of zeros is like none.
-    features = np.vstack([np.zeros(16), -clips.X[0]])
-    result = nearest_clips(clips.X[0], ["zeros", "opposite"], features)
-    assert [(near["id"], round(near["cosine"], 6)) for near in result] == [
-        ("zeros", 0),
-        ("opposite", -1),
-    ]

@@ -12,23 +12,20 @@ import pytest
 import torch
 
 import obygaze_features as of
-from benchmarks import __main__ as benchmarks
 from benchmarks import gpu
 from benchmarks.gpu_device import Bench
-from benchmarks.result import Result
 from obygaze_features.backbones.devices import choose_device, limit_gpu_share
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_IN_A_CHECKOUT = ("obygaze", "_editable_impl_obygaze", "decord", "pynvml", "lance")
-"""What a checkout on the search path lacks, though the tests' own installation may have it."""
+
+
 GUARDED = """
 import builtins, runpy, sys
 
 ours = {"__main__", "obygaze_features", "benchmarks", "tests"}
 allowed = ours | sys.stdlib_module_names | {
-    "torch", "transformers", "numpy", "PIL", "safetensors", "tqdm",  # as there
-    "huggingface_hub", "tokenizers",  # of transformers
-    "av", "zarr", "numcodecs", "donfig", "google_crc32c",  # put on the path
+    "torch", "transformers", "numpy", "PIL", "safetensors", "tqdm", "huggingface_hub", "tokenizers",
+    "av", "msgspec", "zarr", "numcodecs", "donfig", "google_crc32c",
 }
 load = builtins.__import__
 
@@ -43,7 +40,7 @@ def load_if_allowed(name, globals=None, locals=None, fromlist=(), level=0):
 builtins.__import__ = load_if_allowed
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
-"""Runs the benchmark; our code, and no other, is refused packages that a checkout lacks."""
+"""Runs the benchmark; our code, and no other, is refused packages that a GPU's machine lacks."""
 
 
 @pytest.fixture
@@ -86,26 +83,14 @@ def test_a_batch_too_large_for_a_gpu_is_halved_and_freed(bench, tmp_path):
 
 
 @pytest.mark.night
-def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
-    """Every section but NVDEC's, which has no figures; obygaze is not installed."""
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    for folder in filter(Path.is_dir, map(Path, sys.path)):
-        if folder.name in ("site-packages", "dist-packages"):
-            for path in folder.iterdir():
-                link = packages / path.name
-                if not path.name.startswith(NOT_IN_A_CHECKOUT) and not link.exists():
-                    link.symlink_to(path)
+def test_the_benchmark_runs_on_a_cpu(tmp_path):
+    """Every section but NVDEC's, which has no figures."""
     environment = {
-        **os.environ,
-        gpu.SMALL: "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(packages)]),
-    }
+        **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
     run = subprocess.run(
-        # -S: without the site-packages of the environment.
-        [sys.executable, "-S", "-c", GUARDED, "--out", tmp_path / "out"],
+        [sys.executable, "-c", GUARDED, "--out", tmp_path / "out"],
         env=environment, cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
@@ -113,39 +98,3 @@ def test_the_benchmark_runs_on_a_cpu_from_a_checkout(tmp_path):
     results = {path.stem: json.loads(path.read_text()) for path in files}
     assert set(results) == {f"gpu-{name}" for name in gpu.SECTIONS if name != "nvdec"}
     assert all(row["holds"] for rows in results.values() for row in rows)
-    assert "NVDEC cannot be used here" in run.stdout
-
-
-def test_a_section_that_fails_or_is_late_leaves_its_figures(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv(gpu.SMALL, "1")
-
-    def broken(bench):
-        yield Result("first", 1.0, "s", 2.0, 0.5, 1)
-        raise RuntimeError("the device is lost")
-
-    def endless(bench):
-        for part in bench.parts(["again", "and again", "for ever"]):
-            yield Result(part, 3.0, "s", 2.0, 1.5, 1)
-
-    monkeypatch.setattr(gpu, "SECTIONS", {"broken": (broken, 5), "endless": (endless, 1e-9)})
-    with pytest.raises(SystemExit) as end:
-        gpu.main(["--out", str(tmp_path)])
-    assert end.value.code == 1
-    figures = [
-        json.loads((tmp_path / f"gpu-{name}.json").read_text()) for name in ("broken", "endless")
-    ]
-    assert [[row["name"] for row in rows] for rows in figures] == [["first"], ["again"]]
-    output = capsys.readouterr()
-    assert "the device is lost" in output.err
-    assert "left out: and again; for ever" in output.out
-    lines = [line for line in output.out.splitlines() if "(2)" in line]
-    assert [line.split("  ")[-1] for line in lines] == ["holds", "does not hold"]
-
-
-def test_without_a_gpu_earlier_results_are_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv(gpu.SMALL, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
-    benchmarks.main(["gpu"])
-    assert capsys.readouterr().out.startswith("no GPU")
-    assert list(tmp_path.iterdir()) == []

@@ -250,14 +250,6 @@ def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_pat
     assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
 
 
-def test_a_batch_brings_its_arrays_and_one_copy_of_flags(tiny, gpu):
-    clips = [torch.zeros(8, 3, 32, 32, dtype=torch.uint8)] * 4
-    Forward(on(gpu, tiny))(clips)
-    shapes = [entry[1] for entry in gpu.log if entry[0] == "download"]
-    assert len(shapes) == len(tiny.arrays) + 1
-    assert shapes[-1] == (4, len(tiny.arrays))
-
-
 def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
     backbone = of.load_backbone(write_checkpoint("tiny-clip", tmp_path / "clip"), "cpu")
     backbone = backbone.for_images_and_texts()
@@ -364,33 +356,3 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
     (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
     assert (first, second) == ((5, 40, 60, 3), tuple(inputs["tiny"].shape))
     assert gpu.log[-1] == ("uploaded", event, stream)
-
-
-def test_a_clip_that_fits_neither_way_is_one_line(frames, tiny, gpu, monkeypatch):
-    def never(*arguments):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(readers, "resize_and_crop", never)
-    with pytest.raises(BackboneError, match=r"out of memory: .* cpu\.") as caught:
-        FrameResizer(GPU)(frames, {"tiny": (tiny.preprocessing, [0])})
-    assert "\n" not in str(caught.value)
-    assert gpu.log[-1] == ("free",)
-
-
-def test_cpu_threads_resize_at_the_same_time(frames, tiny, monkeypatch):
-    def meet(*arguments):
-        both.wait(10)
-        return resize_and_crop(*arguments)
-
-    both = threading.Barrier(2)
-    monkeypatch.setattr(readers, "resize_and_crop", meet)
-    resize = FrameResizer("cpu")
-    threads = [
-        threading.Thread(target=resize, args=(frames, {"tiny": (tiny.preprocessing, [0])}))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not both.broken

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import os
 import platform
@@ -30,7 +29,6 @@ from obygaze_features.errors import (
     VideoError,
 )
 from obygaze_features.extraction.plan import Options
-from obygaze_features.extraction.ray_cluster import make_private_token
 from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
@@ -52,10 +50,7 @@ pytestmark = pytest.mark.skipif(
         (64, 4, {}, WorkerPlan(4, 60, 1.0, 1.0, "cuda")),
         (64, 4, {"device": "cpu"}, WorkerPlan(1, 63, 1.0, 0.0, "cpu")),
         (64, 4, {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 60, 0.5, 0.5, "cuda")),
-        (64, 2, {"ray_gpus": 0.6}, WorkerPlan(2, 62, 1.0, 0.6, "cuda")),
         (64, 1, {"ray_gpus": 0.1}, WorkerPlan(10, 54, 1.0, 0.1, "cuda")),
-        (64, 2, {"device": "cuda:0"}, WorkerPlan(2, 62, 1.0, 1.0, "cuda:0")),
-        (64, 4, {"ray_gpus": 0}, WorkerPlan(1, 63, 1.0, 0, "cpu")),
         (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
         (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
         (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
@@ -82,13 +77,9 @@ def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
 def test_options_that_do_not_go_together_are_refused(run, tmp_path):
     for options, facts in (
         ("--ray-gpus 0.5", "--ray-gpus is for --engine ray"),
-        ("--engine ray --ray-gpus 2", "2.0 is not in the range 0<=x<=1"),
-        ("--engine ray --ray-gpus 0 --device cuda", "contradict each other"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99",
          f"has {torch.cuda.device_count()}; leave out --ray-gpus, or give the"),
-        ("--engine ray --ray-cpus 0", "0.0 is not in the range x>=0.001"),
         ("--engine ray --max-gpu-memory 2GB", "give a part: --ray-gpus 0.5"),
-        ("--engine ray --ray-address ray://127.0.0.1:10001", "--ray-address is HOST:PORT"),
         ("--engine ray --ray-address 127.0.0.1", "--ray-address is HOST:PORT"),
     ):  # fmt: skip
         result = run(*options.split())
@@ -96,18 +87,10 @@ def test_options_that_do_not_go_together_are_refused(run, tmp_path):
     assert not (tmp_path / "stores").exists()
 
 
-class Quiet(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
-
-
 def test_addresses_where_no_cluster_is_are_one_line_at_once(run, tmp_path):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for address in (f"127.0.0.1:{server.server_port}", "127.0.0.1:1", "nowhere.invalid:6379"):
-            out = run("--engine", "ray", "--ray-address", address)
-            refused(out, f"no Ray cluster answers at {address}")
-        server.shutdown()
+    for address in ("127.0.0.1:1", "nowhere.invalid:6379"):
+        out = run("--engine", "ray", "--ray-address", address)
+        refused(out, f"no Ray cluster answers at {address}")
     assert not (tmp_path / "stores").exists()
 
 
@@ -115,17 +98,6 @@ def test_without_ray_it_is_said_what_to_install(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
-
-
-def test_a_new_clusters_token_is_its_users_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    token = tmp_path / ".ray/auth_token"
-    make_private_token()
-    first = token.read_text()
-    assert (len(first), token.stat().st_mode & 0o777) == (64, 0o600)
-    token.chmod(0o644)  # as Ray writes it
-    make_private_token()
-    assert (token.read_text(), token.stat().st_mode & 0o777) == (first, 0o600)
 
 
 @pytest.fixture(scope="module")
@@ -216,20 +188,6 @@ def test_a_machine_that_is_not_like_this_one_is_named(
 
 
 @pytest.mark.faults
-def test_a_machine_without_the_package_is_one_line(manifest, films, tiny, load, tmp_path):
-    """Its processes find another package of that name, in which nothing is."""
-    (tmp_path / "shadow/obygaze_features").mkdir(parents=True)
-    (tmp_path / "shadow/obygaze_features/__init__.py").touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        patch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
-        with head() as cluster, pytest.raises(ClusterError) as caught:
-            extract_on(cluster, manifest, films, [tiny], tmp_path / "stores", [load])
-    assert re.search(r"No module named 'obygaze_features\.\w+'.*pip install", str(caught.value))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.faults
 def test_a_machine_that_is_lost_changes_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
@@ -303,9 +261,8 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("then", ["local", "ray"])
 def test_a_killed_cluster_is_one_line_and_the_run_resumes(
-    start, manifest, films, tiny, whole_store, tmp_path, then
+    start, manifest, films, tiny, whole_store, tmp_path
 ):
     with start(tmp_path / "stores") as process:
         for pid, name in clusters.children(process.pid).items():
@@ -317,13 +274,7 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
     assert "Extracting 70 clips" in first
     assert all(told.startswith("Waiting for the Ray cluster") for told in waiting)
     assert re.fullmatch(r"Error: the Ray cluster \(.*\) no longer answers; .* resumes", line)
-    if then == "ray":
-        with start(tmp_path / "stores", until="never") as process:
-            process.communicate()
-        assert process.returncode == 0
-        assert store_files(tmp_path / "stores/tiny.zarr") == store_files(whole_store)
-    else:
-        finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
+    finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 
 
 @pytest.mark.faults
@@ -352,7 +303,7 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("seconds", [0, 1, 2])
+@pytest.mark.parametrize("seconds", [0, 2])
 def test_a_signal_while_ray_starts_leaves_nothing_behind(start, tmp_path, number, seconds):
     with start(tmp_path / "stores", until="../manifest") as process:
         while "gcs_server" not in below(process.pid).values():
@@ -422,15 +373,10 @@ def listening(pids: dict[int, str]) -> dict[str, set[str]]:
     return addresses
 
 
-def without_token(home: Path) -> dict[str, str]:
-    environment = {key: text for key, text in os.environ.items() if not key.startswith("RAY_AUTH")}
-    return {**environment, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
-
-
 @pytest.mark.faults
 def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
     with subprocess.Popen(
-        [sys.executable, "-c", CONNECT], env=without_token(tmp_path),
+        [sys.executable, "-c", CONNECT], env={**os.environ, "HOME": str(tmp_path)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout.readline() == b"up\n"
@@ -438,48 +384,4 @@ def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
         process.communicate(timeout=60)
     assert addresses.keys() >= {"gcs_server", "raylet"}
     assert set().union(*addresses.values()) <= LOOPBACK, addresses
-    assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600
-
-
-HEAD = """
-import sys
-from tests.extraction.ray_clusters import head
-with head() as cluster:
-    print(cluster.address, flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.faults
-def test_a_token_is_used_or_asked_for(manifest, films, weights, whole_store, tmp_path):
-    """Of a cluster that asks for one, started by a process of its own."""
-    home, token = tmp_path / "home", "a" * 64
-    home.mkdir()
-    manifest.save(tmp_path / "manifest")
-    command = [sys.executable, "-m", "cli", "features", "extract", tmp_path / "manifest"]
-    command += ["--videos", films, "--backbone", f"tiny={weights}", "-o", tmp_path / "stores"]
-    command += ["--device", "cpu", "--engine", "ray", "--ray-address"]
-
-    def extract(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*map(str, command), address], env={**without_token(home), **environment},
-            capture_output=True, text=True, timeout=900,
-        )  # fmt: skip
-
-    asks = {**without_token(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-    with subprocess.Popen(
-        [sys.executable, "-c", HEAD], env=asks, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    ) as process, contextlib.closing(process.stdin):  # fmt: skip
-        address = process.stdout.readline().strip()
-        lacking = extract(address)
-        (home / ".ray").mkdir()
-        (home / ".ray/auth_token").write_text(f"{token}\n")  # where `ray start` keeps it
-        right = extract(address, RAY_AUTH_MODE="token")
-    assert lacking.returncode == 1
-    line = lacking.stderr.splitlines()[-1]
-    assert line.startswith(f"Error: a Ray cluster cannot be joined at {address}: ")
-    assert line.endswith("copy ~/.ray/auth_token from its head and set RAY_AUTH_MODE=token")
-    assert right.returncode == 0, right.stderr
-    assert "70 of 70 clips done" in right.stdout
-    assert store_files(tmp_path / "stores/tiny.zarr") == store_files(whole_store)
+    assert not (tmp_path / ".ray/auth_token").exists()  # Ray's own file is readable by all

@@ -22,7 +22,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
     limit_gpu_share,
 )
-from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import verify
 from tests.kit.films import rows, store_files
@@ -202,19 +202,12 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("problem", "error", "facts"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), BackboneError,
-         r"one clip does not fit on cpu \(backbone tiny\); try --precision"),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError, "^mat1 and mat2"),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_probe_ends_the_run(films, tiny, tmp_path, problem, error, facts):
+def test_an_item_that_does_not_fit_ends_the_run(films, tiny, tmp_path):
     def fail(pixels, present, names):
-        raise problem
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(error, match=facts):
+    facts = r"one clip does not fit on cpu \(backbone tiny\); try --precision"
+    with pytest.raises(BackboneError, match=facts):
         of.extract(rows(4), films, replace(tiny, encode_clips=fail), tmp_path)
 
 
@@ -250,16 +243,6 @@ def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
     }  # fmt: skip
     native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")
     assert np.flatnonzero(np.isnan(native).any(1)).tolist() == [0, 8, 16]
-
-
-@pytest.mark.parametrize(
-    ("device", "size", "facts"),
-    [("cuda", "20", "such as 20GB"), ("cuda", "x GB", "such as 20GB"),
-     ("cuda", "GB", "such as 20GB"), ("cpu", "20GB", "needs a CUDA device")],
-)  # fmt: skip
-def test_a_limit_of_memory_that_cannot_hold_is_refused(device, size, facts):
-    with pytest.raises(UsageError, match=facts):
-        limit_gpu_memory(device, size)
 
 
 def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch):

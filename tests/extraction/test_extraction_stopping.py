@@ -15,7 +15,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.store.claims import Claims
 from tests.extraction.test_extraction_broken import decoders_of
-from tests.kit.films import rows
+from tests.kit.films import rows, store_files
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
@@ -114,12 +114,6 @@ def finish_and_compare(manifest: Path, films: Path, output: Path, whole: Path) -
         _, stderr = process.communicate()
     assert process.returncode == 0, stderr
     for name in BACKBONES:
-        left, right = (of.open_store(folder / f"{name}.zarr") for folder in (output, whole))
-        assert (left.status == 1).all()
-        for array in left.arrays:
-            np.testing.assert_array_equal(
-                left.read(array, missing="nan"), right.read(array, missing="nan")
-            )
-        for block in range(left.blocks):
-            assert left.record_of(block) == right.record_of(block)
-        assert Claims(left.path / "claims").active_blocks() == []
+        left, right = (store_files(folder / f"{name}.zarr") for folder in (output, whole))
+        assert right.items() <= left.items()
+        assert all(".partial" in path or "claims/" in path for path in left.keys() - right.keys())

@@ -80,17 +80,6 @@ def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
         assert axes.get_xlim() == limits
 
 
-def test_the_ends_of_an_axis_have_names() -> None:
-    figure = grouped_dots(
-        {"car": [Dot(0.73)], "lipstick": [Dot(0.2)]}, numbered_series(["said"]),
-        title="t", axis="a", description="d", limits=(0, 1), origin=0.5, ends=("woman", "man"),
-    )  # fmt: skip
-    assert {"← woman", "man →"} <= set(words(figure))
-    points = [Point("Look", 0.1)]
-    figure = dot_plot(points, title="", axis="a", description="", ends=("second", "first"))
-    assert {"← second", "first →"} <= set(words(figure))
-
-
 @pytest.mark.parametrize("axis", ["", "F1"])
 def test_the_axis_numbers_are_within_the_figure(axis) -> None:
     figure = dot_plot([Point("mlp", 0.5)], title="t", axis=axis, description="", limits=(0, 1))
@@ -142,18 +131,6 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     spans = [line.get_ydata() for line in figure.axes[0].lines if line.get_label() == "random"]
     assert spans[0][1] < spans[1][0]  # each only across the rows of its group
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
-
-
-def test_marks_and_lines_mean_the_same_in_every_figure() -> None:
-    def drawn(lines: list[Line]) -> dict[str, object]:
-        points = [Point("mlp", 0.6), Point("two", 0.5, kind="annotators")]
-        figure = dot_plot(points, title="", axis="a", description="", lines=lines)
-        return {str(line.get_label()): (line.get_linestyle(), line.get_marker())
-                for line in figure.axes[0].lines}  # fmt: skip
-
-    first, second = Line(0.4, "random"), Line(0.3, "all positive")
-    assert drawn([first, second]) == drawn([second, first])
-    assert drawn([first])["two"] != drawn([first])["mlp, ours"]
 
 
 def test_shares_add_up_along_their_row() -> None:
@@ -237,10 +214,7 @@ def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
     save_figure(figure, path)
     assert title(path) == "a & b"
     assert {"$x$ <b>&", "\ufffd 电影", "F1", "0.25"} <= set(texts(path))
-    assert tips(path) == {
-        '$x$ <b>&, "mlp"': "0.25 (0.10 to 0.50)",
-        '\ufffd 电影, "mlp"': "0.50",
-    }
+    assert tips(path) == {'$x$ <b>&, "mlp"': "0.25 (0.10 to 0.50)", '\ufffd 电影, "mlp"': "0.50"}
 
 
 def test_figures_of_one_page_share_no_ids() -> None:

@@ -30,8 +30,6 @@ def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
     labels = labels.replace("tt0108160-003,NS", "tt0108160-003,Maybe")
     labels = labels.replace("tt0110912-001,S,Body", "tt0108160-001,S,Bodi")
     (manifest / "labels/paper.csv").write_text(labels + "nobody,EN,,1.00,,\n")
-    lines = ("id,level,note", 'tt0108160-001,S,"two', 'lines"', "tt0108160-002,X,")
-    write(manifest / "labels/quoted.csv", *lines)
     write(manifest / "splits/mine.csv", "id,fold", "tt0108160-001,-1", "tt0108160-002,2")
     write(manifest / "splits/short.csv", "id,fold", "tt0108160-001")
     write(manifest / "runs/mine.csv", "run,role,id", "0,trian,tt0108160-001")
@@ -41,13 +39,12 @@ def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
         "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
-        f"labels/quoted.csv, line 4: unknown label 'X'{known}",
         "runs/mine.csv, line 2: unknown role 'trian' (known: train, validation)",
         "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
         "splits/short.csv, line 2: 1 cells where the header has 2",
     ]
     result = obygaze("manifests", "check", manifest, "--json")
-    assert (result.exit_code, len(json.loads(result.stdout))) == (1, 8)
+    assert (result.exit_code, len(json.loads(result.stdout))) == (1, 7)
 
 
 def test_problems_of_items_hide_no_others(manifest):
@@ -63,25 +60,21 @@ def test_problems_of_items_hide_no_others(manifest):
     assert "the digest is of other items" in problem
     path.write_text(items.replace("scene_1.avi", "scene_1.mp4"))
     assert check(manifest) == []  # another extension, the same item
-    write(path, "id,start,end", "a,x,y", "b/c,1,", "a,1,2")
-    write(manifest / "splits/mine.csv", "id,fold", "a,one")
-    write(manifest / "labels/raw.csv", "id,level", "a")
-    result = problems(manifest)
-    for number, line in enumerate((
-        "items.csv, line 2: end 'y' is not a number of seconds",
+    write(path, "id,start,end", "a,x,2", "b,1,", "c,1,2")
+    write(manifest / "splits/mine.csv", "id,fold", "c,one")
+    assert [problem for problem in problems(manifest) if "paper" not in problem][:3] == [
+        "items.csv, line 2: a span needs both start and end",
         "items.csv, line 2: start 'x' is not a number of seconds",
         "items.csv, line 3: a span needs both start and end",
-        "items.csv, line 3: id 'b/c' is not allowed",
-        "items.csv, line 4: duplicate id 'a'",
-    )):  # fmt: skip
-        assert result[number].startswith(line)
-    assert "labels/raw.csv, line 2: 1 cells where the header has 2" in result
-    assert "splits/mine.csv, line 2: fold 'one' is not a whole number from 0 to 999999" in result
+    ]
+    assert any("splits/mine.csv, line 2: fold 'one'" in problem for problem in problems(manifest))
 
 
 def test_importing_again_keeps_what_others_added(source, manifest, obygaze):
     obygaze("manifests", "split", manifest, "--folds", 2)
-    again = ("manifests", "import", "obygaze12", source, "-o", manifest, "--overwrite")
+    again = ("manifests", "import", "obygaze12", source, "-o", manifest)
+    refused(obygaze(*again), "--overwrite")
+    again = (*again, "--overwrite")
     assert obygaze(*again).exit_code == 0
     assert of.Manifest.load(manifest).split_names == ["leak-free"]
     source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
@@ -101,15 +94,12 @@ def test_diff(manifest, source, tmp_path, obygaze):
     for fact in (
         f"1 item only in {manifest}: tt0110912-001",
         "1 item with another media: tt0108160-003",
-        "labels 'paper': 2 items changed",
-        "tt0108160-001: EN | S Body",
+        "labels 'paper': 2 items changed\n  tt0108160-001: EN | S Body",
         "labels 'ours': 1 item changed\n  tt0108160-001: none | S",
     ):
         assert fact in result.output
     same = obygaze("manifests", "diff", manifest, manifest)
     assert (same.exit_code, same.output.startswith("No difference")) == (0, True)
-    facts = json.loads(obygaze("manifests", "diff", manifest, second, "--json").stdout)
-    assert (facts["only_left"], facts["same_order"]) == (["tt0110912-001"], True)
 
 
 def test_locate(manifest, tmp_path, obygaze):
@@ -137,8 +127,7 @@ def test_locate(manifest, tmp_path, obygaze):
     assert "ambiguous: tt0108160-004 could be tt0108160/tt0108160_scene_4.mov or" in result.output
     # In a folder of another case; and the very name that is listed.
     touch(videos, "TT0110912/tt0110912_scene_1.webm", "tt0108160/tt0108160_scene_4.mkv")
-    outcome = locate(items, videos)
-    assert (outcome.missing, outcome.ambiguous) == ([], {})
+    assert len(locate(items, videos).found) == 6
 
 
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullmatch=True)
@@ -199,7 +188,6 @@ def sha256(text):
 
 
 def test_the_digest_as_the_specification_has_it(manifest):
-    """Computed by hand from manifests/README.md."""
     text = "obygaze-items-1\na-001\na-002\0clip\nclip\0one\n\0\n1500000\0\n2250000\0"
     assert Items.of(CLIPS).digest == sha256(text) == Items.of(iter(CLIPS)).digest
     word = sha256("a person")
@@ -207,10 +195,7 @@ def test_the_digest_as_the_specification_has_it(manifest):
     assert Items.of([Item("t", kind="text", text="a person")]).digest == expected
     for change, same in [
         ({"media": "one.mkv"}, True),
-        ({"film": "b"}, True),
         ({"media": "two.mp4"}, False),
-        ({"id": "a-003"}, False),
-        ({"kind": "image"}, False),
         ({"start": 0.0, "end": 1.0}, False),
     ]:
         changed = [replace(CLIPS[0], **change), CLIPS[1]]
@@ -222,14 +207,12 @@ def test_the_digest_as_the_specification_has_it(manifest):
     assert Manifest.load(manifest).digest == loaded.digest
 
 
-@pytest.mark.parametrize("ids", ["abb", "bab", "bAa"])
-def test_sorted_and_unsorted_ids_are_checked_alike(ids):
-    with pytest.raises(ManifestError, match=r"duplicate id|by case only"):
-        Items.of([Item(identifier) for identifier in ids])
+def test_ids_that_differ_by_case_only_are_refused():
+    with pytest.raises(ManifestError, match="item 3: id 'a' differs from 'A' by case only"):
+        Items.of([Item(identifier) for identifier in "bAa"])
 
 
 def test_a_crash_leaves_the_old_manifest(manifest):
-    """Saving over a manifest that fails half way changes nothing and leaves nothing behind."""
     before = contents(manifest.parent)
     labels = LabelSet("bad", ["tt0108160-001"], [], [])
     broken = Manifest.load(manifest).with_parts(labels=[labels])
@@ -239,47 +222,20 @@ def test_a_crash_leaves_the_old_manifest(manifest):
     assert sorted(p.name for p in manifest.parent.iterdir()) == ["annotations.csv", "manifest"]
 
 
-def test_against_pandas(manifest, obygaze):
-    pandas = pytest.importorskip("pandas")
-    result = json.loads(obygaze("manifests", "stats", manifest, "--labels", "raw", "--json").stdout)
-    table = pandas.read_csv(manifest / "labels" / "raw.csv", keep_default_na=False)
-    table["concepts"] = [c.split("|") if c else [] for c in table["concepts"]]
-    assert result["items"] == len(table)
-    for level, rows in table.groupby("level"):
-        seen = result["levels"][level]
-        assert seen["count"] == len(rows)
-        assert seen["share"] == pytest.approx(len(rows) / len(table))
-        assert seen["concepts_per_item"] == pytest.approx(rows["concepts"].map(len).mean())
-        exploded = rows["concepts"].explode().dropna().value_counts()
-        for name, rate in seen["concept_rates"].items():
-            assert rate == pytest.approx(exploded.get(name, 0) / len(rows))
-    by_film = table.assign(film=table["id"].str.split("-").str[0]).groupby("film")
-    assert {film: seen["items"] for film, seen in result["films"].items()} == dict(by_film.size())
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.gate)])
 def test_the_figure(manifest, tmp_path, obygaze, suffix):
-    pytest.importorskip("matplotlib")
     figure = tmp_path / f"figures/levels.{suffix}"
-    for by_film in (False, True):
-        # --figure is the option's old name.
-        options = ["-o", figure, "--by-film", "--overwrite"] if by_film else ["--figure", figure]
+    # --figure is the option's old name.
+    for options in (["--figure", figure], ["-o", figure, "--by-film", "--overwrite"]):
         result = obygaze("manifests", "stats", manifest, *options)
         assert f"figure -> {figure}" in result.output, result.output
-        start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
-        assert figure.read_bytes().startswith(start)
-        if suffix == "svg":
-            text = figure.read_text()
-            assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
-            assert ("Sleepless in Seattle (1993)" in text) is by_film
-            tips = re.findall(r"(?m)^([^<\n]+), Sure: ([0-9.]+)%$", text.split("</desc>")[0])
-            assert tips or by_film
-            labels = of.Manifest.load(manifest).labels()
-            pairs = zip(labels.concepts, labels.levels, strict=True)
-            sure = [concepts for concepts, level in pairs if level == "S"]
-            for concept, rate in tips:
-                share = sum(concept in names for names in sure) / len(sure)
-                assert float(rate) == pytest.approx(100 * share, abs=0.05)
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert figure.read_bytes().startswith(start)
+    if suffix == "svg":
+        text = figure.read_text()
+        assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
+        assert "Sleepless in Seattle (1993)" in text
+        assert "Body, Sure: 50.0%" in text
 
 
 def test_titles_items_and_empty_label_sets(manifest, obygaze):
@@ -288,8 +244,6 @@ def test_titles_items_and_empty_label_sets(manifest, obygaze):
     item = obygaze("manifests", "show", manifest, "tt0108160-004").output
     assert "tt0108160_scene_4.mkv" in item
     assert "S Type of shot, Clothing" in item
-    assert obygaze("manifests", "show", manifest, "nobody").exit_code == 1
-    # A level that nothing has is a rate of zero, not a division by it.
-    write(manifest / "labels/none.csv", "id,level")
+    write(manifest / "labels/none.csv", "id,level")  # rates of zero, no division by it
     result = obygaze("manifests", "stats", manifest, "--labels", "none")
     assert "0 clips of 0 films" in result.output, result.output

@@ -1,6 +1,5 @@
 """Labels as people have them: tables with names of files, put on folders of videos."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -40,27 +39,19 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     # The same items as those of the folder: a store of one fits the other.
     assert set(of.Manifest.from_folder(films)) == set(manifest)
 
-
-@pytest.mark.parametrize("columns", [["id=video"], ["id=video", "media=video"], ["media=video"]])
-def test_one_column_is_both_id_and_media(films, tmp_path, obygaze, columns):
-    source = write(tmp_path / "t.csv", "video,label", *(f"{name},S" for name in FILES))
-    options = [word for column in columns for word in ("--column", column)]
-    result = obygaze("manifests", "import", "csv", source, *options, "-o", tmp_path / "m")
-    assert "ids: ep 1.mp4 is S1-ep_1" in result.output, result.output
-    result = obygaze("manifests", "locate", tmp_path / "m", "--videos", films)
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "found      4")
+    for columns in ({"id": "video"}, {"id": "video", "media": "video"}, {"media": "video"}):
+        one = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
+        assert list(one) == list(manifest)
+        assert "ids: ep 1.mp4 is S1-ep_1" in one.notes
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("end", ["", "\r\n"])
 def test_what_spreadsheets_save_is_read(tmp_path, end):
     rows = ("ID;Level;Start;End", "é;S;0:01:00;00:01:01,5", "b;EN;1:15;75,5")
     source = write(tmp_path / "t.csv", *rows, end=end, encoding="utf-8-sig")
     manifest = of.Manifest.from_csv(source)
     assert [(item.start, item.end) for item in manifest] == [(60, 61.5), (75, 75.5)]
     assert manifest.labels().levels == ["S", "EN"]
-    assert of.Manifest.from_csv(write(source, "id", "last", end="")).ids == ["last"]
-    with pytest.raises(ManifestError, match=r"UTF-16\); save it as CSV in UTF-8"):
-        of.Manifest.from_csv(write(source, *rows, end=end, encoding="utf-16"))
 
 
 def test_names_of_files_become_ids(films, tmp_path):
@@ -99,18 +90,13 @@ def test_folders_are_imported_however_deep(films, tmp_path):
         ("S1-extra-ep_1", "S1", "extra/ep 1.mkv"),
         ("S2-ep_1", "S2", "ep 1.mp4"),
     ]
-    manifest.save(tmp_path / "m")
-    again = of.Manifest.load(tmp_path / "m")
-    assert again.digest == manifest.digest
-    assert sorted(located(again, films).values()) == sorted(FILES)
+    assert sorted(located(manifest, films).values()) == sorted(FILES)
     (films / "S1/extra/ep 1.mkv").unlink()
     with pytest.raises(VideoError, match=r"in .*: no video S1/extra/ep 1\.\*"):
-        MediaFolder(films).find(again["S1-extra-ep_1"])
+        MediaFolder(films).find(manifest["S1-extra-ep_1"])
 
 
-@pytest.mark.parametrize(
-    "name", ["{id}", "{path}", "{stem}", "/elsewhere/films/{path}", "C:\\films\\{windows}"]
-)
+@pytest.mark.parametrize("name", ["{id}", "{stem}", "/other/{path}", "C:\\films\\{windows}"])
 def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
     (films / "S1/extra/ep 1.mkv").rename(films / "S1/extra/ep 3.mkv")
     (films / "S2/ep 1.mp4").rename(films / "S2/ep 2.mp4")
@@ -159,10 +145,8 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     [
         (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*folders"),
         (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
-        (["video,label", "alone,calm"], "unknown label 'calm'.*--levels LOW"),
         (["video,label", "alone,tense", "S1/ep 1,calm"], "LOW,...,HIGH; the table has calm, tense"),
         (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
-        (["video,tension", "alone,S"], "no column 'level'; say which one is with --column level="),
         (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .there are clip, label"),
     ],
 )
@@ -184,8 +168,6 @@ def test_missing_videos_are_named_with_what_was_searched_for(films, tmp_path, ob
     result = obygaze("manifests", "locate", folder, "--videos", films)
     hint = f"searched for Juno/a.*; {films} has {', '.join(FILES[:3])} and 1 more"
     assert (result.exit_code, hint in result.stdout) == (3, True)
-    facts = obygaze("manifests", "locate", folder, "--videos", films, "--json")
-    assert json.loads(facts.stdout)["missing"] == ["Juno-a", "Juno-b"]
     command = (*command, folder, "-o", tmp_path / "out", "--videos")
     refused(obygaze(*command, films), f"none of the 2 clips of t: {hint}")
     refused(obygaze(*command, tmp_path / "film"), f"film does not exist; did you mean {films}?")

@@ -15,7 +15,7 @@ from tests.kit.files import csv_rows, touch, write
 @pytest.mark.parametrize(
     ("stimulus", "text"),
     [("engineer", "an engineer"), ("'old' man", "an 'old' man"), ("Umbrella", "an Umbrella"),
-     ("person", "a person"), ("hour", "a hour"), ("8-year-old", "a 8-year-old")],
+     ("hour", "a hour"), ("8-year-old", "a 8-year-old")],
 )  # fmt: skip
 def test_the_article_follows_the_first_letter(stimulus, text):
     assert with_article("a photo of a {}", stimulus) == f"a photo of {text}"
@@ -27,9 +27,8 @@ def test_other_ways_to_write_articles():
     assert with_article("a photo of a {}", "engineer", "always-a") == "a photo of a engineer"
     # An article that is not right before the stimulus stays as it is.
     assert with_article("the {} of a hour", "engineer") == "the engineer of a hour"
-    for template in ("a photo", "{} and {}"):
-        with pytest.raises(UsageError, match="once"):
-            with_article(template, "engineer")
+    with pytest.raises(UsageError, match="once"):
+        with_article("{} and {}", "engineer")
     with pytest.raises(UsageError, match="letter, always-a"):
         with_article("a {}", "engineer", "the")
 
@@ -53,21 +52,13 @@ def test_every_stimulus_in_every_template(tmp_path, obygaze):
     forms = ("{}", "an {}", "a photo of an {}", "an image of an {}", "a picture of an {}")
     assert [row["text"] for row in angry[:5]] == [form.format("angry person") for form in forms]
     assert {(row["kind"], row["named"], row["media"]) for row in angry} == {("text", "yes", "")}
-    assert [row["template"] for row in angry[:2]] == ["{}", "a {}"]
-    assert angry[2]["id"] == "angry-a_photo_of_an_angry_person"
-    assert angry[2]["stimulus"] == "angry person"
-    sad = [row["text"] for row in rows if row["set"] == "sad-not"]
-    assert {"a photo of an individual", "a photo of a human being"} <= set(sad)
-
-
-def test_the_prompts_as_they_were_published(tmp_path, obygaze):
-    source = write(tmp_path / "science.csv", "stimulus", "engineer")
-    options = ("--article", "always-a", "--template", "a {}", "--template", "{}")
-    result = obygaze("manifests", "import", "prompts", source, "-o", tmp_path / "m", *options)
-    assert result.exit_code == 0
-    items = of.Manifest.load(tmp_path / "m").items
-    assert items.texts == ["a engineer", "engineer"]
-    assert items.ids == ["a_engineer", "engineer"]
+    names = ("id", "stimulus", "template")
+    photo = ("angry-a_photo_of_an_angry_person", "angry person", "a photo of a {}")
+    assert tuple(angry[2][name] for name in names) == photo
+    # As they were published.
+    options = ("--article", "always-a", "--template", "a {}", "--overwrite")
+    obygaze("manifests", "import", "prompts", source, "-o", tmp_path / "m", *options)
+    assert of.Manifest.load(tmp_path / "m").items.texts[0] == "a angry person"
 
 
 def test_ids_are_safe_and_distinct(tmp_path):
@@ -94,29 +85,14 @@ def test_a_folder_of_images(tmp_path, obygaze):
     assert of.Manifest.from_folder(folder).ids == ["1996-a"]
     images = of.Manifest.from_folder(folder, kind="image")
     assert [(item.id, item.kind) for item in images] == [("1996-poster", "image")]
-    rows = ("id,kind,media,text,group", "one,image,one.png,,x", "two,text,,a photo,y")
-    items = of.Manifest.from_csv(write(tmp_path / "mixed.csv", *rows)).items
-    assert (items.kinds, items.texts) == (["image", "text"], ["", "a photo"])
-    assert items.extra["group"] == ["x", "y"]
 
 
-@pytest.mark.parametrize(
-    ("battery", "sets", "prompt"),
-    [
-        ("professions", ["objectifying", "science", "business"],
-         ("science", "an image of an engineer")),
-        ("emotion", ["angry", "happy", "no emotion"],
-         ("angry", "a picture of an angry human being")),
-    ],
-)  # fmt: skip
-def test_a_battery_is_its_own_prompts(battery, sets, prompt, tmp_path, obygaze, monkeypatch):
+def test_a_battery_is_its_own_prompts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / battery).mkdir()  # such as the manifest of another day
-    result = obygaze("manifests", "import", "prompts", battery, "-o", tmp_path / "m")
-    assert result.exit_code == 0, result.output
-    items = of.Manifest.load(tmp_path / "m").items
-    assert [Counter(items.extra["set"])[name] for name in sets] == [30] * len(sets)
-    assert prompt in zip(items.extra["set"], items.texts, strict=True)
+    (tmp_path / "professions").mkdir()  # such as the manifest of another day
+    items = of.Manifest.from_prompts("professions").items
+    assert Counter(items.extra["set"])["science"] == 30
+    assert "an image of an engineer" in items.texts
 
 
 def test_batteries_of_ones_own(tmp_path):

@@ -42,15 +42,14 @@ def films():
     return of.Manifest("films", Items.of([*minutes(JUNO), *minutes(TITANIC)]))
 
 
-@pytest.mark.parametrize("name", [f"{JUNO}.srt", "juno.en.srt", "Juno (2007).VTT", "a/b/JUNO.srt"])
 @pytest.mark.parametrize(
-    "data",
+    ("name", "data"),
     [
-        SRT.encode(),
-        codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode(),
-        SRT.encode("utf-16"),
-        SRT.encode("latin-1"),
-        b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode(),
+        (f"{JUNO}.srt", SRT.encode()),
+        ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
+        ("a/b/JUNO.srt", SRT.encode("utf-16")),
+        ("juno.srt", SRT.encode("latin-1")),
+        ("Juno (2007).VTT", b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode()),
     ],
 )
 def test_the_words_of_each_clip(films, tmp_path, name, data):
@@ -95,12 +94,6 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
     assert of.Manifest.load(tmp_path / "words").items.texts == [WORDS[0], "", "", *WORDS]
 
 
-def test_clips_without_spans_have_no_words(tmp_path):
-    films = of.Manifest("films", Items.of([Item("a", film="a", media="a.mp4")]))
-    with pytest.raises(ManifestError, match="start and end"):
-        films.with_subtitles(tmp_path)
-
-
 lines = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 400)), min_size=1, max_size=8)
 
 
@@ -132,11 +125,8 @@ def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, length
 
 
 def test_annotators_clips_that_overlap_share_a_line(tmp_path):
-    items = [
-        Item("first", film="f", media="f", start=0, end=10),
-        Item("second", film="f", media="f", start=1, end=12),
-        Item("next", film="f", media="f", start=12, end=20),
-    ]
+    spans = {"first": (0, 10), "second": (1, 12), "next": (12, 20)}
+    items = [Item(i, film="f", media="f", start=a, end=b) for i, (a, b) in spans.items()]
     (tmp_path / "f.srt").write_text("00:00:03,000 --> 00:00:04,000\nboth\n")
     words = of.Manifest("f", Items.of(items)).with_subtitles(tmp_path)
     assert words.items.texts == ["both", "both", ""]
@@ -157,5 +147,9 @@ def test_mobygazes_dump(films, tmp_path, obygaze):
     for source in (tmp_path, tmp_path / "tractive_subtitles.sql"):
         assert films.with_subtitles(source).items.texts[:3] == expected
     (tmp_path / "tractive_movies.sql").unlink()
-    with pytest.raises(ManifestError, match="beside it"):
-        films.with_subtitles(tmp_path)
+    for clips, fact in (
+        (films, "beside it"),
+        (of.Manifest("x", Items.of([Item("a")])), "start and"),
+    ):
+        with pytest.raises(ManifestError, match=fact):
+            clips.with_subtitles(tmp_path)

@@ -33,10 +33,7 @@ CONCEPTS = (
     "Activity",
 )  # fmt: skip
 
-BOTTLENECKS = (
-    {"name": "pcbm-tree", "negatives": "b"},
-    {"name": "pcbm-logistic", "negatives": "b"},
-)
+BOTTLENECKS = ({"name": "pcbm-tree", "negatives": "b"}, {"name": "pcbm-logistic", "negatives": "b"})
 HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
 SURE = {"positives": ("S",), "split": "four"}
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}

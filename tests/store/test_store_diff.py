@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from obygaze_features.store import Done, StoreWriter, diff, merge, open_store, subset
+from obygaze_features.store import StoreWriter, diff, merge, open_store, subset
 from tests.kit import store as toys
 
 
@@ -71,22 +71,6 @@ def test_other_items_other_order_other_recipe(tmp_path):
     assert (difference.rows["native"].n, difference.rows["native"].mean) == (0, None)
     assert not difference.identical
     assert difference.to_json()["rows"]["native"]["worst"] == ()
-
-
-def test_a_row_of_zeros_agrees_with_itself_alone(tmp_path):
-    def store_from(first):
-        def compute(row):
-            values = {spec.name: np.zeros(spec.shape) for spec in toys.ARRAYS}
-            return Done(values | {"native": np.full(5, row + first)}, None)
-
-        path = tmp_path / f"{first}.zarr"
-        writer = StoreWriter.create(path, toys.a_manifest(2), toys.RECIPE)
-        toys.fill(writer, None, compute)
-        return open_store(path)
-
-    rows = diff(store_from(0), store_from(1)).rows
-    assert rows["native"].worst == (("tt1-000", 0.0), ("tt1-001", pytest.approx(1)))
-    assert rows["frames"].least == 1
 
 
 def test_equal_weights_decide_not_the_name(tmp_path):

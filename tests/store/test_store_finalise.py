@@ -9,7 +9,6 @@ import logging
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import zarr
 
 from obygaze_features.common.files import SUFFIX, prefix
 from obygaze_features.errors import StoreError
-from obygaze_features.store import ArraySpec, Done, StoreWriter, finalise, open_store, verify
+from obygaze_features.store import ArraySpec, finalise, open_store, verify
 from obygaze_features.store import format as fmt
 from tests.kit import store as toys
 from tests.kit.store import flip_bit
@@ -126,30 +125,6 @@ def test_finalising_again_changes_nothing_but_what_a_kill_left(path, sound):
         assert finalise(str(path)).is_final
         assert toys.contents(path) == toys.contents(sound / "final.zarr")
     assert [folder.name for folder in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.night
-def test_large_rows_take_little_memory(tmp_path):
-    """However many shards there are, no more than about two of them are in memory."""
-    code = """
-import resource, sys
-from pathlib import Path
-from obygaze_features.store import finalise, format
-format.SHARD_BYTES = 32 * 2**20
-finalise(Path(sys.argv[1]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-    recipe = replace(toys.RECIPE, arrays=(ArraySpec("tokens", (2048, 256), "float16", "large"),))
-
-    def peak(n):
-        path = tmp_path / f"{n}.zarr"
-        writer = StoreWriter.create(path, toys.a_manifest(n), recipe, block_rows=4)
-        values = np.random.default_rng(0).normal(size=(2048, 256))
-        toys.fill(writer, None, lambda row: Done({"tokens": values}, "ab"))
-        run = [sys.executable, "-c", code, str(path)]
-        return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout) * 1024
-
-    assert peak(160) - peak(4) < 2.5 * 32 * 2**20  # of 160 MiB
 
 
 def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch):

@@ -11,15 +11,13 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import finalise, merge, open_store, repair, verify
+from obygaze_features.store import finalise, open_store, repair, verify
 from tests.kit import store as toys
 from tests.kit.store import flip_bit
 
@@ -102,15 +100,6 @@ def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, nu
     assert verify(path) == []
 
 
-def test_a_merge_names_what_it_lacks_and_not_a_repair(tmp_path, monkeypatch):
-    parts = [toys.a_store(tmp_path / f"{film}.zarr", film=film) for film in ("tt1", "tt2")]
-    fail_on(monkeypatch, parts[1] / "native/c/1/0", errno.EMFILE)
-    with pytest.raises(StoreUnreadable, match=r"Too many open files.*ulimit") as problem:
-        merge(parts, tmp_path / "all.zarr")
-    assert "repair" not in str(problem.value)
-    assert not (tmp_path / "all.zarr").exists()
-
-
 @pytest.mark.parametrize(("state", "count"), [("open", 4), ("final", 18)])
 def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     path = copy(state)
@@ -138,25 +127,6 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     flip_bit(path / SHARD, 4)
     assert f"as it was: {aside}-2 (remove it" in obygaze("stores", "repair", path, "--yes").stdout
     assert kept.items() <= toys.contents(aside).items()
-
-
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals")
-@pytest.mark.parametrize(
-    ("answer", "code"), [pytest.param(b"n\n", 1, marks=pytest.mark.gate), (b"y\n", 3)]
-)
-def test_the_command_asks_on_a_terminal(path, answer, code):
-    flip_bit(path / SHARD, 3)
-    before = toys.contents(path)
-    ours, theirs = os.openpty()
-    os.write(ours, answer)
-    asked = [sys.executable, "-m", "cli", "stores", "repair", str(path)]
-    done = subprocess.run(asked, stdin=theirs, capture_output=True, text=True, check=False)
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == code
-    assert f"{SHARD}: its checksum is wrong; rows: tt1-000\n" in done.stderr
-    assert "Drop them? [y/N]" in done.stderr
-    assert (toys.contents(path) == before) == (code == 1)
 
 
 def test_nothing_is_kept_through_a_link_that_is_there(path, tmp_path):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from obygaze_features.errors import BlockTaken, OutputExists, StoreError
+from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import (
     ArraySpec,
@@ -156,18 +153,6 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     assert verify(path) == []
 
 
-def test_a_block_whose_shard_vanishes_is_not_written(path, monkeypatch):
-    """As when somebody repairs a store that is being filled."""
-    lose = (path / "native/c/0/0").unlink
-    overtaken(monkeypatch, "move_shards", lose, after=True)
-    with pytest.raises(StoreError, match="the shard of native of block 0 vanished"):
-        resume(path).write_block(0, [row(1), row(2)])
-    assert open_store(path).status.tolist() == [0, 0, 0, 0]
-    assert resume(path).missing_blocks() == [0, 1]
-    resume(path).write_block(0, [row(3), row(4)])
-    assert native(path)[:2] == [3, 4]
-
-
 def test_failed_rows_are_tried_again_and_done_ones_kept(path):
     resume(path).write_block(0, [row(1), BROKEN])
     before = open_store(path).record_of(0)
@@ -237,30 +222,3 @@ def test_a_retry_of_an_older_record_leaves_the_newer_one(path, monkeypatch, betw
     if not between:
         assert open_store(path).status.tolist()[:2] == [1, 3]
         assert verify(path) == []
-
-
-def make_and_fill(path: Path, barrier, part: str) -> None:
-    barrier.wait()
-    with contextlib.suppress(OutputExists):
-        StoreWriter.create(path, MANIFEST, RECIPE, block_rows=2)
-    writer = resume(path)
-    for block in writer.missing_blocks(part):
-        writer.write_block(block, [row(block), row(block)])
-
-
-@pytest.mark.night
-def test_several_may_make_a_store_at_the_same_moment(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
-    for number in range(3):
-        path, barrier = tmp_path / f"{number}.zarr", spawn.Barrier(2)
-        parts = [
-            spawn.Process(target=make_and_fill, args=(path, barrier, f"{part}/2"))
-            for part in (1, 2)
-        ]
-        for process in parts:
-            process.start()
-        for process in parts:
-            process.join()
-        assert [process.exitcode for process in parts] == [0, 0]
-        assert native(path) == [0, 0, 1, 1]
-        assert list(tmp_path.glob(".*")) == []

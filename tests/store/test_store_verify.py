@@ -165,26 +165,6 @@ def test_a_file_that_no_extraction_makes_comes_from_a_copy(copy, sound, state, n
     assert toys.contents(store) == toys.contents(sound / f"{state}.zarr")
 
 
-@pytest.mark.parametrize("name", ["zarr.json", "items.csv", "probe/native/c/0/0"])
-def test_the_checksum_of_the_copy_to_restore_is_named(path, name):
-    sha256 = json.loads((path / "checksums.json").read_text())[name]
-    at = {"zarr.json": b"made-up", "items.csv": b"tt1-003"}.get(name)
-    flip_bit(path / name, (path / name).read_bytes().index(at) if at else 2)
-    with pytest.raises(StoreError, match=f"{name} cannot be repaired .*{sha256}|{name}.*restore"):
-        repair(path)
-
-
-@pytest.mark.parametrize("state", STATES[1:])
-def test_a_damaged_final_store_is_opened_again(copy, sound, state):
-    path = copy(state)
-    flip_bit(path / "native/c/0/0", 5)  # whose rows are small: one chunk holds them all
-    done = repair(path)
-    assert (done.reopened, len(done.to_do), open_store(path).is_final) == (True, 18, False)
-    assert verify(path) == []
-    toys.fill(toys.resume(path))
-    assert toys.contents(path) == toys.contents(sound / "open.zarr")
-
-
 def test_open_final_open_is_the_same_store_and_final_again(final, sound):
     assert not repair(final).reopened
     assert repair(final, reopen=True).reopened
@@ -219,16 +199,6 @@ def test_a_list_of_checksums_that_is_lost_is_named(path, content):
         repair(path)
 
 
-@pytest.mark.parametrize("name", ["a\0b", "../outside", "/etc/hostname", ""])
-def test_a_list_of_checksums_names_only_files_of_the_store(final, name):
-    (final.parent / "outside").write_text("precious")
-    listed = final / "checksums.json"
-    sums = json.loads(listed.read_text()) | {name: hashlib.sha256(b"precious").hexdigest()}
-    listed.chmod(0o644)
-    listed.write_text(json.dumps(sums))
-    assert any("such a name" in entry.why for entry in harmful(final))
-
-
 def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     """Rows over 16 KiB have chunks of their own, so that one block alone is hit."""
     path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
@@ -255,3 +225,13 @@ def test_a_store_lost_between_two_renames_is_put_back(path, sound):
     path.rename(path.parent / ".toy.zarr.0a1b2c3d_7_abc.replaced")
     assert repair(path).restored == ("toy.zarr",)
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "../outside", "/etc/hostname", ""])
+def test_a_list_of_checksums_names_only_files_of_the_store(final, name):
+    (final.parent / "outside").write_text("precious")
+    listed = final / "checksums.json"
+    sums = json.loads(listed.read_text()) | {name: hashlib.sha256(b"precious").hexdigest()}
+    listed.chmod(0o644)
+    listed.write_text(json.dumps(sums))
+    assert any("such a name" in entry.why for entry in harmful(final))

@@ -10,7 +10,6 @@ import pytest
 import zarr
 
 from obygaze_features.store import finalise, merge, open_store, repair, verify
-from obygaze_features.store import format as fmt
 from obygaze_features.store.transfer import pull
 from tests.kit import store as toys
 from tests.kit.servers import serve
@@ -51,30 +50,6 @@ def test_xarray_opens_a_final_store_whole(final):
         assert {"native", "frames", "ids", "id", "film", "probe"} <= set(group.keys())
         probe = zarr.open_array(final / "probe/native", mode="r")[:]
         np.testing.assert_array_equal(group["probe/native"][:], probe)
-
-
-def test_frames_share_an_axis_only_where_they_are_as_many():
-    video = [
-        fmt.ArraySpec(name, shape, "float32", "")
-        for name, shape in (("frame_index", (32,)), ("frames", (16, 8)), ("tokens", (32, 8)))
-    ]
-    frames = fmt.frame_count(video)
-    assert [fmt.dimensions(spec.name, spec.shape, frames) for spec in video] == [
-        ("item", "frame"),
-        ("item", "frames_1", "frames_2"),
-        ("item", "tokens_1", "tokens_2"),
-    ]
-
-
-def test_arrays_called_like_coordinates_stay_arrays(tmp_path):
-    path, film = tmp_path / "toy.zarr", fmt.ArraySpec("film", (2,), "float32", "two numbers")
-    writer = toys.StoreWriter.create(path, toys.a_manifest(4), toys.plain_recipe(film))
-    toys.fill(writer, None, lambda row: toys.Done({"film": np.full(2, row)}, None))
-    finalise(path)
-    assert verify(path) == []
-    dataset = opened(path)
-    assert list(dataset.coords) == ["id"]
-    assert dataset["film"].values[:, 1].tolist() == [0, 1, 2, 3]
 
 
 def test_a_store_of_before_is_the_same(before, sound, tmp_path):

@@ -77,11 +77,3 @@ def test_a_bit_that_flips_is_found(stores, tmp_path):
     (tmp_path / "y.zip").write_bytes(content)
     with pytest.raises(StoreError, match=r"y.zip/.*: its checksum in the zip file is wrong"):
         _ = open_store(tmp_path / "y.zip").ids
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_an_archive_that_is_cut_short_is_named(stores, tmp_path, share):
-    content = (stores / "final.zip").read_bytes()
-    (tmp_path / "x.zip").write_bytes(content[: int(share * len(content))])
-    with pytest.raises(StoreError, match=r"x\.zip is not a zip file, or is cut short"):
-        open_store(tmp_path / "x.zip")

@@ -9,7 +9,7 @@ from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import write_synthetic_dataset
-from tests.kit.films import KINDS, everything, numbers, upright, write, write_clip
+from tests.kit.films import KINDS, everything, numbers, upright, write
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
 IN_ORDER |= {"vp8.webm"}
@@ -114,19 +114,6 @@ def test_sampling_follows_the_papers_rule():
     # Stores keep the words: with others an extraction would not be resumed.
     assert Sampling(8).words == "uniform, frame int(i * n / 8)"
     assert Sampling(8, rate=0.5).words == "0.5 a second, of these at most 8 evenly, ends included"
-
-
-def test_synthetic_clips_differ_by_seed_and_level(tmp_path):
-    content, redness = [], {}
-    for seed in (1, 1, 2):
-        write_clip(tmp_path / "clip.mp4", "HN", seed=seed, seconds=0.2)
-        content.append((tmp_path / "clip.mp4").read_bytes())
-    assert content[0] == content[1] != content[2]
-    for level in ("EN", "HN", "S"):
-        write_clip(tmp_path / "clip.mp4", level, seconds=0.25)
-        red, _, blue = decode_frames(tmp_path / "clip.mp4", [5]).rgb.mean((0, 1, 2))
-        redness[level] = red - blue
-    assert redness["EN"] < redness["HN"] < redness["S"]
 
 
 def test_a_synthetic_data_set_has_clips_and_annotations(tmp_path):

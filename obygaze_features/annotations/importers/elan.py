@@ -145,10 +145,9 @@ def _rows(
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
     if document.tiers and not of_people:
-        problem = "holds a model's predictions, and no annotations"
-        yield Remark(file, film, "", problem, LEFT_OUT)
+        yield Remark(file, film, "", "holds a model's predictions, and no annotations", LEFT_OUT)
     read = [
-        (tier, [_segment(note, film, "", exact, scheme) for note in tier.annotations])
+        (tier, [_segment(note, film, exact, scheme) for note in tier.annotations])
         for tier in of_people
         if tier.kind != CLIP_KIND and tier.annotations
     ]
@@ -189,8 +188,9 @@ def _film_name(document: Document, stem: str) -> str:
 
 
 def _segment(
-    note: Annotation, film: str, annotator: str, exact: Mapping[int, float], scheme: LabelScheme
+    note: Annotation, film: str, exact: Mapping[int, float], scheme: LabelScheme
 ) -> Segment:
+    """A segment whose annotator is not known yet."""
     fields: dict[str, str] = {}
     for tier, text in note.details.items():
         if (name := field_of(tier)) and text.strip():
@@ -203,7 +203,7 @@ def _segment(
     names = parse_concepts(fields.get("concepts", "")) + parse_concepts(concepts)
     start, end = (exact.get(time, time / 1000) for time in (note.start, note.end))
     level = fields.get("level", level).strip()
-    return Segment(film, annotator, start, end, level, names, comment)
+    return Segment(film, "", start, end, level, names, comment)
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:

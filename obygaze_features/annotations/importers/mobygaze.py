@@ -12,6 +12,7 @@ from obygaze_features.common.tables import map_columns
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.mobygaze import read_mobygaze
 from obygaze_features.manifests.importers.reading import parse_list, published
+from obygaze_features.manifests.labels import split_concepts
 
 
 def import_timelines(
@@ -24,8 +25,13 @@ def import_timelines(
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
-    rows = read_rows(table, by_frames=True, parse_concepts=parse_list)
+    rows = read_rows(table, by_frames=True, parse_concepts=_concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
+
+
+def _concepts(cell: str) -> list[str]:
+    """The names of a list; a bar in one separates two, as in our tables."""
+    return [name for text in parse_list(cell) for name in split_concepts(text)]
 
 
 def _comment(cell: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, Items, id_problem, media_stem
+from obygaze_features.manifests.items import Item, Items, media_stem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
@@ -20,6 +22,7 @@ SETS = {"1": "learning", "2": "validation", "0": "test"}
 THRESHOLD = 0.15
 #: How values in ACCEDEranking.txt become scores from -1 to 1.
 SCALES = {"1-5": (1.0, 5.0), "scores": (-1.0, 1.0)}
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
 def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
@@ -32,13 +35,11 @@ VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("p
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of one kind of file, by the clips' names; of how many clips two files differ."""
+class _Rows(NamedTuple):
+    """The rows of one kind of file, by the clips' names; and the files."""
 
     rows: Mapping[str, Mapping[str, str]]
-    files: Sequence[str]
-    differing: int
+    files: str
 
 
 def import_manifest(
@@ -66,28 +67,32 @@ def import_manifest(
         folder, "affect", {"valenceClass": _classes(VALENCE), "arousalClass": _classes(AROUSAL)}
     )
     violence = _read(folder, "violence", {"violenceClass": _classes(VIOLENCE)})
-    ranking = _read(folder, "ranking", {"valenceValue": None, "arousalValue": None})
-    sources = [sets, affect, violence, ranking]
-    names = list(dict.fromkeys(name for source in sources for name in source.rows))
+    ranking = _read(folder, "ranking", {"valenceValue": {}, "arousalValue": {}})
+    names = dict.fromkeys([*sets.rows, *affect.rows, *violence.rows, *ranking.rows])
     if not names:
         patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
             f"{folder} has no clips of LIRIS-ACCEDE: it needs files called {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
-    ids = {name: media_stem(name) for name in names}
-    labels = []
+    labels, notes = [], []
     if violence.rows:
-        labels.append(_labels("violence", VIOLENCE, ids, violence, "trec_average_precision"))
-    if not affect.rows:
+        labels.append(_labels("violence", VIOLENCE, violence, "trec_average_precision"))
+    if ranking.rows and not affect.rows:
         affect = _classes_from_values(ranking, threshold, scale)
+        notes.append(f"valence and arousal: of {affect.files}")
     if affect.rows:
-        for name, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
-            label_set = _labels(name, scheme, ids, affect, "accuracy")
-            labels.append(_with_values(label_set, ids, ranking))
+        labels.append(_labels("valence", VALENCE, affect, "accuracy", ranking))
+        labels.append(_labels("arousal", AROUSAL, affect, "accuracy", ranking))
+    if not sets.rows:
+        files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
+        notes.append(
+            f"NOTE: no official split, as there is no {files}: put it beside the others and import "
+            "again, or make your own folds (obygaze manifests split)"
+        )
     return Manifest(
         name="accede",
-        items=Items.of([Item(ids[name], media=name) for name in names]),
+        items=Items.of([Item(media_stem(name), media=name) for name in names]),
         scheme=VIOLENCE if violence.rows else VALENCE,
         source="LIRIS-ACCEDE, as its authors give it out; MediaEval 2015, Affective Impact of "
         "Movies",
@@ -95,143 +100,97 @@ def import_manifest(
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
         "Analysis, IEEE Transactions on Affective Computing 6(1); Sjöberg et al. 2015, The "
         "MediaEval 2015 Affective Impact of Movies Task",
-        notes=_notes(sources, affect, names, sets),
-    ).with_parts(labels=labels, splits=_splits(ids, sets))
+        notes=notes,
+    ).with_parts(labels=labels, splits=_splits(sets))
 
 
 def _classes(scheme: LabelScheme) -> dict[str, str]:
     return {level.aliases[0]: level.code for level in scheme.levels}
 
 
-def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str] | None]) -> _Rows:
-    """One kind of file. Cells of the columns are translated, or must be numbers (None)."""
+def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> _Rows:
+    """One kind of file; cells of the columns are translated, where there is a translation."""
     rows: dict[str, Mapping[str, str]] = {}
-    files, differing = [], 0
-    for family in FAMILIES:
-        path = folder / f"{family}{kind}.txt"
+    files = []
+    for path in (folder / f"{family}{kind}.txt" for family in FAMILIES):
         if not path.is_file():
             continue
         table = read_table(path, delimiter="\t", required=["name", *columns])
         file_rows: dict[str, Mapping[str, str]] = {}
         for row, cells in enumerate(table.rows()):
             name = cells["name"]
-            if problem := id_problem(media_stem(name)):
-                raise table.problem(row, problem)
             if name in file_rows:
                 raise table.problem(row, f"duplicate name {shorten(name)}")
             for column, meanings in columns.items():
-                cell = cells[column]
-                if meanings is None:
-                    if not _is_number(cell):
-                        raise table.problem(row, f"{column} {shorten(cell)} is not a number")
-                elif cell not in meanings:
-                    known = ", ".join(meanings)
-                    raise table.problem(row, f"{column} {shorten(cell)} is not one of {known}")
-                else:
-                    cells[column] = meanings[cell]
+                if meanings and cells[column] not in meanings:
+                    cell, known = shorten(cells[column]), ", ".join(meanings)
+                    raise table.problem(row, f"{column} {cell} is not one of {known}")
+                cells[column] = meanings.get(cells[column], cells[column])
             file_rows[name] = cells
-        differing += sum(
-            any(rows[name][column] != cells[column] for column in columns)
-            for name, cells in file_rows.items()
-            if name in rows
-        )
         rows |= file_rows
         files.append(path.name)
-    return _Rows(rows, files, differing)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return _Rows(rows, " and ".join(files))
 
 
 def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
     """Classes of the values, where no file has classes."""
     low, high = SCALES[scale]
     middle, half = (low + high) / 2, (high - low) / 2
-    rows = {}
+    rows: dict[str, dict[str, str]] = {name: {} for name in ranking.rows}
     for name, cells in ranking.rows.items():
-        classes = {}
         for quantity, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
-            value = float(cells[f"{quantity}Value"])
+            cell = cells[f"{quantity}Value"]
+            value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
             if not low <= value <= high:
                 raise ManifestError(
-                    f"{ranking.files[0]}: {name} has the {quantity}Value {value:g}, where values "
-                    f"are from {low:g} to {high:g}; name the scale with --values"
+                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, where "
+                    f"values are numbers from {low:g} to {high:g}; name the scale with --values"
                 )
             score = (value - middle) / half
             number = 1 + (score > threshold) - (score < -threshold)
-            classes[f"{quantity}Class"] = scheme.codes[number]
-        rows[name] = classes
-    rule = f"{' and '.join(ranking.files)}, values {scale}, classes cut at -{threshold:g} and "
-    return _Rows(rows, [f"{rule}{threshold:g} (an inference)"], 0)
+            rows[name][f"{quantity}Class"] = scheme.codes[number]
+    rule = f"{ranking.files}, values {scale}, classes cut at -{threshold:g} and {threshold:g}"
+    return _Rows(rows, f"{rule} (an inference)")
 
 
 def _labels(
-    name: str, scheme: LabelScheme, ids: Mapping[str, str], source: _Rows, measure: str
+    name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows | None = None
 ) -> LabelSet:
+    """A label set; with each clip's rank, value and variance, if there are any."""
+    columns = [f"{name}{part}" for part in ("Rank", "Value", "Variance")]
+    values = ranking.rows if ranking else {}
     return LabelSet(
         name,
-        [ids[clip] for clip in source.rows],
+        [media_stem(clip) for clip in source.rows],
         [cells[f"{name}Class"] for cells in source.rows.values()],
         [()] * len(source.rows),
+        extra={c: [values.get(clip, {}).get(c, "") for clip in source.rows] for c in columns}
+        if values
+        else {},
         about={
-            "rule": f"{name}Class of {' and '.join(source.files)}",
+            "rule": f"{name}Class of {source.files}",
             "measure": measure,
             "label_scheme": scheme.to_json(),
         },
     )
 
 
-def _with_values(labels: LabelSet, ids: Mapping[str, str], ranking: _Rows) -> LabelSet:
-    """The same with each clip's rank, value and variance as further columns, if there are any."""
-    if not ranking.rows:
-        return labels
-    cells_of = {ids[name]: cells for name, cells in ranking.rows.items()}
-    columns = [f"{labels.name}{part}" for part in ("Rank", "Value", "Variance")]
-    extra = {c: [cells_of.get(clip, {}).get(c, "") for clip in labels.ids] for c in columns}
-    return replace(labels, extra=extra)
-
-
-def _splits(ids: Mapping[str, str], sets: _Rows) -> list[Split]:
+def _splits(sets: _Rows) -> list[Split]:
     """The official sets as folds, test last; and one whose training fold is all development."""
-    if not sets.rows:
-        return []
-    set_of = {ids[name]: cells["set"] for name, cells in sets.rows.items()}
+    set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
     present = [name for name in SETS.values() if name in set_of.values()]
-    splits = [_split("official", set_of, present, sets)]
+    folds_of = {"official": present} if present else {}
     if len(present) == len(SETS):
-        joined = {i: "test" if name == "test" else "development" for i, name in set_of.items()}
-        splits.append(_split("development", joined, ["development", "test"], sets))
-    return splits
-
-
-def _split(name: str, set_of: Mapping[str, str], folds: Sequence[str], sets: _Rows) -> Split:
-    about = {
-        "method": f"the official sets, of {' and '.join(sets.files)}",
-        "folds": dict(enumerate(folds)),
-    }
-    return Split(name, list(set_of), [folds.index(fold) for fold in set_of.values()], about=about)
-
-
-def _notes(sources: Sequence[_Rows], affect: _Rows, names: Sequence[str], sets: _Rows) -> list[str]:
-    notes = []
-    if affect.rows and affect not in sources:
-        notes.append(f"valence and arousal: of {affect.files[0]}")
-    if differing := sum(source.differing for source in sources):
-        notes.append(
-            f"{counted(differing, 'row differs', 'rows differ')} between ACCEDE*.txt and "
-            "MEDIAEVAL*.txt; MediaEval's was taken"
+        folds_of["development"] = ["development", "test"]
+    return [
+        Split(
+            name,
+            list(set_of),
+            [folds.index(s) if s in folds else 0 for s in set_of.values()],
+            about={
+                "method": f"the official sets, of {sets.files}",
+                "folds": dict(enumerate(folds)),
+            },
         )
-    if not sets.rows:
-        files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
-        notes.append(
-            f"NOTE: no official split, as there is no {files}: put it beside the others and import "
-            "again, or make your own folds (obygaze manifests split)"
-        )
-    if sets.rows and (lost := sum(name not in sets.rows for name in names)):
-        notes.append(f"no fold: {counted(lost, 'clip, which is', 'clips, which are')} in no set")
-    return notes
+        for name, folds in folds_of.items()
+    ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES, id_from_file
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 
 #: Meaning -> other names of its column.
 MEANINGS: dict[str, tuple[str, ...]] = {
@@ -146,10 +146,9 @@ def _with_items(table: Table) -> Table:
         identifier, media = _relative(identifier), _relative(media)
         is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
         if is_file or not identifier:
+            safe = item_of_file(identifier or media, film).id
             item = item_of_file(media or identifier, film)
-            scene = id_from_file(PurePosixPath(identifier or media).name)
-            safe = scene[0] if scene else item_of_file(identifier or media, film).id
-            film, media = item.film or (scene[1] if scene else ""), item.media
+            film, media = item.film, item.media
             numbers[safe] += 1
             safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # spans of one file
         else:
@@ -185,34 +184,31 @@ def _relative(path: str) -> str:
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
     """A function from a film and an id or file, as a table names them, to the items' rows."""
-    row_of_id = {identifier.casefold(): row for row, identifier in enumerate(all_items.ids)}
-    rows_of_stem: dict[str, list[tuple[int, list[str]]]] = {}
+    row_of_id = {identifier.casefold(): [row] for row, identifier in enumerate(all_items.ids)}
+    rows_of_file: dict[str, list[int]] = {}  # also of a path without its first folders
+    rows_of_path: dict[str, list[int]] = {}
     for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
         if media:
-            folders, stem = _split_path(f"{film}/{media}")
-            rows_of_stem.setdefault(stem, []).append((row, folders))
+            path, *ends = _ends_of_path(f"{film}/{media}")
+            rows_of_path.setdefault(path, []).append(row)
+            for end in (path, *ends):
+                rows_of_file.setdefault(end, []).append(row)
 
     def find_rows(film: str, cell: str) -> list[int]:
-        if (row := row_of_id.get(cell.casefold())) is not None:
-            return [row]
-        folders, stem = _split_path(f"{film}/{cell.strip()}")
-        rows = []
-        for row, item_folders in rows_of_stem.get(stem, []):
-            shared = min(len(folders), len(item_folders))
-            if folders[len(folders) - shared :] == item_folders[len(item_folders) - shared :]:
-                rows.append(row)
-        row = row_of_id.get(safe_id(stem).casefold())
-        return rows or ([] if row is None else [row])
+        path, *ends = _ends_of_path(f"{film}/{cell.strip()}")
+        matches = [row_of_id.get(cell.casefold()), rows_of_file.get(path)]
+        matches += map(rows_of_path.get, ends)
+        stem = path.rpartition("/")[2]
+        return next(filter(None, [*matches, row_of_id.get(safe_id(stem).casefold())]), [])
 
     return find_rows
 
 
-def _split_path(path: str) -> tuple[list[str], str]:
-    """The folders and the stem of a file, in lower case."""
-    *folders, name = path.casefold().replace("\\", "/").split("/")
-    stem, dot, suffix = name.rpartition(".")
-    name = stem if dot + suffix in MEDIA_SUFFIXES else name
-    return [folder for folder in folders if folder], name
+def _ends_of_path(path: str) -> list[str]:
+    """A file's path in lower case, without extension; and without its first folders."""
+    path = path.casefold().replace("\\", "/").lstrip("/")
+    parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
+    return ["/".join(parts[first:]) for first in range(len(parts))]
 
 
 def _labelled_rows(table: Table) -> list[int]:
@@ -237,8 +233,6 @@ def _label_set(
 
 
 def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:
-    if isinstance(levels, str):
-        raise UsageError(f"levels is a list, from the least to the most (got {levels!r})")
     cells = dict.fromkeys(table.get("concepts"))
     concepts = dict.fromkeys(name for cell in cells for name in labels.split_concepts(cell))
     return LabelScheme(

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, map_columns, read_table
@@ -18,7 +19,7 @@ from obygaze_features.manifests.importers.reading import (
     source_or_download,
 )
 from obygaze_features.manifests.items import Items, format_seconds
-from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.manifests.labels import Concept, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 
 REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
@@ -32,9 +33,9 @@ _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 def import_manifest(source: Path | str | None = None, *, url: str | None = None) -> Manifest:
     """Read MObyGaze's segments into a manifest of spans; by default they are downloaded."""
     table = read_mobygaze(source, url)
-    scheme, unlisted = _with_unlisted_concepts(table, obygaze_scheme())
+    rows, levels, named = [], [], []
     counts: Counter[tuple[str, str]] = Counter()
-    rows, levels, concepts = [], [], []
+    scheme = obygaze_scheme()
     for row, cells in enumerate(table.rows()):
         film, annotator = cells["imdb_key"], cells["annotator"]
         counts[film, annotator] += 1
@@ -42,7 +43,10 @@ def import_manifest(source: Path | str | None = None, *, url: str | None = None)
         with at_row(table, row):
             rows.append((identifier, film, film, *map(format_seconds, frame_span(cells))))
             levels.append(scheme.level(cells["label"]))
-            concepts.append(scheme.in_order(map(scheme.concept, parse_list(cells["concepts"]))))
+            named.append(parse_list(cells["concepts"]))
+    unlisted = [n for n in dict.fromkeys(chain(*named)) if not scheme.has_concept(n)]
+    scheme = scheme.with_concepts(Concept(name, visual=False) for name in unlisted)
+    concepts = [scheme.in_order(map(scheme.concept, names)) for names in named]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(ITEM_COLUMNS)}
     extra = {name: table[name] for name in table.columns if name not in LABEL_COLUMNS}
     labels = LabelSet(
@@ -91,17 +95,6 @@ def frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
     if last < first:
         raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
     return round(first / rate, 6), round((last + 1) / rate, 6)
-
-
-def _with_unlisted_concepts(table: Table, scheme: LabelScheme) -> tuple[LabelScheme, list[str]]:
-    """The scheme and, as not visual, the concepts that annotators used without listing them."""
-    unlisted: dict[str, None] = {}
-    for row, cell in enumerate(table["concepts"]):
-        with at_row(table, row):
-            names = parse_list(cell)
-        unlisted.update(dict.fromkeys(name for name in names if not scheme.has_concept(name)))
-    added = tuple(Concept(name, visual=False) for name in unlisted)
-    return replace(scheme, concepts=scheme.concepts + added), list(unlisted)
 
 
 def _number(text: str, column: str) -> float:

@@ -14,8 +14,8 @@ from obygaze_features.manifests.importers.reading import (
     published,
     source_or_download,
 )
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme, raise_first
+from obygaze_features.manifests.items import Items, raise_first
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import RunSet, Split, released_runs
 

@@ -59,8 +59,6 @@ def import_manifest(
         raise ManifestError(
             f"{source}, line 1: the importer writes the column {min(reserved)!r}; rename yours"
         )
-    if repeated := [template for template in templates if templates.count(template) > 1]:
-        raise UsageError(f"the template {repeated[0]!r} is there twice")
     texts: dict[str, Item] = {}
     extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
     for row, cells in enumerate(table.rows()):

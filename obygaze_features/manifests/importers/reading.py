@@ -16,7 +16,7 @@ from obygaze_features.common.tables import Table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import MAX_TIME_S, Item, media_stem, safe_id
-from obygaze_features.manifests.media import MEDIA_SUFFIXES
+from obygaze_features.manifests.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
 DOWNLOAD_TIMEOUT_S = 60
@@ -77,11 +77,15 @@ def decimal_point(text: str, delimiter: str) -> str:
     return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
-def item_of_file(path: str, film: str = "") -> Item:
+def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
     """The clip in a file, by its path below the folder of videos; the outermost folder is its film.
+
+    A file that is named as MovieGraphs names its clips has their id, but `by_name`.
 
     Examples
     --------
+    >>> item_of_file("tt0108160/tt0108160_scene_1.avi").id
+    'tt0108160-001'
     >>> item_of_file("Juno/part 1/scene.mp4")
     Item(id='Juno-part_1-scene', kind='clip', film='Juno', media='part 1/scene.mp4', text='', \
 start=None, end=None)
@@ -91,12 +95,16 @@ start=None, end=None)
         film, *folders = folders
     if not name:
         return Item("", film=film)
+    media = "/".join([*folders, name])
+    if not by_name and (scene := id_from_file(name)):
+        identifier, imdb, _ = scene
+        return Item(identifier, film=imdb if film.lower() in ("", imdb) else film, media=media)
     # Names such as "Dr. No" may come without an extension.
     has_suffix = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
     identifier = safe_id(media_stem(name) if has_suffix else name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
         identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
-    return Item(identifier, film=film, media="/".join([*folders, name]))
+    return Item(identifier, film=film, media=media)
 
 
 def published(dataset: str) -> dict[str, Any]:

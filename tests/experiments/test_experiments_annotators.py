@@ -1,0 +1,310 @@
+"""Labels of several annotators: models learn of each, and are held beside each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    brier_score_loss,
+    cohen_kappa_score,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+)
+
+import obygaze_features as of
+import obygaze_models as om
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_models.experiments.plan import make_plan
+from obygaze_models.scoring.annotators import (
+    ESTIMATE,
+    Rater,
+    compare_with_annotators,
+    dawid_skene,
+)
+from tests.conftest import run_obygaze
+from tests.kit.run import LEVELS, write_experiment, write_store
+
+FILMS, CLIPS = 8, 60
+NAMES = ("ada", "bo")
+Study = Callable[..., om.Experiment]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """``study(marks=(.9, .6))``: how often each annotator calls Sure a clip that is; a tenth of
+    that where it is not. Features tell whether a clip is Sure, and with what probability.
+    """
+    made: dict[tuple[float, ...], om.Experiment] = {}
+
+    def make(*marks: float, **changes: Any) -> om.Experiment:
+        if marks not in made:
+            made[marks] = _make(tmp_path_factory.mktemp("study"), marks)
+        return replace(made[marks], **changes)
+
+    return make
+
+
+def _make(folder: Path, marks: tuple[float, ...]) -> om.Experiment:
+    chance = np.random.default_rng(5)
+    ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
+    features = chance.normal(size=(len(ids), 8)).astype(np.float32)
+    is_sure = chance.random(len(ids)) < 1 / (1 + np.exp(-2 * features[:, 0]))
+    draws = chance.random(len(ids)) if len(set(marks)) == 1 else None
+    sets = []
+    for name, mark in zip(NAMES, marks, strict=True):
+        said = (chance.random(len(ids)) if draws is None else draws) < mark * (0.1 + 0.9 * is_sure)
+        levels = np.where(said, "S", "EN").tolist()
+        own = [*range(len(ids))] if len(set(marks)) == 1 else [*range(len(sets), len(ids))]
+        if draws is None:
+            levels[10] = "HN"  # is of no class of the task
+        rows = ([ids[row] for row in own], [levels[row] for row in own], [()] * len(own))
+        sets.append(LabelSet(name, *rows, about={"annotator": name}))
+    manifest = Manifest(
+        name="study",
+        items=Items.of([Item(i, film=i[:5], media=f"{i[:5]}.mp4", start=60.0 * (int(i[-3:])),
+                             end=60.0 * int(i[-3:]) + 60) for i in ids]),
+        scheme=LabelScheme("levels", tuple(Level(*level) for level in LEVELS.items()), ()),
+    )  # fmt: skip
+    merged = merge_labels(sets, manifest).labels
+    manifest = manifest.with_parts(labels=[merged, *sets])
+    manifest.save(folder / "manifest")
+    write_store(folder / "toy.zarr", manifest, dict(zip(ids, features, strict=True)))
+    return om.Experiment(
+        name="study", manifest=folder / "manifest", store=folder / "toy.zarr", positives=["S"],
+        train_negatives=["EN"], protocol="leave-film-out", balance="none", labels=NAMES,
+        estimators=["logistic"],
+    )  # fmt: skip
+
+
+def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
+    level_of = Manifest.load(experiment.manifest).labels(name).level_of
+    return {clip: ("EN", "S").index(level) for clip, level in level_of.items() if level != "HN"}
+
+
+def shares_of(run: om.Run) -> dict[str, float]:
+    """The mean probability of each clip over the fits that tested it."""
+    given: dict[str, list[float]] = {}
+    for fit in run.predictions():
+        for clip, share in zip(fit.ids, fit.probabilities.tolist(), strict=True):
+            given.setdefault(clip, []).append(share)
+    return {clip: float(np.mean(shares)) for clip, shares in given.items()}
+
+
+def rater(run: om.Run, name: str = "logistic") -> Rater:
+    [beside] = run.record.annotators.values()
+    return next(rater for rater in beside.raters if rater.name == name)
+
+
+def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
+    experiment = study(0.9, 0.6, targets="soft")
+    run = om.run_experiment(experiment, tmp_path / "run")
+    plan = make_plan(experiment)  # for the clips of each fold alone
+    X, ids = plan.data.X.astype(float), plan.data.ids
+    [folds] = plan.folds.values()
+    votes = [labels_of(experiment, name) for name in NAMES]
+    for fold, fit in zip(folds, run.predictions(), strict=True):
+        train = fold.train.tolist()
+        pairs = [(row, own[ids[row]]) for own in votes for row in train if ids[row] in own]
+        rows, y = map(list, zip(*pairs, strict=True))
+        theirs = LogisticRegression(solver="liblinear", max_iter=1000, random_state=0)
+        theirs.fit(X[rows], y, sample_weight=np.full(len(y), 0.5))
+        tested = X[[ids.index(clip) for clip in fit.ids]]
+        np.testing.assert_allclose(fit.probabilities, theirs.predict_proba(tested)[:, 1], atol=2e-3)
+    assert run.record.experiment["targets"] == "soft"
+    assert run.record.manifest.labels == "merged"
+
+
+def test_soft_beats_merged_where_habits_differ(study: Study, tmp_path: Path) -> None:
+    scores = {}
+    for marks in ((0.95, 0.4), (0.9, 0.9)):
+        for targets in ("merged", "soft"):
+            output = tmp_path / f"{targets}{marks[1]}"
+            scores[targets, marks[1]] = rater(
+                om.run_experiment(study(*marks, targets=targets), output)
+            )
+    for measure in ("brier", "cross_entropy"):
+        merged, soft = (getattr(scores[name, 0.4], measure) for name in ("merged", "soft"))
+        assert soft < merged - 0.01
+        merged, soft = (getattr(scores[name, 0.9], measure) for name in ("merged", "soft"))
+        assert soft == pytest.approx(merged, abs=1e-4)  # they said the same of each clip
+
+
+def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
+    experiment = study(0.9, 0.6)
+    run = om.run_experiment(experiment, tmp_path / "run")
+    first, second = (labels_of(experiment, name) for name in NAMES)
+    given = shares_of(run)
+    clips = [clip for clip in given if clip in first and clip in second]
+    shares, (a, b) = (
+        np.array([given[clip] for clip in clips]),
+        ([own[clip] for clip in clips] for own in (first, second)),
+    )
+    called = shares > 0.5
+    [beside] = run.record.annotators.values()
+    model, annotator = rater(run), rater(run, "ada")
+    assert (beside.annotators, beside.clips, beside.films) == ([*NAMES], len(clips), FILMS)
+    assert beside.between == pytest.approx(cohen_kappa_score(a, b))
+    assert annotator.f1["bo"] == pytest.approx(f1_score(a, b))
+    for name, own in (("ada", a), ("bo", b)):
+        assert model.kappa[name] == pytest.approx(cohen_kappa_score(own, called))
+        assert model.f1[name] == pytest.approx(f1_score(own, called))
+        assert model.auroc[name] == pytest.approx(roc_auc_score(own, shares))
+    both = np.concatenate([a, b]), np.concatenate([shares, shares])
+    assert model.brier == pytest.approx(brier_score_loss(*both))
+    assert model.cross_entropy == pytest.approx(log_loss(*both))
+    constant = rater(run, "same for all clips")
+    assert constant.brier == pytest.approx(both[0].mean() * (1 - both[0].mean()))
+    mean = np.mean([model.kappa[name] or 0.0 for name in NAMES])
+    assert model.difference == pytest.approx(mean - (beside.between or 0.0))
+
+
+def em_by_loops(votes: list[list[int]], classes: int) -> list[list[float]]:
+    """Dawid and Skene's two steps as their paper has them, with numbers one by one."""
+    raters, clips = range(len(votes)), range(len(votes[0]))
+    truth = [
+        [sum(v[n] == k for v in votes) / sum(v[n] >= 0 for v in votes) for k in range(classes)]
+        for n in clips
+    ]
+    for _ in range(3000):
+        prior = [sum(truth[n][k] for n in clips) / len(clips) for k in range(classes)]
+        habit = {}
+        for a in raters:
+            for k in range(classes):
+                total = sum(truth[n][k] for n in clips if votes[a][n] >= 0)
+                for label in range(classes):
+                    share = sum(truth[n][k] for n in clips if votes[a][n] == label)
+                    habit[a, k, label] = share / total if total else 0.0
+        new = []
+        for n in clips:
+            joint = list(prior)
+            for k in range(classes):
+                for a in raters:
+                    if votes[a][n] >= 0:
+                        joint[k] *= habit[a, k, votes[a][n]]
+            new.append([value / sum(joint) for value in joint])
+        truth = new
+    return truth
+
+
+@pytest.mark.parametrize(("raters", "classes"), [(2, 2), (3, 2), (4, 3)])
+def test_estimated_truth_is_dawid_and_skenes(raters: int, classes: int) -> None:
+    chance = np.random.default_rng(raters)
+    truth = chance.integers(0, classes, 30)
+    wrong = chance.integers(0, classes, (raters, 30))
+    votes = np.where(chance.random((raters, 30)) < 0.75, truth, wrong)
+    votes[0, :4] = -1
+    expected = np.array(em_by_loops(votes.tolist(), classes))
+    np.testing.assert_allclose(dawid_skene(votes, classes), expected, atol=1e-3)
+
+
+def test_sentence_says_less_more_or_neither() -> None:
+    chance = np.random.default_rng(0)
+    truth, films = chance.integers(0, 2, 1200), [f"film{row % 12}" for row in range(1200)]
+
+    def judge(mistakes: float) -> np.ndarray:
+        return np.where(chance.random(1200) < mistakes, 1 - truth, truth)
+
+    votes = {"ada": judge(0.2), "bo": judge(0.2)}
+    models = {name: judge(share) * 0.8 + 0.1 for name, share in
+              {"poor": 0.4, "alike": 0.2, "better": 0.01}.items()}  # fmt: skip
+    beside = compare_with_annotators(votes, models, films)
+    assert beside is not None
+    words = {"poor": "less than", "alike": "as much as", "better": "more than"}
+    for name, verdict in words.items():
+        assert verdict in beside.sentence(name)
+        found = next(rater for rater in beside.raters if rater.name == name)
+        assert found.interval is not None
+        assert found.difference is not None
+        assert found.interval[0] < found.difference < found.interval[1]
+    few = compare_with_annotators(votes, models, ["one"] * 1200)
+    assert few is not None
+    assert few.few
+    assert "too few" in few.sentence("poor")
+
+
+def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
+    experiment = study(0.9, 0.6)
+    run = om.run_experiment(experiment, tmp_path / "run")
+    done = run_obygaze("models", "predict", run.folder, "--divided", "-o", tmp_path / "d.csv",
+                       "--elan", tmp_path / "elan")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "d.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    first, second = (labels_of(experiment, name) for name in NAMES)
+    expected = {
+        clip
+        for clip, share in shares_of(run).items()
+        if clip in first and clip in second
+        if len({first[clip], second[clip], int(share > 0.5)}) == 2
+    }
+    assert {row["clip"] for row in rows} == expected
+    assert len(rows) == len(expected)
+    for row in rows:
+        verdicts = {"ada": row["label of ada"], "bo": row["label of bo"]}
+        verdicts["logistic"] = row["prediction"]
+        [alone] = [name for name in verdicts if [*verdicts.values()].count(verdicts[name]) == 1]
+        assert row["divided"] == f"{alone} alone: {verdicts[alone]}"
+    surest = [max(float(row["probability"]), 1 - float(row["probability"])) for row in rows]
+    assert surest == sorted(surest, reverse=True)
+    text = "".join(path.read_text() for path in (tmp_path / "elan").glob("*.eaf"))
+    assert text.count(" alone: ") == len(rows)
+    assert 'TIER_ID="logistic: EN vs S, divided"' in text
+
+
+SLIPS = [
+    ({"labels": ["ada", "cy"]}, "cy"),
+    ({"labels": ["ada"]}, "obygaze annotations merge"),
+    ({"labels": "ada", "targets": "soft"}, "labels ="),
+    ({"targets": "soft", "estimators": ["logistic", "mlp"]}, "mlp"),
+    ({"targets": "both"}, "soft"),
+]
+
+
+@pytest.mark.parametrize(("changes", "fact"), SLIPS)
+def test_slips_of_labels_and_targets(
+    study: Study, changes: dict[str, Any], fact: str, tmp_path: Path
+) -> None:
+    given = study(0.9, 0.6)
+    keys = {
+        "name": "x", "manifest": given.manifest, "store": given.store, "positives": ["S"],
+        "train_negatives": ["EN"], "labels": NAMES, "estimators": ["logistic"],
+    }  # fmt: skip
+    path = write_experiment(tmp_path / "x.toml", **(keys | changes))
+    refused = run_obygaze("models", "run", path, "-o", tmp_path / "run")
+    assert refused.exit_code in (1, 2)
+    assert fact in refused.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_edited_labels_of_annotators_are_refused(study: Study, tmp_path: Path) -> None:
+    run = om.run_experiment(study(0.9, 0.6), tmp_path / "run")
+    path = run.folder / "annotators.csv"
+    path.write_text(path.read_text().replace(",EN,", ",S,", 1))
+    with pytest.raises(of.ObygazeError, match="changed"):
+        om.load_run(run.folder).predictions()
+
+
+def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> None:
+    run = om.run_experiment(study(0.9, 0.6, labels="ada"), tmp_path / "run")
+    assert run.record.annotators == {}
+    assert not (run.folder / "annotators.csv").exists()
+    assert run.annotations() == {}
+    refused = run_obygaze("models", "predict", run.folder, "--divided")
+    assert refused.exit_code == 1
+    assert "merged" in refused.output
+
+
+def test_estimate_is_among_the_raters(study: Study, tmp_path: Path) -> None:
+    run = om.run_experiment(study(0.9, 0.6), tmp_path / "run")
+    estimate = rater(run, ESTIMATE)
+    assert set(estimate.kappa) == {*NAMES}
+    assert set(rater(run).kappa) == {*NAMES, ESTIMATE}
