@@ -83,7 +83,6 @@ def test_what_a_disk_says_is_one_line(tmp_path):
 
 
 def put(path: Path, text: str, name: str = "marker", **options) -> None:
-    """A new folder with one file."""
     with new_folder(path, **options) as new:
         (new / name).write_text(text)
         assert new != path

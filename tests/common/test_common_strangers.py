@@ -22,7 +22,6 @@ from tests.kit.store import flip_bit
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """An open store and a final one, whose folder can be served."""
     folder = tmp_path_factory.mktemp("stores")
     shutil.copytree(make_world(folder / "world").store, folder / "open.zarr")
     shutil.copytree(folder / "open.zarr", folder / "final.zarr")
