@@ -44,12 +44,10 @@ FILES = ("csv", "toml", "text", "bash")
 
 
 def section(title: str) -> str:
-    """A section of README."""
     return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def read(name: str) -> str:
-    """A page of docs/."""
     return (ROOT / f"docs/{name}.md").read_text()
 
 
@@ -117,7 +115,6 @@ class Page:
 
 @pytest.fixture
 def page(obygaze: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
-    """A page to run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return Page(obygaze)
 
@@ -205,7 +202,6 @@ def test_a_real_result(page: Page) -> None:
 
 @pytest.mark.gate
 def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first two tutorials, one after the other."""
     monkeypatch.syspath_prepend(tmp_path)
     Path("tension.csv").write_text("clip;tension;mood\na;calm;x\nb;uneasy;y\nc;tense;z\n")
     page.run(read("tutorials/videos"))
@@ -241,7 +237,7 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
-PRINTED = {
+PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/agreement": "",
     "how-to/association": "d 1.506042, T 2.295120, p 0.05\n1.649786\n",
     "how-to/caption-scores": "True 1.0 True\n",
@@ -257,33 +253,30 @@ PRINTED = {
 }
 
 
+#: On experiments, runs, models and concepts; each continues the last.
+ZOO = ("reference/configuration", "reference/run", "reference/model", "explanation/concept-vectors")
+PRINTED[ZOO] = """True ['concepts', 'synthetic']
+5
+(1, 8) (1, 8)
+(5, 8) {'no'}
+24 ['EN+HN', 'S'] (24, 2)
+EN+HN vs S 24 0
+['Look' 'Body'] (400, 2)
+['Look']
+"""
+
+
 @pytest.mark.gate
-@pytest.mark.parametrize("name", PRINTED)
-def test_page(name: str, page: Page, request: pytest.FixtureRequest) -> None:
-    if name == "how-to/search":
+@pytest.mark.parametrize("names", PRINTED)
+def test_page(names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest) -> None:
+    if names == "how-to/search":
         request.getfixturevalue("tour")
-    if name == "how-to/caption-scores":
+    if names == "how-to/caption-scores":
         for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
             write_random_weights(write, Path("models") / model)
-    assert page.run(read(name)) == PRINTED[name]
-
-
-@pytest.mark.gate
-def test_zoo(page: Page) -> None:
-    """The pages on experiments, runs, models and concepts, each of which continues the last."""
-    names = ("reference/configuration", "reference/run", "reference/model")
-    for name in (*names, "explanation/concept-vectors"):
+    for name in [names] if isinstance(names, str) else names:
         page.run(read(name))
-    assert page.printed.splitlines() == [
-        "True ['concepts', 'synthetic']",
-        "5",
-        "(1, 8) (1, 8)",
-        "(5, 8) {'no'}",
-        "24 ['EN+HN', 'S'] (24, 2)",
-        "EN+HN vs S 24 0",
-        "['Look' 'Body'] (400, 2)",
-        "['Look']",
-    ]
+    assert page.printed == PRINTED[names]
 
 
 def test_every_key_of_an_experiment_is_described() -> None:
@@ -329,7 +322,6 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.night
 def test_annotations(page: Page) -> None:
-    """From timelines to a model."""
     page.run(read("tutorials/scholars"))
     levels, gamma = page.printed.splitlines()
     assert levels == "['EN', 'NS', 'S', 'S', 'S', 'HN']"
@@ -338,7 +330,6 @@ def test_annotations(page: Page) -> None:
 
 @pytest.mark.night
 def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
-    """On made-up features."""
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
     made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
@@ -410,8 +401,6 @@ PAGES = [
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
     if not {".venv", "_build", "commands"} & set(path.parts)
 ]
-#: Pages whose blocks in `sh` are run all the same.
-SHELL_IS_RUN = ("docs/how-to/timelines.md",)
 
 
 def test_every_page_with_commands_is_run() -> None:
@@ -422,14 +411,6 @@ def test_every_page_with_commands_is_run() -> None:
             name = str(path.relative_to(ROOT))
             short = name.removeprefix("docs/").removesuffix(".md")
             assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
-
-
-def test_blocks_that_are_not_run_say_why() -> None:
-    for path in PAGES:
-        if str(path.relative_to(ROOT)) not in SHELL_IS_RUN:
-            for before in path.read_text().split("\n```sh\n")[:-1]:
-                reason = before.rpartition("\n")[2]
-                assert re.fullmatch(r"<!-- not run: .+ -->", reason), f"{path}: {reason}"
 
 
 def test_links_lead_somewhere() -> None:
