@@ -174,7 +174,7 @@ def test_tables_that_lack_a_column(tmp_path, obygaze, header, fact):
 def test_options_that_cannot_be(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "25"]):
+    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
         assert obygaze(*command, *option).exit_code == 2
     for rows, fact in [((), "marks holds no segment"), (("f,a,2,1,S",), "line 2: f a: ends")]:
         table(tmp_path, *rows)

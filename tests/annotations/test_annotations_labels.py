@@ -9,8 +9,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.annotations import Film
 from obygaze_features.manifests import Item, Items, LabelSet
-from obygaze_features.manifests.check import check
-from obygaze_features.manifests.format import read_header
+from obygaze_features.manifests.manifest import check, read_header
 from obygaze_features.manifests.statistics import film_titles
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.timelines import grid, said, segments, worked

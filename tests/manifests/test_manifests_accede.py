@@ -7,7 +7,7 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.check import check
+from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, write
 
 SETS = "id name set|0 A0.mp4 1|1 A1.mp4 2|2 A2.mp4 0|3 A3.mp4 0"
