@@ -106,8 +106,6 @@ def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
     assert manifest.labels().levels == levels
     # A single label set was the default because there was no other; nobody wrote that down.
     write(spans / "labels/own.csv", "id,level", "film-0,S")
-    write(spans / "labels/merged.csv", "id,level", "film-0,S")
-    (spans / "labels/merged.csv").unlink()
     assert read_header(spans)["default_labels"] is None
     annotations("project", timelines, "--grid", spans)
     assert of.Manifest.load(spans).default_labels == "own"
