@@ -228,20 +228,6 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
 
 
-def test_the_sweep(obygaze, annotations, timelines, spans, tmp_path):
-    before, path = contents(spans), tmp_path / "sweep.csv"
-    command = ("sweep", timelines, "--grid", spans)
-    text = annotations(*command, "--thresholds", ".3, 20%,.15", "-o", path)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.00" in lines
-    assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.20" in lines
-    _, row, _ = csv_rows(path)
-    cells = [row[name] for name in ("threshold", "EN", "EN_share", "concepts_per_clip")]
-    assert cells == ["0.2", "2", "0.400000", "1.200000"]
-    assert contents(spans) == before
-    refused(obygaze("annotations", *command, "-o", path), "exists already")
-
-
 def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):
     """In a film of 420 s; who marked something in its second half did not stop."""
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
