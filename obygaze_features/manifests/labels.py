@@ -109,6 +109,20 @@ class LabelScheme:
         """The concepts that can be seen in the frames."""
         return tuple(concept.name for concept in self.concepts if concept.visual)
 
+    @property
+    def senses(self) -> dict[str, str]:
+        """By concept how it is perceived, where somebody said so.
+
+        Examples
+        --------
+        >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
+        ['seen', 'said', 'told']
+        """
+        known = {c.name: c.sense for c in obygaze_scheme().concepts}
+        own = {c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
+               for c in self.concepts}  # fmt: skip
+        return {name: sense for name, sense in own.items() if sense}
+
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
         if (code := self._level_of.get(name_key(text))) is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -211,7 +211,7 @@ def open_to_resume(
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
-    subjects = {
+    subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "items": lambda of: of["items_digest"],
         "backbone weights": lambda of: of["backbone"]["weights_sha256"],
         "backbone settings": lambda of: of["backbone"]["config"],

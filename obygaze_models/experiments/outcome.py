@@ -402,11 +402,7 @@ class Outcome:
                 levels={level.code: level.name for level in plan.scheme.levels},
                 licence=manifest.licence,
                 citation=manifest.citation,
-                senses={
-                    name: sense
-                    for name in plan.scheme.concept_names
-                    if (sense := plan.scheme.sense_of(name))
-                },
+                senses=plan.scheme.senses,
             ),
             "official": official,
             "store": msgspec.convert(

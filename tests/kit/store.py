@@ -48,10 +48,10 @@ FAILED = 6
 STATES = ("open", "final", "compressed")
 
 
-def a_manifest(n: int = 18, film: str = "tt1", **fields: str) -> Manifest:
+def a_manifest(n: int = 18, film: str = "tt1", **fields: Any) -> Manifest:
     items = [Item(f"{film}-{row:03}", film=film, media=f"{film}_{row}.mp4") for row in range(n)]
     extra = {"note": [f"note, {row}" for row in range(n)]}
-    about = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
+    about: dict[str, Any] = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
     return Manifest("made-up", Items.of(items, extra), **{**about, **fields})
 
 
