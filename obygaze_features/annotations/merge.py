@@ -177,11 +177,8 @@ def _single_annotator(
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
     """Raise unless clips and timelines have the same levels, by whichever names."""
-    try:
-        same = tuple(map(grid.level, timelines.codes)) == grid.codes
-    except ManifestError:
-        same = False
-    if not same:
+    known = all(map(grid.has_level, timelines.codes))
+    if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
             f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
             f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "
