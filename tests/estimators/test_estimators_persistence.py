@@ -344,7 +344,7 @@ def witness():
 
 FORGERIES = [
     ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
-    ("pcbm-tree", "a method's name", lambda h, a: learned(h, predict_proba=1)),
+    ("pcbm-tree", "a method's name", lambda h, a: learned(h, score=1)),
     ("pcbm-tree", "an unknown parameter", lambda h, a: parameters(h, more=1)),
     ("pcbm-tree", "a missing part", lambda h, a: h["model"]["fitted"].pop("head_")),
     ("pcbm-tree", "no model", lambda h, a: h.pop("model")),

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 OURS = {
     "common/tables.py", "annotations/timelines.py", "annotations/remarks.py", "store/finalise.py",
     "manifests/splits.py", "manifests/items.py", "manifests/labels.py",
-    "experiments/predictions.py", "experiments/run_folder.py",
+    "experiments/annotators.py", "experiments/predictions.py", "experiments/run_folder.py",
 }  # fmt: skip
 
 
