@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test gate night lint bench faults fuzz gpu docs picture clean
 
 help:
-	@echo "make demo    from a clip to a report, on synthetic clips and random weights"
+	@echo "make demo    from drawn clips to a store, and from a real store to a report"
 	@echo "make test    the tests that a person runs: under three minutes on two cores"
 	@echo "make gate    the rest that guards a change: lint, slower tests, wheel, demo, site"
 	@echo "make night   faults, fuzz, statistics, timing, older kernels: an hour or more"

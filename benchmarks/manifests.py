@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.result import Result, side_by_side
 from obygaze_features.common.files import to_json
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.check import check
+from obygaze_features.manifests.manifest import check
 
 MILLION = 1_000_000
 MEMORY_LIMIT = 1.5e9

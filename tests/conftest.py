@@ -65,7 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def cpu_seconds() -> float:
-    """What this process and its ended children have computed."""
     return sum(os.times()[:4])
 
 
@@ -132,7 +131,6 @@ def run_obygaze(*arguments: object) -> Result:
 
 @pytest.fixture
 def obygaze() -> Callable[..., Result]:
-    """`run_obygaze`, as a fixture."""
     return run_obygaze
 
 
@@ -241,7 +239,6 @@ def other_store(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Embeddings of images of people in their professions."""
     from tests.kit.clips import make_images
 
     return make_images(tmp_path_factory.mktemp("images"))
@@ -249,7 +246,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="session")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Embeddings of prompts about them."""
     from tests.kit.clips import make_prompts
 
     return make_prompts(tmp_path_factory.mktemp("prompts"))
@@ -257,7 +253,6 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The authors' table of six clips."""
     from tests.kit.authors import SIX_CLIPS, clip_table
 
     (tmp_path / "annotations.csv").write_bytes(clip_table(*SIX_CLIPS))
@@ -266,7 +261,6 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def manifest(source: Path, tmp_path: Path) -> Path:
-    """The folder of the manifest of six clips."""
     from obygaze_features.manifests import Manifest
 
     Manifest.from_obygaze12(source).save(tmp_path / "manifest")
@@ -275,7 +269,6 @@ def manifest(source: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def small_authors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The authors' files in miniature."""
     from tests.kit.authors import make_authors
 
     return make_authors(tmp_path_factory.mktemp("authors"))
@@ -312,7 +305,6 @@ def clips() -> SimpleNamespace:
 
 @pytest.fixture(scope="session")
 def network(clips: SimpleNamespace) -> Any:
-    """Three classes, two hidden layers."""
     import obygaze_models as om
 
     network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)

@@ -99,16 +99,15 @@ class AgreementReport:
             **asdict(self.chance),
             "pairs": [pair.to_json() for pair in self.pairs],
             "means": self.means,
-            "overall": [self._overall_json(agreement) for agreement in self.overall],
+            "overall": [
+                agreement.to_json() | {"f1": None if isnan(f1) else f1}
+                for agreement in self.overall
+                for f1 in [agreement.f1(*sure_task(self.scheme))]
+            ],
             "paper": self.paper,
             "differences": [asdict(difference) for difference in self.differences],
             "remarks": [remark.to_json() for remark in self.remarks],
         }
-
-    def _overall_json(self, agreement: LabelSetAgreement) -> dict[str, Any]:
-        """Two label sets over all films, with the score on the paper's task and its levels."""
-        f1 = agreement.f1(*sure_task(self.scheme))
-        return {**agreement.to_json(), "f1": None if isnan(f1) else f1}
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write agreement.csv, concepts.csv, confusion.csv and differences.csv."""

@@ -17,10 +17,9 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_te
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.format import HEADER, read_header
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import Manifest, save_parts
+from obygaze_features.manifests.manifest import HEADER, Manifest, read_header, save_parts
 
 MERGED = "merged"
 MERGE_RULE = (
@@ -178,11 +177,8 @@ def _single_annotator(
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
     """Raise unless clips and timelines have the same levels, by whichever names."""
-    try:
-        same = tuple(map(grid.level, timelines.codes)) == grid.codes
-    except ManifestError:
-        same = False
-    if not same:
+    known = all(map(grid.has_level, timelines.codes))
+    if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
             f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
             f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,31 +90,17 @@ class ProjectedLabels:
 
 @dataclass(frozen=True)
 class ThresholdCounts:
-    """The merged labels at one threshold: clips by level, and the number of concepts in all."""
+    """The merged labels at one threshold: clips by level, their shares, the mean of concepts."""
 
     threshold: float
+    clips: int
     levels: dict[str, int]
-    concepts: int
-
-    @property
-    def clips(self) -> int:
-        """How many clips have labels."""
-        return sum(self.levels.values())
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Level -> its share of the clips."""
-        return {level: count / self.clips for level, count in self.levels.items()}
-
-    @property
-    def concepts_per_clip(self) -> float:
-        """The mean number of concepts over all clips."""
-        return self.concepts / self.clips
+    shares: dict[str, float]
+    concepts_per_clip: float
 
     def to_json(self) -> dict[str, Any]:
         """Counts, shares and concepts per clip."""
-        names = ("threshold", "clips", "levels", "shares", "concepts_per_clip")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self)
 
 
 def project(
@@ -267,9 +253,11 @@ def sweep(
     for threshold in sorted(set(thresholds)):
         projected = project(timelines, grid, threshold=threshold)
         merged = projected.merge_labels()
-        counts = Counter(merged.labels.levels)
+        clips, counts = len(merged.labels), Counter(merged.labels.levels)
         levels = {code: counts[code] for code in projected.grid.scheme.codes}
-        rows.append(ThresholdCounts(threshold, levels, sum(map(len, merged.labels.concepts))))
+        shares = {code: count / clips for code, count in levels.items()}
+        concepts = sum(map(len, merged.labels.concepts)) / clips
+        rows.append(ThresholdCounts(threshold, clips, levels, shares, concepts))
         remarks = [*projected.remarks, *merged.remarks]  # the same at each threshold
     return rows, remarks
 

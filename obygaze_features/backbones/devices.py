@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from obygaze_features.common.cores import usable_cores
-from obygaze_features.common.package import need
+from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError, UsageError
 

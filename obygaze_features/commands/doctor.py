@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from obygaze_features.backbones.devices import MAX_WORKERS, default_workers, try_device
 from obygaze_features.common.cli import emit, exit_if, json_option
-from obygaze_features.common.cores import usable_cores
+from obygaze_features.common.package import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
 

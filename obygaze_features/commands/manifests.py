@@ -162,7 +162,7 @@ def check(manifest: Path, as_json: bool) -> None:
     Example:
       obygaze manifests check manifests/obygaze12
     """
-    from obygaze_features.manifests.check import check
+    from obygaze_features.manifests.manifest import check
 
     problems = check(manifest)
     last = counted(len(problems), "problem") if problems else f"{manifest} is sound"

@@ -264,10 +264,8 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     from obygaze_features.store import open_store
 
     difference = open_store(left).diff(right)
-    if as_json:
-        echo_json(difference.to_json())
-    else:
-        _print_difference(difference, redact_url(left), redact_url(right))
+    names = redact_url(left), redact_url(right)
+    emit(difference.to_json(), as_json, lambda _: "\n".join(_describe(difference, *names)))
     exit_if(not difference.identical, 1)
 
 
@@ -304,10 +302,7 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
         return f"obygaze stores verify {for_shell(path)} (reads everything again)"
     if "://" in str(path):
-        return (
-            "ask its owner to finalise it, or take the rows that are done: "
-            f"obygaze stores subset {for_shell(path)} --films FILM,... -o NAME.zarr"
-        )
+        return "ask its owner to finalise it, or take what is done: obygaze stores subset"
     if facts["rows"]["to_do"]:
         return "run the extraction again, it resumes; or join parts: obygaze stores merge"
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
@@ -357,34 +352,28 @@ def _report_new_store(store: Store, as_json: bool) -> None:
         echo(f"next: obygaze stores finalise {for_shell(store.path)}")
 
 
-def _print_difference(difference: Difference, left: str, right: str) -> None:
+def _describe(difference: Difference, left: str, right: str) -> Iterator[str]:
     if difference.identical:
-        echo(f"{left} and {right} are identical")
+        yield f"{left} and {right} are identical"
         return
     if difference.attributes:
-        rows = list(_differing(difference.attributes))
-        echo(align(["made with", left, right], rows, left=3))
+        yield align(["made with", left, right], _differing(difference.attributes), left=3)
     if difference.probe or difference.rows:
         header = ["array", "probe cosine", "common rows", "equal", "mean cosine", "least"]
-        table = [
-            [
-                name,
-                _format_cosine(difference.probe.get(name)),
-                f"{agreement.n:,}",
-                f"{agreement.equal:,}",
-                _format_cosine(agreement.mean),
-                _format_cosine(agreement.least),
-            ]
-            for name, agreement in difference.rows.items()
-        ]
-        echo(align(header, table))
-    for name, agreement in difference.rows.items():
-        if agreement.worst:
-            worst = ", ".join(f"{item_id} ({cosine:.6f})" for item_id, cosine in agreement.worst)
-            echo(f"{name}, lowest cosines: {worst}")
+        table = []
+        for name, pair in difference.rows.items():
+            probe, mean, least = map(
+                _format_cosine, (difference.probe.get(name), pair.mean, pair.least)
+            )
+            table.append([name, probe, f"{pair.n:,}", f"{pair.equal:,}", mean, least])
+        yield align(header, table)
+    for name, pair in difference.rows.items():
+        if pair.worst:
+            worst = ", ".join(f"{item_id} ({cosine:.6f})" for item_id, cosine in pair.worst)
+            yield f"{name}, lowest cosines: {worst}"
     for path, ids in ((left, difference.only_left), (right, difference.only_right)):
         if ids:
-            echo(f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}")
+            yield f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}"
 
 
 def _format_cosine(value: float | None) -> str:

@@ -76,9 +76,9 @@ def search(
     from obygaze_features.retrieval.search import search as search_stores
 
     if output is not None:
-        check_output(output, thumbnails, overwrite=overwrite)
-    elif thumbnails is not None:
-        raise UsageError("--thumbnails are shown on a page; add -o PAGE.html")
+        check_output(output, overwrite=overwrite)
+    if thumbnails is not None and (output is None or output.suffix != ".html"):
+        raise UsageError("--thumbnails are shown on a page; give one with -o PAGE.html")
     matches = search_stores(stores_, **query)
     like, frames = query["like"], query["frames"]
     if output is not None:

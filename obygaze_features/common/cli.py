@@ -88,13 +88,9 @@ def output_option(
     text: str, *, required: bool = True, default: Path | None = None
 ) -> Callable[[Command], Command]:
     """The option ``--output`` of a command that writes a file or a folder."""
+    is_required = required and default is None
     return click.option(
-        "-o",
-        "--output",
-        type=PATH,
-        required=required and default is None,
-        default=default,
-        help=text,
+        "-o", "--output", type=PATH, required=is_required, default=default, help=text
     )
 
 

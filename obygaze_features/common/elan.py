@@ -273,7 +273,8 @@ def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> s
 
 def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     """The text of a document that gets these tiers, and the ids, types and times of theirs."""
-    used = [int(number) for e in root.iter() for number in _NUMBER.findall(_id_of(e))]
+    ids = [e.get("ANNOTATION_ID") or e.get("TIME_SLOT_ID") or "" for e in root.iter()]
+    used = [int(number) for name in ids for number in _NUMBER.findall(name)]
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
@@ -341,10 +342,6 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
         slot = Xml.Element("TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
         keyed.append((time, side, slot))
     order[:] = [slot for _, _, slot in sorted(keyed, key=lambda entry: entry[:2])]
-
-
-def _id_of(element: Xml.Element) -> str:
-    return element.get("ANNOTATION_ID") or element.get("TIME_SLOT_ID") or ""
 
 
 def _with_checksum(root: Xml.Element) -> str:

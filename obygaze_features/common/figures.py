@@ -186,13 +186,14 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
     suffix = path.suffix.lower()
     if suffix == ".svg":
         head = '<?xml version="1.0" encoding="utf-8"?>\n'
-        write_bytes(path, (head + _svg(figure, background=True)).encode())
+        content = (head + _svg(figure, background=True)).encode()
     elif suffix == ".pdf":
-        title = str(figure.get_label()).partition("\n")[0]
-        about = {"Title": title or None, "CreationDate": None, "Creator": None, "Producer": None}
-        write_bytes(path, _drawn(figure, "pdf", about))
+        title = str(figure.get_label()).partition("\n")[0] or None
+        about = {"Title": title, "CreationDate": None, "Creator": None, "Producer": None}
+        content = _drawn(figure, "pdf", about)
     else:
-        write_bytes(path, _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI))
+        content = _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI)
+    write_bytes(path, content)
 
 
 def inline_svg(figure: Figure) -> str:

@@ -168,7 +168,9 @@ def write_files(
     Where the others describe the first, they are missing while it is replaced, so that none ever
     stands beside a file that it is not of.
     """
-    for path in files:
+    for path, text in files.items():
+        if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
+            raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
         refuse_to_overwrite(path, overwrite=overwrite)
         if not _is_in_unfinished(path):
             clear_unfinished(path)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _OPTIONS: Any = {"dynamic_ncols": True, "leave": False, "disable": None}
-
-
-class Advance(Protocol):
-    """Moves a bar forward."""
-
-    def __call__(self, steps: int, note: str = "") -> None:
-        """Add steps, and show a note beside the bar."""
 
 
 def progress(
@@ -27,8 +20,8 @@ def progress(
 
 
 @contextlib.contextmanager
-def meter(total: int | None, label: str, *, unit: str) -> Iterator[Advance]:
-    """A bar that the block moves by calling the value it gets."""
+def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
+    """A bar that the block moves by calling what it gets: ``advance(steps, note)``."""
     from tqdm import tqdm
 
     options = {**_OPTIONS, "unit": unit, "unit_scale": unit == "B"}

@@ -80,12 +80,7 @@ def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
 
 def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
     """All that is in a folder but folders, by its path there; no link, pipe or device is ours."""
-
-    def fail(problem: OSError) -> None:
-        if not isinstance(problem, FileNotFoundError):  # another process removed it
-            raise problem
-
-    for parent, folders, files in os.walk(folder, onerror=fail):
+    for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()
             if path.is_symlink() or path.name in files:

@@ -121,13 +121,9 @@ def read_table(
                 while chunk := list(islice(rows, CHUNK_ROWS)):
                     for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
                         column.extend(cells)
-            except csv.Error as error:
-                if "unexpected end" in str(error):
-                    start = max([header_line, *lines[-1:]]) + 1
-                    problem = f"line {start} or below: a quotation mark is never closed"
-                else:
-                    problem = f"line {reader.line_num}: {error}"
-                raise ManifestError(f"{path}, {problem}") from None
+            except csv.Error as error:  # such as a quotation mark that is never closed
+                start = max([header_line, *lines[-1:]]) + 1
+                raise ManifestError(f"{path}, line {start} or below: {error}") from None
     except UnicodeDecodeError:
         raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)

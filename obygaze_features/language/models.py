@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import KnownCheckpoint, published
-from obygaze_features.backbones.checkpoints import (
-    Checkpoint,
-    fetch_files,
-    is_repository,
-    resolve,
-)
+from obygaze_features.backbones.checkpoints import Checkpoint, fetch_files, is_repository, resolve
 from obygaze_features.backbones.devices import (
     arithmetic,
     choose_device,

@@ -5,7 +5,8 @@ On disk a folder of tables and a small header, specified in manifests/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,23 +14,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
+    read_format,
+    read_json,
     refuse_to_overwrite,
     to_json,
     write_bytes,
     write_files,
     write_text,
 )
-from obygaze_features.common.tables import read_table
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import as_list, counted, did_you_mean
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.format import (
-    FORMAT,
-    FORMAT_VERSION,
-    HEADER,
-    read_about,
-    read_header,
+from obygaze_features.manifests.items import (
+    Item,
+    Items,
+    id_problem,
+    raise_first,
+    seconds_problems,
 )
-from obygaze_features.manifests.items import Item, Items, id_problem, raise_first
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
     from obygaze_features.manifests.importers import folder as media_folder
     from obygaze_features.manifests.media import Located
     from obygaze_features.manifests.subtitles import with_subtitles
+FORMAT = "obygaze-manifest"
+FORMAT_VERSION = 1
+HEADER = "manifest.json"
 TEXTS = ("source", "licence", "citation")
 #: What a manifest has beside its items; the folder of each kind is its `KIND`.
 Part = LabelSet | Split | RunSet
@@ -265,8 +270,6 @@ class Manifest:
 
     def check(self) -> list[str]:
         """Every problem of the manifest's files, each with its file and line."""
-        from obygaze_features.manifests.check import check
-
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
         return check(self.folder)
@@ -379,3 +382,87 @@ def _write_part(folder: Path, part: Part) -> None:
     about = to_json(dict(part.about))
     files = {path: part.to_csv(), path.with_suffix(".json"): about}
     write_files(files, overwrite=True, first_is_described=True)
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Read and check ``manifest.json``."""
+    path = folder / HEADER
+    if not path.is_file() and (folder / "timelines.json").is_file():
+        raise ManifestError(
+            f"{folder} holds timelines, not a manifest of clips; make one: "
+            f"obygaze annotations project {folder} --grid 60 -o FOLDER"
+        )
+    make = "obygaze manifests import KIND SOURCE -o FOLDER"
+    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
+    for key in ("name", "version", "source", "licence", "citation", "default_labels"):
+        value = header.get(key, None if key == "name" else "")
+        if not isinstance(value, str) and (key != "default_labels" or value is not None):
+            raise ManifestError(f"{path}: {key} must be a text (got {value!r})")
+    return header
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What the JSON file beside a table says of it; nothing where there is none."""
+    json_path = path.with_suffix(".json")
+    about = read_json(json_path, ManifestError) if json_path.exists() else {}
+    if not isinstance(about, dict):
+        raise ManifestError(f"{json_path}: must hold an object (got {about!r})")
+    return about
+
+
+def check(folder: Path) -> list[str]:
+    """Every problem of a manifest, each with its file and line; none for a sound one."""
+    problems: list[str] = []
+    header: dict[str, Any] = {}
+    with _noting(problems):
+        header = read_header(folder)
+    if problems:
+        return problems
+    scheme: LabelScheme | None = None
+    with _noting(problems):
+        scheme = scheme_in(header, folder / HEADER)
+    ids: Container[str] | None = None
+    with _noting(problems):
+        table = read_table(folder / "items.csv", required=["id"])
+        items = Items.from_table(table, check=False)
+        ids = items.row_of
+        item_problems = sorted([*items.problems(), *seconds_problems(table)])
+        problems += _located(table, item_problems)
+        if not item_problems:
+            problems += _header_problems(folder, header, items)
+    for part in (LabelSet, RunSet, Split):
+        for path in sorted((folder / part.KIND).glob("*.csv")):
+            with _noting(problems):
+                about = read_about(path)
+                table = read_table(path, required=part.REQUIRED)
+                problems += _located(table, sorted(part.problems(table, about, scheme)))
+                if ids is not None:
+                    problems += _located(table, unknown_ids(table, ids))
+    return problems
+
+
+@contextlib.contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """An error is one of the problems."""
+    try:
+        yield
+    except ManifestError as error:
+        problems.append(str(error))
+
+
+def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:
+    path = folder / HEADER
+    if header.get("items") != len(items):
+        yield f"{path}: says {header.get('items')} items, items.csv has {len(items)}"
+    if header.get("digest") != items.digest:
+        yield (
+            f"{path}: the digest is of other items; if items.csv was changed on purpose, "
+            f"put {items.digest} (stores of the old items will be refused)"
+        )
+    default = header.get("default_labels")
+    if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
+        yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
+
+
+def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:
+    return (str(table.problem(row, message)) for row, message in problems)

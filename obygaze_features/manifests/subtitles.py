@@ -111,13 +111,13 @@ def read_subtitles(path: Path) -> list[Line]:
     lines = []
     times: re.Match[str] | None = None
     words: list[str] = []
-    for row in [*_decode(path).splitlines(), ""]:
-        if found := _TIMES.match(row):
-            times, words = found, []
-        elif not row.strip():
+    for row in [*re.split(r"\r\n|\r|\n", _decode(path)), ""]:
+        found = _TIMES.match(row)
+        if found or not row.strip():  # some files have no empty row before the next line's number
+            words = words[:-1] if found and words and words[-1].strip().isdigit() else words
             if times and (text := _plain(" ".join(words))):
                 lines.append(Line(_seconds(times, 0), _seconds(times, 4), text))
-            times = None
+            times, words = found, []
         elif times:
             words.append(row)
     if not lines:
@@ -220,10 +220,10 @@ def _decode(path: Path) -> str:
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
     if b"\0" in data and encoding != "utf-16":
         raise ManifestError(path, "is not a text file")
-    try:
-        return data.decode(encoding or "utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    for name in (encoding or "utf-8", "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode(name)
+    return data.decode("latin-1")
 
 
 def _plain(text: str) -> str:

@@ -159,8 +159,6 @@ def _find_groups(
         names = [concept, f"without {concept}"]
         colours = dict(zip(names, SERIES[1::-1], strict=True))
         group_of = {id_: names[concept not in marks] for id_, marks in labels.concepts_of.items()}
-    if group_of.keys().isdisjoint(ids):
-        raise UsageError(f"{store.where}: none of its clips is labelled in {manifest.name}")
     return [group_of.get(item_id, UNLABELLED) for item_id in ids], {**colours, UNLABELLED: SOFT}
 
 

@@ -98,8 +98,6 @@ def search(
     """
     if sum(query is not None for query in (text, like, vector)) != 1:
         raise UsageError("search by a text, by a clip or by a vector: give one of the three")
-    if backbone is not None and text is None:
-        raise UsageError("a backbone is needed only to search by text")
     if isinstance(stores, Store | Path | str):
         stores = [stores]
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
@@ -154,7 +152,7 @@ def save_matches(
     overwrite
         Replace an existing file.
     """
-    output = check_output(output, thumbnails, overwrite=overwrite)
+    output = check_output(output, overwrite=overwrite)
     if output.suffix == ".csv":
         rows = [
             {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
@@ -170,24 +168,17 @@ def save_matches(
         new.write_text(content, encoding="utf-8")
 
 
-def check_output(
-    output: Path | str, thumbnails: Path | str | None = None, *, overwrite: bool = False
-) -> Path:
+def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
     """The path of matches to save; refuses another suffix, and a file that exists."""
     output = Path(output)
     if output.suffix not in SUFFIXES:
         raise UsageError(f"{output}: matches are saved as {', '.join(SUFFIXES)}")
-    if thumbnails is not None and output.suffix != ".html":
-        raise UsageError(f"{output}: thumbnails are shown on a page; give a name in .html")
     refuse_to_overwrite(output, overwrite=overwrite)
     return output
 
 
 def _check_stores(stores: Sequence[Store]) -> None:
-    if not stores:
-        raise UsageError("give a store to search")
     first, *others = stores
-    seen = {first.where}
     for store in others:
         ours, theirs = first.attributes["backbone"], store.attributes["backbone"]
         if ours["weights_sha256"] != theirs["weights_sha256"]:
@@ -196,9 +187,6 @@ def _check_stores(stores: Sequence[Store]) -> None:
                 f"{shorten_digest(theirs['weights_sha256'])}) than {first.where} ({ours['name']}, "
                 f"{shorten_digest(ours['weights_sha256'])}); search them one by one"
             )
-        if store.where in seen:
-            raise UsageError(f"{store.where} is given twice; give it once")
-        seen.add(store.where)
 
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:

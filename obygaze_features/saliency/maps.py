@@ -121,8 +121,6 @@ def write_saliency(
         if not done:
             reason = next(iter(failed.values()), "the manifest is empty")
             raise VideoError(f"none of {counted(len(items), 'image')} has a map: {reason}")
-        if not image_sums:
-            raise VideoError(f"no image with a map has a value in the column {by}")
         ungrouped = [items[row].id for row, *_ in done if not groups[row]]
         np.save(new / "maps.npy", np.stack([values for *_, values in done]), allow_pickle=False)
         rows = [
@@ -164,8 +162,6 @@ def _scaled(values: Values) -> Values:
 
 def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
     """Each image's text: its cells in place of the column names in braces."""
-    if not text.strip():
-        raise UsageError("--text is empty; give the text to compare the images with")
     fields = list(_FIELD.finditer(text))
     if not {"{", "}"}.isdisjoint(_FIELD.sub("", text)):
         raise UsageError(f"--text {shorten(text)}: a brace without its partner. Write {{COLUMN}}")
@@ -237,7 +233,7 @@ def _write_groups(
 ) -> dict[str, Any]:
     """Write each group's mean map, all on one scale; return its file names and the scale."""
     means = {name: np.stack(maps).mean(0, dtype=np.float64) for name, maps in members.items()}
-    highest = max(float(mean.max()) for mean in means.values()) or 1.0
+    highest = max((float(mean.max()) for mean in means.values()), default=0.0) or 1.0
     rows: list[dict[str, object]] = []
     groups: dict[str, Any] = {}
     used: set[str] = set()

@@ -22,6 +22,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
+from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     StoreWriter,
@@ -238,9 +239,7 @@ def _join(columns: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
-    output = Path(output)
-    if output.suffix != ".zarr":
-        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    output = require_store_name(Path(output))
     for store in stores:
         store.location.refuse_as_output(output)
     return output

@@ -30,7 +30,7 @@ from obygaze_features.common.files import disk_errors, publish_exclusively, sync
 from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import read_attributes
+from obygaze_features.store.metadata import final_error, read_attributes
 from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import write_shard
 
@@ -170,10 +170,7 @@ def is_written(store: Store, block: int) -> bool:
 def refuse_if_final(store: Store) -> None:
     """Raise if the store was finalised since it was opened."""
     if read_attributes(store.location)["state"] != "open":
-        raise StoreError(
-            f"{store.path} was finalised while it was being filled; reopen it with: "
-            f"obygaze stores repair {store.path} --reopen"
-        )
+        raise final_error(store.path, "was finalised while it was being filled")
 
 
 def retire_record(store: Store, block: int) -> None:

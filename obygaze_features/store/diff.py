@@ -127,14 +127,10 @@ def _attribute_differences(
         for name in COMPARED
         if left.get(name) != right.get(name)
     }
-    if "backbone" in differences:
-        # With equal weights it is the same backbone, under any name.
-        unnamed = [
-            {key: value for key, value in backbone.items() if key not in ("name", "family")}
-            for backbone in (left["backbone"], right["backbone"])
-        ]
-        if unnamed[0] == unnamed[1]:
-            del differences["backbone"]
+    # With equal weights it is the same backbone, under any name.
+    unnamed = [{**store["backbone"], "name": "", "family": ""} for store in (left, right)]
+    if unnamed[0] == unnamed[1]:
+        differences.pop("backbone", None)
     return differences
 
 

@@ -14,11 +14,12 @@ import csv
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     clear_unfinished,
@@ -174,34 +175,25 @@ def _consolidate(folder: Path) -> None:
 
 def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool) -> dict[str, str]:
     """Write an array's rows; returns the SHA-256 of each shard's file."""
-    import zarr
+    checksums, layout = {}, fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
+    shards = range(-(-len(store) // layout.shard_rows))
 
-    n, checksums = len(store), {}
-    layout = fmt.shard_layout(spec, *fmt.final_rows(spec, n))
-    array = zarr.open_array(folder / spec.name, mode="r+", zarr_format=3)
-    shards = range(-(-n // layout.shard_rows))
-    for shard in progress(shards, f"Writing {spec.name}", unit="shard"):
-        first = shard * layout.shard_rows
-        stop = min(first + layout.shard_rows, n)
-        done = store.status[first:stop] == Status.DONE
-        if not done.any():
-            continue
-        chunk_count = -(-len(done) // layout.chunk_rows)
-        values = np.full((chunk_count, *layout.chunk_shape), spec.fill, spec.dtype)
-        flat, rows = values.reshape(-1, *spec.shape), first + np.flatnonzero(done)
-        for part in np.array_split(rows, -(-len(rows) // store.block_rows)):
-            flat[part - first] = store.read_rows(spec.name, part)
+    def read_chunks(ids: Sequence[str], done: NDArray[np.bool_]) -> Iterator[NDArray[Any] | None]:
+        rows = store.read(spec.name, ids, missing="nan")
         store.forget()
-        name = fmt.shard_name(spec, shard)
-        if compress:
-            array[first:stop] = flat[: len(done)]
-            checksums[name] = sha256_of(folder / name)
-        else:
+        for start in range(0, len(ids), layout.chunk_rows):
+            part = rows[start : start + layout.chunk_rows]
+            chunk = np.full(layout.chunk_shape, spec.fill, spec.dtype)
+            chunk[: len(part)] = part
+            yield chunk if done[start : start + layout.chunk_rows].any() else None
+
+    for shard in progress(shards, f"Writing {spec.name}", unit="shard"):
+        rows = slice(shard * layout.shard_rows, (shard + 1) * layout.shard_rows)
+        done, name = store.status[rows] == Status.DONE, fmt.shard_name(spec, shard)
+        if done.any():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            starts = range(0, len(flat), layout.chunk_rows)
-            has_rows = [done[start : start + layout.chunk_rows].any() for start in starts]
-            chunks = [values[i] if has_rows[i] else None for i in range(chunk_count)]
-            checksums[name] = write_shard(folder / name, chunks, layout)
+            chunks = read_chunks(store.ids[rows], done)
+            checksums[name] = write_shard(folder / name, chunks, layout, compress=compress)
     return checksums
 
 

@@ -42,6 +42,7 @@ from obygaze_features.store.import_rows import (
     stated_recipe,
     to_storable,
 )
+from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
@@ -97,12 +98,11 @@ def import_features(
     retry_failed
         Read rows again that failed in an earlier run.
     """
-    output = Path(path)
+    output = require_store_name(Path(path))
     named = source if isinstance(source, Mapping) else {"native": source}
     paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
     slips = {
-        f"{output}: the name of a store ends in .zarr": output.suffix != ".zarr",
         "give a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
         "give --ids or --in-order, not both": ids and in_order,
         "no source is given; name a file or a folder of features": not paths,

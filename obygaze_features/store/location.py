@@ -203,9 +203,7 @@ class ZipArchive(Location):
         """A file as memory."""
         info, archive = self._info(name), self._mapped.bytes
         start = info.header_offset
-        header = archive[start : start + _HEADER_BYTES].tobytes()
-        if len(header) < _HEADER_BYTES or not header.startswith(b"PK\3\4"):
-            raise StoreError(f"{self.where} is damaged: {name} is not where it says; get it again")
+        header = archive[start : start + _HEADER_BYTES].tobytes().ljust(_HEADER_BYTES)
         start += _HEADER_BYTES + sum(struct.unpack("<HH", header[26:30]))
         content = archive[start : start + info.file_size]
         return MappedFile(self.join(name), content, self._mapped.memory)
@@ -264,6 +262,13 @@ def _reading(path: Path) -> Iterator[Path]:
 def is_store_name(name: str) -> bool:
     """Whether a file of a store may have this name: inside its folder, of a safe alphabet."""
     return _STORE_NAME.fullmatch(name) is not None
+
+
+def require_store_name(path: Path) -> Path:
+    """The name of a new store, if it is one."""
+    if path.suffix != ".zarr":
+        raise UsageError(path, ": the name of a store ends in .zarr")
+    return path
 
 
 def sha256_at(location: Location, name: str) -> str:

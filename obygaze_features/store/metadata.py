@@ -120,6 +120,11 @@ def remedy(location: Location) -> str:
     return "download it again, or tell its owner"
 
 
+def final_error(path: Path | str, reason: str) -> StoreError:
+    """A store is final, and its rows are to be filled."""
+    return StoreError(path, f"{reason}; reopen it with: obygaze stores repair {path} --reopen")
+
+
 class DamagedFile(StoreError):
     """A file of a store that is not as it was written, and how."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.cores import usable_cores
+from obygaze_features.common.package import usable_cores
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import StoreError, UsageError

@@ -17,6 +17,7 @@ from obygaze_features.store.location import Folder, Location, StoreFile
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
+    final_error,
     read_array,
     read_attributes,
     read_bytes_array,
@@ -341,10 +342,7 @@ class Store:
         cannot be filled.
         """
         if retry_failed and self.is_final and self.failures:
-            raise StoreError(
-                f"{self.path} is finalised and read-only; to retry its failed rows, reopen it "
-                f"with: obygaze stores repair {self.path} --reopen"
-            )
+            raise final_error(self.path, "is finalised and read-only, with failed rows")
         rows = np.arange(len(self)) if rows is None else rows
         status = self.status[rows]
         missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]

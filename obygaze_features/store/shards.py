@@ -14,7 +14,7 @@ import itertools
 import math
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +106,16 @@ class DamagedChunk(StoreError):
         self.rows, self.reason = rows, reason
 
 
-def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: ShardLayout) -> str:
+def write_shard(
+    path: Path,
+    chunks: Iterable[NDArray[Any] | None],
+    layout: ShardLayout,
+    *,
+    compress: bool = False,
+) -> str:
     """Write a shard and flush it to disk; None is an absent chunk.
+
+    Compressed are chunks by Zstandard, as Zarr does it.
 
     Returns
     -------
@@ -135,6 +143,10 @@ def write_shard(path: Path, chunks: Sequence[NDArray[Any] | None], layout: Shard
                     if chunk is not None:
                         array = np.ascontiguousarray(chunk, layout.dtype.newbyteorder("<"))
                         data = array.reshape(-1).view(np.uint8)
+                        if compress:
+                            from numcodecs import zstd
+
+                            data = np.frombuffer(zstd.compress(data, 3), np.uint8)
                         data.flags.writeable = False  # as `checksum` needs it
                         write(file, data)
                         write(file, checksum(data))

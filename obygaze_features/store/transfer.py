@@ -42,6 +42,7 @@ from obygaze_features.store.location import (
     Location,
     ZipArchive,
     is_store_name,
+    require_store_name,
     sha256_at,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
@@ -311,9 +312,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
     overwrite
         Replace the store at `path`, once the new one is there and verified.
     """
-    output = Path(path)
-    if output.suffix != ".zarr":
-        raise UsageError(f"{output}: the name of a store ends in .zarr")
+    output = require_store_name(Path(path))
     refuse_to_overwrite(output, overwrite=overwrite)
     if is_url(source) and redact_url(source).endswith(".zip"):
         fetched = _pull_zip(source, output, overwrite=overwrite)

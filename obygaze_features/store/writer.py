@@ -38,7 +38,8 @@ from obygaze_features.store.commit import (
     move_shards,
 )
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
-from obygaze_features.store.metadata import check_attributes
+from obygaze_features.store.location import require_store_name
+from obygaze_features.store.metadata import check_attributes, final_error
 from obygaze_features.store.reader import Store, open_store
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ class StoreWriter:
         block_rows
             Rows per block; the same for every store of one extraction.
         """
-        path = Path(path)
-        if path.suffix != ".zarr":
-            raise StoreError(f"{path}: the name of a store ends in .zarr")
+        path = require_store_name(Path(path))
         if not len(manifest):
             raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
         attributes = {
@@ -193,10 +192,7 @@ def open_to_resume(
     """Open a store that a run may continue; `StoreError` if its rows are made differently."""
     store = open_store(path)
     if store.is_final and not store.status.all():
-        raise StoreError(
-            f"{path} is finalised and read-only; to fill its missing rows, reopen it with: "
-            f"obygaze stores repair {path} --reopen"
-        )
+        raise final_error(path, "is finalised and read-only, and lacks rows")
     now = recipe.attributes() | {
         "items_digest": manifest.digest,
         "block_rows": block_rows or store.block_rows,
@@ -212,13 +208,13 @@ def open_to_resume(
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "items": lambda of: of["items_digest"],
-        "backbone weights": lambda of: of["backbone"]["weights_sha256"],
-        "backbone settings": lambda of: of["backbone"]["config"],
-        "preprocessing": lambda of: of["preprocessing"],
-        "precision": lambda of: of["precision"],
-        "arrays": lambda of: of["arrays"],
-        "rows a block": lambda of: of["block_rows"],
+        "items": lambda recipe: recipe["items_digest"],
+        "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
+        "backbone settings": lambda recipe: recipe["backbone"]["config"],
+        "preprocessing": lambda recipe: recipe["preprocessing"],
+        "precision": lambda recipe: recipe["precision"],
+        "arrays": lambda recipe: recipe["arrays"],
+        "rows a block": lambda recipe: recipe["block_rows"],
     }
     pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}

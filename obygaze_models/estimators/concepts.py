@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 )
 from threadpoolctl import threadpool_limits
 
-from obygaze_features.common.cores import usable_cores
+from obygaze_features.common.package import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning

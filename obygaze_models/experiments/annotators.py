@@ -1,19 +1,21 @@
-"""What each annotator said of a run's test clips, and who of annotators and model stands alone."""
+"""What each annotator said of a run's test clips, and who of annotators and model differs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
-from obygaze_models.experiments.record import MAKE
-from obygaze_models.scoring.annotators import BesideAnnotators, compare_with_annotators
+from obygaze_models.experiments.record import MAKE, RunRecord
+from obygaze_models.scoring.annotators import Comparison, compare_with_annotators
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.exports import Row
@@ -21,61 +23,73 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Run
 
 ANNOTATORS = "annotators.csv"
-"""A row for each test and clip that an annotator labelled for it, a column for each annotator."""
+"""A row for each clip of a test that an annotator labelled for it, a column for each annotator."""
+LABEL_OF = "label of "
+"""How an annotator's column begins."""
 DIVIDED = "divided"
-"""The cell that says who of annotators and model stands alone."""
+"""The cell that says who of annotators and model differs from the others."""
 Votes = dict[str, dict[str, dict[str, str]]]
 """By test and clip the class that each annotator gives, of those who give one."""
 
 
-def read_votes(run: Run) -> Votes:
-    """What `format_votes` wrote; empty where the labels were not merged of several annotators'."""
-    path, votes = run.folder / ANNOTATORS, Votes()
-    if ANNOTATORS not in run.record.files:
-        return votes
-    for row in read_table(path, required=("test", "id")).rows():
-        test, clip = row.pop("test"), row.pop("id")
-        classes = run.record.tests[test].classes if test in run.record.tests else {}
-        given = {name: label for name, label in row.items() if label}
-        if not {*given.values()} <= {*classes}:
-            raise ExperimentError(f"{path} does not fit run.json; run it again with: {MAKE}")
-        votes.setdefault(test, {})[clip] = given
+def read_votes(path: Path, record: RunRecord) -> Votes:
+    """What `format_votes` wrote."""
+    votes: Votes = {}
+    try:
+        for row in read_table(path, required=("test", "id")).rows():
+            labels = {
+                column.removeprefix(LABEL_OF): label
+                for column, label in row.items()
+                if label and column.startswith(LABEL_OF)
+            }
+            if not {*labels.values()} <= {*record.tests[row["test"]].classes}:
+                raise ValueError(f"{row['id']} has another class")
+            votes.setdefault(row["test"], {})[row["id"]] = labels
+    except (KeyError, ValueError) as problem:
+        raise ExperimentError(
+            f"{path} does not fit run.json ({one_line(problem)}); run it again with: {MAKE}"
+        ) from None
     return votes
 
 
-def format_votes(plan: Plan) -> str:
-    """``annotators.csv``; empty where there are no annotators."""
-    data, rows = plan.data, []
-    for task in dict.fromkeys(test for problem in plan.problems for test in problem.tests):
+def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
+    """``annotators.csv``: who gave which class to each test clip."""
+    data = plan.data
+    columns: dict[str, list[str]] = {"test": [], "id": []}
+    columns |= {f"{LABEL_OF}{name}": [] for name in data.annotators}
+    for task in plan.tests:
+        tested = {clip for fit in predictions if fit.test == task.name for clip in fit.ids}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
-            if max(codes, default=-1) >= 0:
-                rows.append([task.name, clip, *(task.classes[c] if c >= 0 else "" for c in codes)])
-    names = ("test", "id", *data.annotators)
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-    return format_table({name: [*column] for name, column in columns.items()}) if rows else ""
+            if clip in tested:
+                labels = ["" if code < 0 else task.classes[code] for code in codes]
+                for column, cell in zip(columns.values(), [task.name, clip, *labels], strict=True):
+                    column.append(cell)
+    return format_table(columns)
 
 
 def compare_models(
     plan: Plan, predictions: Sequence[FitPredictions], *, seed: int
-) -> dict[str, BesideAnnotators]:
+) -> dict[str, Comparison]:
     """By test the models beside each annotator; empty where there are no annotators."""
-    data, fits_of = plan.data, dict[str, dict[str, list[FitPredictions]]]()
-    row_of = {clip: row for row, clip in enumerate(data.ids)}
-    for fit in predictions:
-        fits_of.setdefault(fit.test, {}).setdefault(fit.model, []).append(fit)
-    beside = {}
-    for task in dict.fromkeys(test for problem in plan.problems for test in problem.tests):
+    data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
+    compared = {}
+    for task in plan.tests if data.annotators else ():
+        fits_of: dict[str, list[FitPredictions]] = {}
+        for fit in predictions:
+            if fit.test == task.name:
+                fits_of.setdefault(fit.model, []).append(fit)
         tables = {}
-        for model, fits in fits_of.get(task.name, {}).items():
+        for model, fits in fits_of.items():
             mean = average_over_fits(fits)
             table = np.full((len(data), *mean.probabilities.shape[1:]), np.nan)
             table[[row_of[clip] for clip in mean.ids]] = mean.probabilities
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
-        compared = compare_with_annotators(votes, tables, data.groups.tolist(), seed=seed)
-        if compared is not None:
-            beside[task.name] = compared
-    return beside
+        films = data.groups.tolist()
+        comparison = compare_with_annotators(votes, tables, films, task.classes, seed=seed)
+        if comparison is not None:
+            compared[task.name] = comparison
+    return compared
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
@@ -86,20 +100,22 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
-            f"{run.folder}: its labels were not merged of several annotators', so that nobody is "
-            "divided; take such labels: obygaze annotations merge MANIFEST"
+            f"{run.folder}: its labels were not merged of several annotators', who could differ; "
+            "merge them: obygaze annotations merge MANIFEST"
         )
     chosen = []
     for row in rows:
-        given = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
-        verdicts = given | {row.cells["model"]: row.cells["prediction"]}
-        alone = stands_alone(verdicts)
-        if alone is None or len(given) < 2:
+        labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
+        verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
+        if len(labels) < 2 or not (who := who_differs(verdicts)):
             continue
-        cells = {**row.cells, **{f"label of {name}": label for name, label in given.items()}}
-        note = row.note and replace(row.note, value=alone)
-        tier = f"{row.tier}, divided"
-        chosen.append(replace(row, cells=cells | {DIVIDED: alone}, tier=tier, note=note))
+        columns = {f"{LABEL_OF}{name}": label for name, label in labels.items()}
+        note, tier = row.note and replace(row.note, value=who), f"{row.tier}, divided"
+        chosen.append(
+            replace(row, cells={**row.cells, **columns, DIVIDED: who}, tier=tier, note=note)
+        )
+    if not chosen:
+        raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
     return sorted(chosen, key=_surest_first)
 
 
@@ -108,18 +124,18 @@ def _surest_first(row: Row) -> float:
     return -(share if row.cells["prediction"] == two else 1 - share)
 
 
-def stands_alone(verdicts: Mapping[str, str]) -> str | None:
-    """Who of some raters differs from the others, who agree; None where all agree.
+def who_differs(verdicts: Sequence[tuple[str, str]]) -> str:
+    """Who of some raters differs from the others, who agree; empty where all agree.
 
-    >>> stands_alone({"annotator1": "S", "annotator2": "EN", "mlp": "EN"})
+    >>> who_differs([("annotator1", "S"), ("annotator2", "EN"), ("mlp", "EN")])
     'annotator1 alone: S'
-    >>> stands_alone({"annotator1": "S", "annotator2": "EN", "mlp": "HN"})
+    >>> who_differs([("annotator1", "S"), ("annotator2", "EN"), ("mlp", "HN")])
     'all differ'
     """
-    counts = Counter(verdicts.values())
+    counts = Counter(label for _, label in verdicts)
     if len(counts) == 1:
-        return None
-    lonely = [name for name, verdict in verdicts.items() if counts[verdict] == 1]
-    if len(counts) == 2 and len(lonely) == 1:
-        return f"{lonely[0]} alone: {verdicts[lonely[0]]}"
+        return ""
+    alone = [f"{name} alone: {label}" for name, label in verdicts if counts[label] == 1]
+    if len(counts) == 2 and len(alone) == 1:
+        return alone[0]
     return "all differ" if len(counts) == len(verdicts) else "divided"

@@ -22,6 +22,7 @@ from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
+from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
 
 ALL = "all"
@@ -102,7 +103,8 @@ class Experiment:
         set that was merged of them. Where it was merged, models are compared with each annotator.
     targets
         ``merged``: a clip trains with its merged label; ``soft``: with the label of each annotator,
-        who all weigh alike. Clips and tests are the same; estimators must take ``sample_weight``.
+        who all weigh alike. Clips and tests are the same. Estimators must take ``sample_weight``,
+        but for guesses by the shares of classes, which learn the merged labels.
     array, pooling
         The store's array, and what makes one vector a clip of its tokens, if it has several:
         ``max``, ``mean`` or ``first``.
@@ -236,10 +238,14 @@ class Experiment:
                 specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
-        deaf = [name for name, spec in specs.items() if not spec.takes_weights]
-        if self.is_soft and deaf:
+        unweighted = [
+            name
+            for name, spec in specs.items()
+            if not spec.takes_weights and not find_entry(spec.name).before_balancing
+        ]
+        if self.is_soft and unweighted:
             raise ExperimentError(
-                f"{self.name!r}: soft targets weigh the labels of a clip, and {deaf[0]} takes no "
+                f"{self.name!r}: soft targets weigh a clip's labels, and {unweighted[0]} takes no "
                 "sample_weight; leave it out, or take logistic or a class of scikit-learn's"
             )
         oracles = [name for name, spec in specs.items() if spec.name.startswith("oracle-")]

@@ -301,7 +301,7 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
     yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
     if limit:
         columns = ["title", "from", "annotators", "model", "prediction", "probability"]
-        columns += [DIVIDED] if DIVIDED in rows[0].cells else []
+        columns += [DIVIDED] if rows and DIVIDED in rows[0].cells else []
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
         for row in rows[:limit]:

@@ -364,7 +364,7 @@ def fit_estimator(
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
     targets, soft = labels[learn], {}
-    if votes is not None:
+    if votes is not None and "sample_weight" in accepted:
         who, which = np.nonzero(votes[:, learn] >= 0)
         learn = learn[which]
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}

@@ -359,7 +359,7 @@ class Outcome:
     ) -> RunRecord:
         """All of ``run.json``."""
         plan, data = self.plan, self.plan.data
-        tests = {task.name: task.classes for problem in plan.problems for task in problem.tests}
+        tests = {task.name: task.classes for task in plan.tests}
         seed = plan.experiment.seed
         return RunRecord(
             **self.planned(warnings),
@@ -460,6 +460,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "estimator": planned.spec.name,
         "options": planned.spec.table,
         "reads": fit.reads,
+        **({"targets": plan.experiment.targets} if plan.experiment.is_soft else {}),
         "task": planned.task.name,
         "learns": dict(vars(planned.task)),
         "classes": list(planned.task.classes),

@@ -93,8 +93,12 @@ class Plan:
     @property
     def measure(self) -> str | None:
         """The measure by which a benchmark scores the task, if this is one of its tasks."""
-        tests = [task for problem in self.problems for task in problem.tests]
-        return official_measure(self.labels, self.scheme, tests)
+        return official_measure(self.labels, self.scheme, self.tests)
+
+    @property
+    def tests(self) -> list[Task]:
+        """What is tested, each once."""
+        return [*dict.fromkeys(test for problem in self.problems for test in problem.tests)]
 
     @property
     def tasks(self) -> list[Task]:
@@ -222,7 +226,9 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """What was chosen for the experiment, in a line each."""
-        return [note for note in (self.division.note, self.films.note) if note]
+        soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
+        notes = (self.division.note, self.films.note, soft * self.experiment.is_soft)
+        return [note for note in notes if note]
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
@@ -326,17 +332,21 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
 
 def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
     """The label set of an experiment; of several annotators the one that was merged of them."""
-    given = experiment.labels
-    if not isinstance(given, tuple):
-        return given
-    for name in manifest.label_names:
-        if {*manifest.labels(name).merged_from} == {*given}:
-            return name
-    options = " ".join(f"--labels {manifest.labels(name).name}" for name in given)
-    raise ExperimentError(
-        f"{experiment.name!r}: {manifest.name} has no label set merged of {' and '.join(given)}; "
-        f"make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
-    )
+    names = experiment.labels
+    if not isinstance(names, tuple):
+        return names
+    merged = [
+        name for name in manifest.label_names
+        if {*manifest.labels(name).merged_from} == {*names} and len(names) > 1
+    ]  # fmt: skip
+    if not merged:
+        options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
+        remedy = f"; make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
+        raise ExperimentError(
+            f"{experiment.name!r}: {manifest.name} has no label set merged of {' and '.join(names)}"
+            + (remedy if len(names) > 1 else f'; for one annotator write labels = "{names[0]}"')
+        )
+    return manifest.default_labels if manifest.default_labels in merged else merged[0]
 
 
 def _add_outside(plan: Plan, model: OutsideModel) -> None:

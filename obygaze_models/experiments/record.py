@@ -19,7 +19,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
-from obygaze_models.scoring.annotators import BesideAnnotators
+from obygaze_models.scoring.annotators import Comparison
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
@@ -334,7 +334,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
-    annotators: dict[str, BesideAnnotators] = {}
+    annotators: dict[str, Comparison] = {}
     sha256: str = ""
 
     def __post_init__(self) -> None:

@@ -120,14 +120,15 @@ def run_experiment(
                 "explanations.jsonl": explained,
             }
             if plan.data.annotators:
-                tables[ANNOTATORS] = format_votes(plan)
+                tables[ANNOTATORS] = format_votes(plan, outcome.predictions)
             for name, text in tables.items():
                 write_text(finished.folder / name, text)
             record = outcome.record(
                 run_warnings(outcome),
                 files={
                     name: sha256_of(finished.folder / name)
-                    for name in tables.keys() - {"history.jsonl"}
+                    for name in tables
+                    if name != "history.jsonl"
                 },
                 started=started.isoformat(timespec="seconds"),
                 seconds=round(time.monotonic() - clock, 1),

@@ -161,7 +161,10 @@ class Run:
 
     def annotations(self) -> Votes:
         """By test and clip the class that each annotator gives; empty where there is only one."""
-        return read_votes(self)
+        if ANNOTATORS not in self.record.files:
+            return {}
+        _check_digest(self, ANNOTATORS)
+        return read_votes(self.folder / ANNOTATORS, self.record)
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
@@ -306,8 +309,9 @@ def as_run(run: AnyRun) -> Run:
 
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
-    for name in {*FILES, *run.record.files, "history.jsonl"}:
-        _check_digest(run, name)
+    for name in RUN_FILES[1:]:
+        if name != ANNOTATORS or name in run.record.files:
+            _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
     explained, path = [], run.folder / "explanations.jsonl"

@@ -8,7 +8,7 @@ from textwrap import fill
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
-from obygaze_models.scoring.annotators import ESTIMATE, BesideAnnotators
+from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
@@ -19,6 +19,7 @@ _BALANCED = {
     "weights": "all are used, with each class weighted by the inverse of its size",
     "none": "all are used, and classes are not balanced",
 }
+UNCALIBRATED = "; balancing classes moves probabilities away from the labels' shares"
 _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "undersample"}
 
 
@@ -44,8 +45,8 @@ def headline(record: RunRecord) -> list[str]:
     test = max(record.tests, key=lambda name: record.tests[name].clips)
     scored = [scores for scores in record.scores if scores.test == test]
     best = max(scored, key=lambda scores: -1 if (mean := scores.mean[main]) is None else mean)
-    beside = record.annotators.get(test)
-    second = beside.sentence(best.model) if beside else ""
+    comparison = record.annotators.get(test)
+    second = comparison.sentence(best.model) if comparison else ""
     return [*first, _best_score(record, scored, best), *([second] if second else [])]
 
 
@@ -95,7 +96,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     `verbose` prints the table of films however many there are.
     """
     parts = [_score_table(record, test) for test in record.tests]
-    parts += [describe_annotators(*of_test) for of_test in record.annotators.items()]
+    parts += [describe_annotators(record, test) for test in record.annotators]
     if any(scores.groups for scores in record.scores):
         parts += [_films(record, test, verbose=verbose) for test in record.tests]
     notes = []
@@ -172,24 +173,27 @@ def _score_table(record: RunRecord, test: str) -> str:
     return f"{test}: {clips}\n{table}"
 
 
-def describe_annotators(test: str, beside: BesideAnnotators) -> str:
+def describe_annotators(record: RunRecord, test: str) -> str:
     """Who agrees with whom on a test, and how well probabilities fit the annotators' labels."""
-    names = {name: str(number) for number, name in enumerate(beside.annotators, start=1)}
+    comparison = record.annotators[test]
+    names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
     columns.append(("kappa", ESTIMATE, "kappa truth"))
-    if any(rater.f1 for rater in beside.raters):
+    if any(rater.f1 for rater in comparison.raters):
         for kind, title in (("f1", "F1"), ("auroc", "AUROC")):
             columns += [(kind, name, f"{title} {short}") for name, short in names.items()]
     rows = []
-    for rater in beside.raters:
+    for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
         cells += [rater.brier, rater.cross_entropy]
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     named = ", ".join(f"{short} is {name}" for name, short in names.items())
+    tested = counted(record.tests[test].clips, "test clip")
     head = (
-        f"{test}: beside each annotator on {beside.clips:,} clips that all labelled ({named}, "
-        "truth Dawid and Skene's estimate; Brier and log loss against all their labels)"
+        f"{test}: beside each annotator, on the {comparison.which_clips}, of {tested} ({named}; "
+        "truth: Dawid and Skene's estimate, made of these labels; Brier and log loss against all "
+        f"annotators' labels{UNCALIBRATED if record.balance != 'none' else ''})"
     )
     return f"{fill(head, WIDTH)}\n{align(titles, rows, width=WIDTH)}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,6 +19,7 @@ from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
+from obygaze_models.scoring.intervals import too_few
 
 
 @dataclass(frozen=True)
@@ -194,11 +196,20 @@ def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[st
         detected[f"measured by {model}"] = {
             name: Dot(entry.auroc, *_deviation(entry)) for name, entry in by_concept.items()
         }
-    for other in runs:
-        for scores in other.record.scores if other.kind == "concepts" else ():
-            ends = scores.interval.get("auroc") or (None, None)
-            name, dot = scores.test.split(" vs ")[0], Dot(scores.mean["auroc"], *ends)
-            detected.setdefault(f"{scores.model}, {other.feature}", {})[name] = dot
+    manifest = run.record.manifest
+    same = [
+        other for other in runs
+        if other.kind == "concepts" and other.record.manifest.digest == manifest.digest
+        and other.record.manifest.labels == manifest.labels
+    ]  # fmt: skip
+    names = Counter(other.feature for other in same)
+    for other in same:
+        of = other.feature if names[other.feature] == 1 else other.name
+        for scores in other.record.scores:
+            few = too_few(other.record.tests[scores.test].classes.values(), scores.films)
+            ends = (None, None) if few else scores.interval.get("auroc") or (None, None)
+            dots = detected.setdefault(f"{scores.model}, {of}", {})
+            dots[scores.test.split(" vs ")[0]] = Dot(scores.mean["auroc"], *ends)
     return dict([*detected.items()][: len(SERIES)])
 
 

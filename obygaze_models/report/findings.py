@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -216,9 +217,13 @@ def _ranking(head: Headline) -> list[Html]:
 
 def _as_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
-    beside = head.best.run.record.annotators.get(head.best.entry.test)
-    sentence = beside.sentence(head.best.model) if beside else ""
-    return [html("{}", sentence.replace(" -", " \u2212"))] if sentence else []
+    test = head.best.entry.test
+    comparison = head.best.run.record.annotators.get(test)
+    sentence = comparison.sentence(head.best.model) if comparison else ""
+    if not sentence:
+        return []
+    where = f"{test}: " if head.run.kind == "concepts" else ""
+    return [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
 
 
 def limits(head: Headline) -> list[str]:

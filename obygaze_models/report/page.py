@@ -16,6 +16,7 @@ from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
+from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
@@ -123,6 +124,8 @@ def report(
         glossary=glossary(prepared),
         films=films,
         annotators=annotators,
+        compared=head.best.run.record.annotators,
+        uncalibrated=UNCALIBRATED,
         levels=main.record.manifest.levels,
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
         concept_figures=concept_figures(head, prepared),

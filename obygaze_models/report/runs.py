@@ -240,7 +240,8 @@ class ScoreRow:
     def told_apart(self) -> str:
         """What was told apart in training, and in testing where that differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
-        return test if train == test else f"{train} → {test}"
+        soft = ", each annotator’s labels" * (self.run.record.experiment.get("targets") == "soft")
+        return (test if train == test else f"{train} → {test}") + soft
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
         """The way to guess that scores best on the same clips, and its score."""

@@ -17,10 +17,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from obygaze_features.common.cores import usable_cores
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, to_json, write_text
-from obygaze_features.common.package import need
+from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.protocols import PROTOCOLS as KNOWN

@@ -35,12 +35,14 @@ _LEAST = 1e-15
 
 
 class Rater(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, an annotator, or a guess, beside the annotators and the estimated truth.
+    """A model, an annotator, a guess or the estimated truth, beside the annotators.
 
     Parameters
     ----------
     name, kind
-        ``kind`` is ``model``, ``annotator`` or ``guess``.
+        ``kind`` is ``model``, ``annotator``, ``guess`` or ``estimate``.
+    clips
+        On how many clips.
     kappa, f1, auroc
         Against each of the others: Cohen's kappa; F1 of the second of two classes, the same
         whichever of the two is taken as true; and AUROC of a model's probabilities.
@@ -52,6 +54,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
+    clips: int
     kappa: dict[str, float | None]
     f1: dict[str, float | None] = {}
     auroc: dict[str, float | None] = {}
@@ -61,46 +64,60 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
 
 
-class BesideAnnotators(msgspec.Struct, frozen=True, kw_only=True):
-    """A test set on which models and annotators are compared; see `compare_with_annotators`.
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The models of a test set and its annotators; see `compare_with_annotators`.
 
-    `few` says why nothing should be concluded; `between` is the annotators' mean kappa.
+    `clips` are those to which every annotator gave one of the `classes`, `films` how many films
+    they are of. `too_few` says why nothing should be concluded; `agreement` is the annotators' mean
+    kappa with each other.
     """
 
     annotators: list[str]
+    classes: list[str]
     clips: int
     films: int
-    few: str
-    between: float | None
+    too_few: str
+    agreement: float | None
     raters: list[Rater]
 
-    def sentence(self, model: str) -> str:
-        """Whether a model agrees with each annotator as much as they agree with each other."""
-        rater = next(rater for rater in self.raters if (rater.name, rater.kind) == (model, "model"))
-        if self.between is None or rater.difference is None:
-            return ""
-        each = " and ".join(f"{name} ({_number(rater.kappa[name])})" for name in self.annotators)
-        numbers = f"difference {format_signed(rater.difference)}"
-        verdict, certainty = "as much as", f" as far as {counted(self.films, 'film')} can tell"
-        if rater.interval is not None:
-            low, high = rater.interval
-            numbers += f", 95% {format_signed(low)} to {format_signed(high)}"
-            if high < 0 or low > 0:
-                verdict, certainty = "less than" if high < 0 else "more than", ""
+    @property
+    def which_clips(self) -> str:
+        """Which clips the numbers are on."""
         return (
-            f"{model} agrees with {each.replace('(', '(kappa ', 1)} {verdict} they agree with each "
-            f"other ({_number(self.between)}){f', {self.few}' if self.few else certainty}: "
-            f"{numbers}, on {counted(self.clips, 'clip')} that all labelled."
+            f"{counted(self.clips, 'clip')} that every annotator called {' or '.join(self.classes)}"
         )
+
+    def sentence(self, model: str) -> str:
+        """Whether a model agrees with the annotators as much as they do with each other."""
+        rater = next(rater for rater in self.raters if (rater.name, rater.kind) == (model, "model"))
+        if self.agreement is None or rater.difference is None:
+            return ""
+        kappas = [f"{name} ({_number(rater.kappa[name])})" for name in self.annotators]
+        kappas[0] = kappas[0].replace("(", "(kappa ", 1)
+        start = f"{model} agrees with {' and '.join(kappas)}"
+        others = f"each other ({_number(self.agreement)})"
+        if self.too_few or rater.interval is None:
+            return f"{start}, they with {others}: {self.too_few or 'one film only'}."
+        low, high = rater.interval
+        numbers = (
+            f"mean difference {format_signed(rater.difference)}, 95% {format_signed(low)} to "
+            f"{format_signed(high)}, on {self.which_clips}"
+        )
+        if low <= 0 <= high:
+            films = counted(self.films, "film")
+            return f"{start}, they with {others}; {films} show no difference ({numbers})."
+        verdict = "less" if high < 0 else "more"
+        return f"{start}, on average {verdict} than they with {others}: {numbers}."
 
 
 def compare_with_annotators(
     votes: Mapping[str, Array],
     models: Mapping[str, Array],
     films: Sequence[str],
+    classes: Sequence[str],
     *,
     seed: int = 0,
-) -> BesideAnnotators | None:
+) -> Comparison | None:
     """Compare models with each annotator, and these with each other.
 
     Parameters
@@ -112,70 +129,86 @@ def compare_with_annotators(
         it was not asked.
     films
         The film of each clip.
+    classes
+        Their names.
     seed
         Of the draws of films.
 
     Returns
     -------
-    On the clips that all annotators labelled and all models were asked about; None if there are
-    none.
+    On the clips that all annotators labelled and some model was asked about, a model on those that
+    it was asked about; None if there are none.
     """
-    asked = [np.isfinite(table.reshape(len(table), -1)).all(axis=1) for table in models.values()]
-    chosen = np.logical_and.reduce([*(labels >= 0 for labels in votes.values()), *asked])
-    if not chosen.any() or len(votes) < 2 or not models:
-        return None
-    labels = {name: given[chosen] for name, given in votes.items()}
-    shares = {
+    tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table
-        for name, table in ((name, table[chosen]) for name, table in models.items())
+        for name, table in models.items()
     }
-    classes = next(iter(shares.values())).shape[1]
-    given = np.stack([*labels.values()])
-    truth = dawid_skene(given, classes)
-    targets = labels | {ESTIMATE: truth.argmax(axis=1)}
-    constant = np.bincount(given.ravel(), minlength=classes) / given.size
-    guesses = {CONSTANT: np.tile(constant, (given.shape[1], 1)), ESTIMATE: truth}
-    called = {name: predicted_classes(models[name][chosen]) for name in models}
-    raters: list[tuple[str, str, Array, Any]] = [
-        (name, "model", called[name], shares[name]) for name in models
-    ]
-    raters += [(name, "annotator", own, None) for name, own in labels.items()]
-    raters += [(name, "guess", table.argmax(axis=1), table) for name, table in guesses.items()]
+    answered = {name: np.isfinite(table).all(axis=1) for name, table in tables.items()}
+    labelled = np.logical_and.reduce([labels >= 0 for labels in votes.values()])
+    rows = np.flatnonzero(labelled & np.logical_or.reduce([*answered.values()]))
+    if not len(rows) or len(votes) < 2:
+        return None
+    labels = {name: codes[rows] for name, codes in votes.items()}
+    stacked = np.stack([*labels.values()])
+    truth = dawid_skene(stacked, len(classes))
+    shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
+    names, film = np.unique(np.array(films)[rows], return_inverse=True)
+    draws = draw_films(len(names), seed=seed, replicates=REPLICATES if len(names) > 1 else 0)
+    weights = np.vstack([np.ones(len(names)), draws])
 
-    names, film = np.unique(np.array(films)[chosen], return_inverse=True)
-    draws = draw_films(len(names), seed=seed, replicates=REPLICATES).astype(np.float64)
-    weights = np.vstack([np.ones(len(names)), draws if len(names) > 1 else draws[:0]])
-
-    def kappas(first: Array, second: Array) -> Array:
-        cells = np.zeros((len(names), classes, classes))
-        np.add.at(cells, (film, first, second), 1)
+    def kappas(first: Array, second: Array, part: Array) -> Array:
+        """Of all clips, and of each draw of films."""
+        cells = np.zeros((len(names), len(classes), len(classes)))
+        np.add.at(cells, (film[part], first[part], second[part]), 1)
         return cohen_kappas(np.einsum("df,fij->dij", weights, cells))
 
-    between = np.mean([kappas(*pair) for pair in combinations(labels.values(), 2)], axis=0)
-    rows = []
-    for name, kind, own, table in raters:
-        others = {key: target for key, target in targets.items() if key != name}
-        against = {key: kappas(own, target) for key, target in others.items()}
-        row: dict[str, Any] = {"kappa": {key: _defined(value[0]) for key, value in against.items()}}
-        if classes == 2:
-            row["f1"] = {key: f1_of_two(own, target) for key, target in others.items()}
-            if kind == "model":
-                row["auroc"] = {key: auroc(to, table[:, 1]) for key, to in others.items()}
-        if table is not None:
-            row |= {"brier": brier(given, table), "cross_entropy": cross_entropy(given, table)}
+    def agreement(part: Array) -> Array:
+        pairs = combinations(labels.values(), 2)
+        return np.asarray(np.mean([kappas(*pair, part) for pair in pairs], axis=0))
+
+    def rate(name: str, kind: str, codes: Array, table: Array | None, part: Array) -> Rater:
+        targets = labels | ({} if kind == "estimate" else {ESTIMATE: truth.argmax(axis=1)})
+        if kind == "annotator":
+            del targets[name]
+        found = {key: kappas(codes, target, part) for key, target in targets.items()}
+        numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in found.items()}}
+        if len(classes) == 2:
+            numbers["f1"] = {
+                key: f1_of_two(codes[part], target[part]) for key, target in targets.items()
+            }
+        if table is not None and kind != "estimate":
+            of_all = stacked[:, part], table[part]
+            numbers |= {"brier": brier(*of_all), "cross_entropy": cross_entropy(*of_all)}
         if kind == "model":
-            differences = np.mean([against[key] for key in labels], axis=0) - between
-            row["difference"] = _defined(differences[0])
-            row["interval"] = percentile_interval(differences[1:]) if len(names) > 1 else None
-        rows.append(Rater(name=name, kind=kind, **row))
-    counts = [np.bincount(own, minlength=classes) for own in labels.values()]
-    return BesideAnnotators(
+            if table is not None and len(classes) == 2:
+                numbers["auroc"] = {
+                    key: auroc(to[part], table[part, 1]) for key, to in targets.items()
+                }
+            mean = np.mean([found[key] for key in labels], axis=0)
+            differences = mean - agreement(part)
+            numbers["difference"] = _defined(differences[0])
+            numbers["interval"] = percentile_interval(differences[1:]) if len(draws) else None
+        return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
+
+    every = np.ones(len(rows), dtype=bool)
+    raters = [
+        rate(name, "model", predicted_classes(models[name][rows]), table[rows], part)
+        for name, table in tables.items()
+        if (part := answered[name][rows]).any()
+    ]
+    raters += [rate(name, "annotator", codes, None, every) for name, codes in labels.items()]
+    constant = np.tile(shares, (len(rows), 1))
+    raters.append(rate(CONSTANT, "guess", constant.argmax(axis=1), constant, every))
+    raters.append(rate(ESTIMATE, "estimate", truth.argmax(axis=1), truth, every))
+    counts = [np.bincount(codes, minlength=len(classes)) for codes in labels.values()]
+    return Comparison(
         annotators=[*votes],
-        clips=int(chosen.sum()),
+        classes=[*classes],
+        clips=len(rows),
         films=len(names),
-        few=too_few(np.min(counts, axis=0).tolist(), len(names)),
-        between=_defined(between[0]),
-        raters=rows,
+        too_few=too_few(np.min(counts, axis=0).tolist(), len(names)),
+        agreement=_defined(agreement(every)[0]),
+        raters=raters,
     )
 
 

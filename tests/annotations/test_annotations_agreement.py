@@ -137,11 +137,9 @@ def test_gamma_without_not_sure_drops_clips_of_either():
     a, b = zip(*remaining, strict=True)
     assert sure.distance == pytest.approx(float(apart(a, b)))
     assert sure.closed == pytest.approx(np.mean([float(apart([x], [y])) for x in a for y in b]))
-    uniform = pair_agreement(pair, PAPER, Chance("uniform", samples=2000)).sure
-    codes = ("EN", "HN", "S")
-    others = np.mean([float(apart([x], [y])) for x in codes for y in codes])
-    assert uniform.closed == pytest.approx(others)
-    assert uniform.expected == pytest.approx(uniform.closed, abs=0.02)
+    uniform = pair_agreement(pair, PAPER, Chance("uniform")).sure
+    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
+    assert uniform.closed == pytest.approx(np.mean(others))
 
 
 def test_pairs_are_compared_on_the_clips_that_both_have():

@@ -43,13 +43,12 @@ def test_pympis_file_is_read(tmp_path):
     for name, first, second in [
         ("level@Bob", "S", "Easy Negative"),
         ("Bob-concepts", "Look; Posture", ""),
-        ("Bob notes", None, "see above"),
-        ("Bob colour", "red", None),
+        ("Bob notes", "", "see above"),
+        ("Bob colour", "red", ""),
     ]:
         eaf.add_tier(name, ling="below", parent="Bob")
-        for time, value in ((500, first), (2500, second)):
-            if value is not None:
-                eaf.add_ref_annotation(name, "Bob", time, value)
+        eaf.add_ref_annotation(name, "Bob", 500, first)
+        eaf.add_ref_annotation(name, "Bob", 2500, second)
     eaf.add_tier("dialogue")
     eaf.add_annotation("dialogue", 100, 900, "Hello: Look")
     eaf.to_file(str(tmp_path / "Juno 2007.eaf"))

@@ -9,8 +9,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.annotations import Film
 from obygaze_features.manifests import Item, Items, LabelSet
-from obygaze_features.manifests.check import check
-from obygaze_features.manifests.format import read_header
+from obygaze_features.manifests.manifest import check, read_header
 from obygaze_features.manifests.statistics import film_titles
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.timelines import grid, said, segments, worked
@@ -107,8 +106,6 @@ def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
     assert manifest.labels().levels == levels
     # A single label set was the default because there was no other; nobody wrote that down.
     write(spans / "labels/own.csv", "id,level", "film-0,S")
-    write(spans / "labels/merged.csv", "id,level", "film-0,S")
-    (spans / "labels/merged.csv").unlink()
     assert read_header(spans)["default_labels"] is None
     annotations("project", timelines, "--grid", spans)
     assert of.Manifest.load(spans).default_labels == "own"
@@ -120,10 +117,9 @@ def test_nothing_is_replaced_unless_asked(annotations, timelines, spans):
     before = contents(spans)
     assert "one.csv exists already" in annotations(*project, "--threshold", "0.4", code=1)
     assert contents(spans) == before
-    write(spans / "labels/merged.csv", "id,level", "film-0,S")
     text = annotations(*project, "--threshold", "0.4", "--overwrite")
     assert of.Manifest.load(spans).labels("one").about["threshold"] == 0.4
-    assert f"next: obygaze annotations merge {spans} --name merged-2\n" in text
+    assert f"next: obygaze annotations merge {spans}\n" in text
 
 
 @pytest.mark.parametrize("into", ["itself", "another"])
@@ -230,20 +226,6 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
-
-
-def test_the_sweep(obygaze, annotations, timelines, spans, tmp_path):
-    before, path = contents(spans), tmp_path / "sweep.csv"
-    command = ("sweep", timelines, "--grid", spans)
-    text = annotations(*command, "--thresholds", ".3, 20%,.15", "-o", path)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "0.15 5 1 (20.0%) 1 (20.0%) 0 (0.0%) 3 (60.0%) 1.00" in lines
-    assert "0.2 5 2 (40.0%) 1 (20.0%) 1 (20.0%) 1 (20.0%) 1.20" in lines
-    _, row, _ = csv_rows(path)
-    cells = [row[name] for name in ("threshold", "EN", "EN_share", "concepts_per_clip")]
-    assert cells == ["0.2", "2", "0.400000", "1.200000"]
-    assert contents(spans) == before
-    refused(obygaze("annotations", *command, "-o", path), "exists already")
 
 
 def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):

@@ -12,7 +12,7 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
-from obygaze_features.annotations.project import project, sweep
+from obygaze_features.annotations.project import project, sweep, sweep_csv
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests import (
     Concept,
@@ -63,8 +63,10 @@ def test_the_case_at_other_thresholds():
     assert result[0.15].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
     assert result[0.2].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
     assert result[0.2].concepts_per_clip == pytest.approx(6 / 5)
-    assert result[0.5].levels == {"EN": 2, "HN": 1, "NS": 1, "S": 1}
     assert remarks == []
+    header, _, row, _ = sweep_csv(swept).splitlines()
+    cells = dict(zip(header.split(","), row.split(","), strict=True))
+    assert (cells["threshold"], cells["EN"], cells["EN_share"]) == ("0.2", "2", "0.400000")
 
 
 @pytest.mark.parametrize("threshold", [0, 1.01, float("nan")])

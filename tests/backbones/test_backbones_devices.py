@@ -23,7 +23,7 @@ from obygaze_features.backbones.devices import (
     free_memory,
     is_out_of_memory,
 )
-from obygaze_features.common.cores import usable_cores
+from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
 

@@ -81,8 +81,7 @@ def test_a_mistyped_command_is_answered(words: str, facts: str, obygaze: Obygaze
 
 @click.group(cls=RootGroup, lazy={})
 @click.option("--debug", is_flag=True)
-def root(debug: bool) -> None:
-    """A root group with commands that end badly."""
+def root(debug: bool) -> None: ...
 
 
 #: A command that raises this, its exit code, and what it prints.

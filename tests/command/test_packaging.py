@@ -56,7 +56,6 @@ def test_only_tested_versions_are_claimed() -> None:
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    """What each of our files says."""
     folders = (ROOT / "obygaze_features", ROOT / "obygaze_models")
     files = [ROOT / "cli.py", *(path for folder in folders for path in folder.rglob("*.py"))]
     return {path: ast.parse(path.read_text()) for path in files}

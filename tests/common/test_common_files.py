@@ -23,6 +23,7 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
+from obygaze_features.common.resume import is_resumable
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError
 
 
@@ -83,7 +84,6 @@ def test_what_a_disk_says_is_one_line(tmp_path):
 
 
 def put(path: Path, text: str, name: str = "marker", **options) -> None:
-    """A new folder with one file."""
     with new_folder(path, **options) as new:
         (new / name).write_text(text)
         assert new != path
@@ -229,3 +229,11 @@ def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
     for name in ("x.json", "y.json"):
         with pytest.raises(StoreError, match=f"{name} is a device or a pipe"):
             read_json(tmp_path / name, StoreError)
+
+
+def test_a_folder_with_a_strangers_file_is_not_resumed(tmp_path):
+    (tmp_path / "marker").touch()
+    assert is_resumable(tmp_path, "marker", {"marker"}.__contains__)
+    (tmp_path / "thesis.docx").touch()
+    with pytest.raises(OutputExists, match=r"holds thesis\.docx, which obygaze did not write"):
+        is_resumable(tmp_path, "marker", {"marker"}.__contains__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ from tests.kit.store import flip_bit
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """An open store and a final one, whose folder can be served."""
     folder = tmp_path_factory.mktemp("stores")
     shutil.copytree(make_world(folder / "world").store, folder / "open.zarr")
     shutil.copytree(folder / "open.zarr", folder / "final.zarr")
@@ -35,35 +35,32 @@ def pull_zip(stores, folder):
         pull(f"{served.url}/x.zip", folder / "x.zarr")
 
 
-def repair_damaged(stores, folder):
+def pull_folder(stores, folder):
+    pull(stores / "final.zarr", folder / "x.zarr")
+
+
+def repair_open(stores, folder, *, damage=False):
     shutil.copytree(stores / "open.zarr", folder / "x.zarr")
-    flip_bit(folder / "x.zarr/native/c/2/0", 3)
+    if damage:
+        flip_bit(folder / "x.zarr/native/c/2/0", 3)
     repair(folder / "x.zarr")
 
 
-def repair_open(stores, folder):
-    shutil.copytree(stores / "open.zarr", folder / "x.zarr")
-    repair(folder / "x.zarr")
-
-
-def write_new(make):
-    def write(stores, folder):
-        with make(folder / "x"):
-            pass
-
-    return write
+def write_new(make, folder):
+    with make(folder / "x"):
+        pass
 
 
 #: The name, and what writes beside it.
 NAMES = {
-    "x.zarr.before-repair": repair_damaged,
+    "x.zarr.before-repair": partial(repair_open, damage=True),
     ".x.zarr.mine.partial": repair_open,
     ".x.zarr.mine.replaced": lambda stores, folder: repair(folder / "x.zarr"),
-    ".x.zarr.pulling": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
-    ".x.zarr.pulling.lock": lambda stores, folder: pull(stores / "final.zarr", folder / "x.zarr"),
+    ".x.zarr.pulling": pull_folder,
+    ".x.zarr.pulling.lock": pull_folder,
     ".x.zarr.zip.pulling of a zip file": pull_zip,
-    ".x.mine.partial": write_new(new_folder),
-    ".x.0a1b2c3d_1_mine.partial": write_new(new_file),
+    ".x.mine.partial": lambda stores, folder: write_new(new_folder, folder),
+    ".x.0a1b2c3d_1_mine.partial": lambda stores, folder: write_new(new_file, folder),
 }
 
 
@@ -110,9 +107,8 @@ def try_beside(stranger, path, elsewhere, act):
 def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, stores, tmp_path):
     path: Path = tmp_path / "here" / name.partition(" ")[0]
     path.parent.mkdir()
-    message = try_beside(
-        stranger, path, tmp_path / "elsewhere", lambda: NAMES[name](stores, path.parent)
-    )
+    act = partial(NAMES[name], stores, path.parent)
+    message = try_beside(stranger, path, tmp_path / "elsewhere", act)
     assert "pulling" not in name or str(path) in message
 
 

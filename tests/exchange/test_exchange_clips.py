@@ -226,21 +226,6 @@ def test_what_a_pth_file_may_hold(tmp_path):
     assert store["bfloat16"]["native"].tolist() == [1 + 2**-7] * 6  # widened, not rounded
 
 
-def test_a_program_in_a_numpy_file_is_never_run(tmp_path):
-    evil, folder = Malice(tmp_path / "trace"), tmp_path / "f"
-    objects = np.array([evil] * 6, object)
-    save(folder / "sound.npy", VALUES[0])
-    save(folder / "objects.npy", objects)
-    (folder / "raw.npy").write_bytes(pickle.dumps(evil))
-    with (folder / "zip.npy").open("wb") as file:
-        np.savez(file, x=objects)
-    np.load(folder / "objects.npy", allow_pickle=True)
-    evil.trace.rmdir()  # it would, if it were unpickled
-    store = import_features(folder, named("sound", "objects", "raw", "zip"), tmp_path / "s.zarr")
-    assert not evil.trace.exists()
-    assert store.status.tolist() == [Status.DONE, *[Status.UNREADABLE] * 3]
-
-
 def test_a_recipe_in_a_file(tmp_path):
     write(
         tmp_path / "made.toml", 'precision = "float16"', "[backbone]", 'name = "vivit"',

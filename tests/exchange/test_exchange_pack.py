@@ -9,22 +9,18 @@ import hashlib
 import json
 import shutil
 import stat
-import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import finalise, open_store, repair, verify
 from obygaze_features.store.transfer import pull
-from tests.kit.store import a_store, files_of, open_state, pack, push, resume
+from tests.kit.store import a_store, files_of, pack, push, resume
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]
@@ -33,23 +29,6 @@ Spoil = Callable[[Path], None]
 @pytest.fixture
 def archive(final_store, tmp_path):
     return pack(final_store, tmp_path / "toy.zip").path
-
-
-@given(n=st.integers(1, 9), width=st.integers(1, 40), compress=st.booleans())
-@settings(max_examples=5)
-def test_packed_and_unpacked_it_is_the_same_to_the_last_byte(n, width, compress):
-    values = np.random.default_rng(n).normal(size=(n, width)).astype("float32")
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        failed = {0} if n > 1 else ()
-        store = open_state(folder / "s.zarr", {"native": values}, failed)
-        finalise(store, compress=compress)
-        packed = pack(store, folder / "s.zip")
-        unpacked = pull(packed.path, folder / "t.zarr").path
-        assert files_of(unpacked) == files_of(store)
-        assert verify(unpacked) == []
-        assert pack(unpacked, folder / "t.zip").path.read_bytes() == packed.path.read_bytes()
-        assert packed.files == len(files_of(store))
 
 
 def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store, tmp_path):
@@ -80,18 +59,6 @@ def add(name: str, content: bytes = b"x", **fields: object) -> Spoil:
             setattr(info, key, value)
         with zipfile.ZipFile(archive, "a") as opened:
             opened.writestr(info, content, compress_type=info.compress_type)
-
-    return spoil
-
-
-def patch(offset: int, *values: int) -> Spoil:
-    """Other numbers in the table of contents, in the entry of a shard."""
-
-    def spoil(archive: Path) -> None:
-        data = bytearray(archive.read_bytes())
-        entry = data.rindex(b"PK\x01\x02", 0, data.rindex(SHARD.encode()))
-        struct.pack_into(f"<{len(values)}I", data, entry + offset, *values)
-        archive.write_bytes(data)
 
     return spoil
 
@@ -130,8 +97,6 @@ HOSTILE = {
     "twice": (add(SHARD), OTHER),
     "twice by case": (add(SHARD.upper()), NO_FILE),
     "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed; pack"),
-    "larger": (patch(20, 2**31, 2**31), OTHER),
-    "elsewhere": (patch(42, 7), "is damaged: .* is not where it says"),
     "cut": (resize(lambda data: data[:-9]), "is not a zip file, or is cut short"),
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
                     f"{SHARD} is not as it was written"),

@@ -100,8 +100,8 @@ def shares_of(run: om.Run) -> dict[str, float]:
 
 
 def rater(run: om.Run, name: str = "logistic") -> Rater:
-    [beside] = run.record.annotators.values()
-    return next(rater for rater in beside.raters if rater.name == name)
+    [compared] = run.record.annotators.values()
+    return next(rater for rater in compared.raters if rater.name == name)
 
 
 def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
         ([own[clip] for clip in clips] for own in (first, second)),
     )
     called = shares > 0.5
-    [beside] = run.record.annotators.values()
+    [compared] = run.record.annotators.values()
     model, annotator = rater(run), rater(run, "ada")
-    assert (beside.annotators, beside.clips, beside.films) == ([*NAMES], len(clips), FILMS)
-    assert beside.between == pytest.approx(cohen_kappa_score(a, b))
+    assert (compared.annotators, compared.clips, compared.films) == ([*NAMES], len(clips), FILMS)
+    assert compared.agreement == pytest.approx(cohen_kappa_score(a, b))
     assert annotator.f1["bo"] == pytest.approx(f1_score(a, b))
     for name, own in (("ada", a), ("bo", b)):
         assert model.kappa[name] == pytest.approx(cohen_kappa_score(own, called))
@@ -164,7 +164,7 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
     constant = rater(run, "same for all clips")
     assert constant.brier == pytest.approx(both[0].mean() * (1 - both[0].mean()))
     mean = np.mean([model.kappa[name] or 0.0 for name in NAMES])
-    assert model.difference == pytest.approx(mean - (beside.between or 0.0))
+    assert model.difference == pytest.approx(mean - (compared.agreement or 0.0))
 
 
 def em_by_loops(votes: list[list[int]], classes: int) -> list[list[float]]:
@@ -206,29 +206,54 @@ def test_estimated_truth_is_dawid_and_skenes(raters: int, classes: int) -> None:
     np.testing.assert_allclose(dawid_skene(votes, classes), expected, atol=1e-3)
 
 
-def test_sentence_says_less_more_or_neither() -> None:
+def votes_and_models() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[str]]:
     chance = np.random.default_rng(0)
-    truth, films = chance.integers(0, 2, 1200), [f"film{row % 12}" for row in range(1200)]
+    truth = chance.integers(0, 2, 1200)
 
     def judge(mistakes: float) -> np.ndarray:
         return np.where(chance.random(1200) < mistakes, 1 - truth, truth)
 
-    votes = {"ada": judge(0.2), "bo": judge(0.2)}
-    models = {name: judge(share) * 0.8 + 0.1 for name, share in
-              {"poor": 0.4, "alike": 0.2, "better": 0.01}.items()}  # fmt: skip
-    beside = compare_with_annotators(votes, models, films)
-    assert beside is not None
-    words = {"poor": "less than", "alike": "as much as", "better": "more than"}
+    shares = {"poor": 0.4, "alike": 0.2, "better": 0.01}
+    models = {name: judge(share) * 0.8 + 0.1 for name, share in shares.items()}
+    films = [f"film{row % 12}" for row in range(1200)]
+    return {"ada": judge(0.2), "bo": judge(0.2)}, models, films
+
+
+def test_sentence_says_less_more_or_neither() -> None:
+    votes, models, films = votes_and_models()
+    compared = compare_with_annotators(votes, models, films, ("EN", "S"))
+    assert compared is not None
+    words = {"poor": "on average less than", "alike": "show no difference", "better": "more than"}
     for name, verdict in words.items():
-        assert verdict in beside.sentence(name)
-        found = next(rater for rater in beside.raters if rater.name == name)
+        assert verdict in compared.sentence(name)
+        found = next(rater for rater in compared.raters if rater.name == name)
         assert found.interval is not None
         assert found.difference is not None
         assert found.interval[0] < found.difference < found.interval[1]
-    few = compare_with_annotators(votes, models, ["one"] * 1200)
-    assert few is not None
-    assert few.few
-    assert "too few" in few.sentence("poor")
+    for few_films in (["one"] * 1200, ["one", "two"] * 600):
+        few = compare_with_annotators(votes, models, few_films, ("EN", "S"))
+        assert few is not None
+        assert "too few films" in few.sentence("poor")
+        assert "less" not in few.sentence("poor")
+
+
+def test_a_model_is_compared_on_the_clips_that_it_was_asked_about() -> None:
+    votes, models, films = votes_and_models()
+    before = compare_with_annotators(votes, {"poor": models["poor"]}, films, ("EN", "S"))
+    asked = np.where(np.arange(1200) < 60, models["better"], np.nan)
+    votes["cy"] = np.where(np.arange(1200) < 900, votes["ada"], -1)
+    of_three = compare_with_annotators(votes, models | {"ada": asked}, films, ("EN", "S"))
+    assert before is not None
+    assert of_three is not None
+    assert (before.clips, of_three.clips) == (1200, 900)
+    counts = {rater.name: rater.clips for rater in of_three.raters if rater.kind == "model"}
+    assert counts == {"poor": 900, "alike": 900, "better": 900, "ada": 60}  # named as one is
+    model = of_three.raters[0]
+    part = slice(0, 900)
+    kappa = cohen_kappa_score(votes["cy"][part], models["poor"][part] > 0.5)
+    assert model.kappa["cy"] == pytest.approx(kappa)
+    [same] = [r for r in of_three.raters if (r.name, r.kind) == ("cy", "annotator")]
+    assert same.kappa["ada"] == 1
 
 
 def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
@@ -262,7 +287,8 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
 
 SLIPS = [
     ({"labels": ["ada", "cy"]}, "cy"),
-    ({"labels": ["ada"]}, "obygaze annotations merge"),
+    ({"labels": ["ada", "merged"]}, "obygaze annotations merge"),
+    ({"labels": ["ada"]}, 'labels = "ada"'),
     ({"labels": "ada", "targets": "soft"}, "labels ="),
     ({"targets": "soft", "estimators": ["logistic", "mlp"]}, "mlp"),
     ({"targets": "both"}, "soft"),
@@ -289,8 +315,9 @@ def test_edited_labels_of_annotators_are_refused(study: Study, tmp_path: Path) -
     run = om.run_experiment(study(0.9, 0.6), tmp_path / "run")
     path = run.folder / "annotators.csv"
     path.write_text(path.read_text().replace(",EN,", ",S,", 1))
-    with pytest.raises(of.ObygazeError, match="changed"):
-        om.load_run(run.folder).predictions()
+    for read in (om.Run.predictions, om.Run.annotations):
+        with pytest.raises(of.ObygazeError, match="changed"):
+            read(om.load_run(run.folder))
 
 
 def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> None:
@@ -301,6 +328,39 @@ def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> 
     refused = run_obygaze("models", "predict", run.folder, "--divided")
     assert refused.exit_code == 1
     assert "merged" in refused.output
+
+
+def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
+    """Soft targets with other estimators, guesses and class weights; annotators of odd names."""
+    estimators = [
+        {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
+    ]  # fmt: skip
+    given = study(0.9, 0.6, targets="soft", balance="weights", estimators=estimators)
+    manifest = Manifest.load(given.manifest)
+    names = ("id", "test")
+    sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
+    merged = merge_labels(sets, manifest, "both").labels
+    manifest.with_parts(labels=[merged, *sets]).save(tmp_path / "manifest")
+    experiment = replace(given, manifest=tmp_path / "manifest", labels=["test", "id"])
+    run = om.run_experiment(experiment, tmp_path / "run")
+    assert run.record.unscored == []
+    assert run.record.manifest.labels == "both"
+    first = next(iter(run.annotations()["EN vs S"].values()))
+    assert set(first) <= {*names}
+    assert "label of each annotator" in "\n".join(make_plan(experiment).notes)
+    assert {line["targets"] for line in run.models()} == {"soft"}
+    refused = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed(run))
+    assert refused.exit_code == 1
+    assert "agree on all" in refused.output
+
+
+def agreed(run: om.Run) -> str:
+    """A clip to which all models and annotators give the same class."""
+    votes, verdicts = run.annotations()["EN vs S"], dict[str, set[str]]()
+    for fit in run.predictions():
+        for clip, code in zip(fit.ids, fit.called.tolist(), strict=True):
+            verdicts.setdefault(clip, {*votes[clip].values()}).add(("EN", "S")[code])
+    return next(clip for clip, said in verdicts.items() if len(said) == 1)
 
 
 def test_estimate_is_among_the_raters(study: Study, tmp_path: Path) -> None:

@@ -56,7 +56,6 @@ class Scenario:
 
 
 def is_no_store(path: Path) -> bool:
-    """A part of a store that does not pass as one."""
     return not (path / "zarr.json").exists()
 
 

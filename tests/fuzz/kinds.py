@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import random
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -57,16 +56,6 @@ TOML_VALUES: tuple[Any, ...] = (
     [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"name": ""}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
 )  # fmt: skip
-#: What fsspec knows besides the schemes that are read, and what looks like one of these.
-OTHER_SCHEMES = (
-    "reference", "simplecache", "filecache", "blockcache", "zip", "tar", "libarchive", "github",
-    "git", "ftp", "ssh", "smb", "memory", "data", "local", "generic", "webhdfs", "gcs", "s3a", "az",
-    "HTTP", "File", "http+x", "httpss", "\u202ehttp", "javascript", "", ":", "os:system",
-)  # fmt: skip
-RESTS = (
-    "127.0.0.1:1/x.json", "ann:s3cret@127.0.0.1:1/x.zarr", "own:name@main/x.zarr", "x.zarr", "",
-    "/etc/passwd", "[::1]:1/x.zip", "127.0.0.1:1/x.zarr?token=s3cret", "x" * 5000, "%2e%2e/x",
-)  # fmt: skip
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -95,20 +84,7 @@ def mutate(files: Files, dice: random.Random) -> Files:
     return files
 
 
-def forge_address(files: Files, dice: random.Random) -> Files:
-    """An experiment whose store is behind a URL of a scheme, or a chain, that is not read."""
-    scheme, rest = dice.choice(OTHER_SCHEMES), dice.choice(RESTS)
-    address = f"{scheme}://{rest}"
-    if dice.random() < 0.5:
-        read = dice.choice(("http", "https", "s3", "file"))
-        address = dice.choice((f"{scheme}::{read}://{rest}", f"{scheme}://x::{read}://{rest}"))
-    line = f"store = {json.dumps(address)}".encode()
-    [name] = files
-    return {name: re.sub(rb"(?m)^store = .*", lambda match: line, files[name])}
-
-
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
-    """Flip a bit, cut, overwrite or repeat."""
     at = dice.randrange(len(data) + 1)
     way = dice.randrange(5)
     if way == 0 and at < len(data):
@@ -123,13 +99,11 @@ def change_bytes(data: bytes, dice: random.Random) -> bytes:
 
 
 def insert_piece(data: bytes, dice: random.Random) -> bytes:
-    """Put a piece that means something to a parser somewhere."""
     at = dice.randrange(len(data) + 1)
     return data[:at] + dice.choice(PIECES) + data[at + dice.choice((0, 0, 1, 5)) :]
 
 
 def change_table(data: bytes, dice: random.Random) -> bytes:
-    """Change a cell, or a row, of a CSV table."""
     rows = [line.split(b",") for line in data.split(b"\n")]
     row = dice.choice(rows)
     way = dice.randrange(4)
@@ -144,7 +118,6 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
-    """Give a key another value, or put in another key."""
     lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     at = dice.randrange(len(lines))
     value = json.dumps(dice.choice(TOML_VALUES)).replace('": ', '" = ')
@@ -178,7 +151,6 @@ def parse_json(data: bytes) -> Any:
 
 
 def change_value(value: Any, dice: random.Random) -> Any:
-    """A copy with one part replaced or removed."""
     paths = list(paths_in(value))
     if not paths:
         return dice.choice(VALUES)
@@ -280,12 +252,9 @@ def change_safetensors(data: bytes, dice: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input."""
-
     #: Of the input in its folder.
     name: str
-    #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder,
-    #: ``{address}`` the store that an experiment names.
+    #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
     commands: tuple[str, ...]
     #: How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
     inputs: int
@@ -293,10 +262,6 @@ class Kind:
     only: tuple[str, ...] = ("",)
     #: Makes the digests right again, as somebody does who knows the format.
     seal: Callable[[Files], None] = lambda files: None
-    #: Damages or forges it.
-    change: Callable[[Files, random.Random], Files] = mutate
-    #: Whether each command must refuse each input.
-    refused: bool = False
 
 
 def reseal(files: Files, name: str, digest_of: Callable[[dict], str], folder: str = "") -> None:
@@ -327,7 +292,6 @@ def seal_fits(files: Files) -> None:
 
 
 def seal_store(files: Files) -> None:
-    """New digests in ``checksums.json``."""
     listed = read_header(files, "checksums.json")
     if listed is not None:
         listed |= {name: sha256(files[name]) for name in listed if name in files}
@@ -407,10 +371,6 @@ KINDS: dict[str, Kind] = {
     "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
     "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
-    "address": Kind(
-        "address.toml", ("stores info {address}", "models run {x} -o {out}/run"), 150,
-        change=forge_address, refused=True,
-    ),
     "timelines": Kind(
         "timelines",
         ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
@@ -441,8 +401,6 @@ def make_data(folder: Path) -> Path:
         "id,film,media,start,end,level,concepts\na-1,tt0000001,a.mp4,0,2.5,Sure,Body|Look\n"
         "a-2,tt0000001,a.mp4,3,4,Easy Negative,\nb-1,tt0000002,b.mp4,,,Not Sure,Look\n"
     )
-    experiment = (data / "golden.toml").read_text()
-    (data / "address.toml").write_text(experiment.replace('"xclip.zarr"', f'"{data}/xclip.zarr"'))
     shipped = Path("manifests").resolve()
     shutil.copy(shipped / "lexicons/emotions.json", data)
     battery = {
@@ -511,7 +469,6 @@ def read_files(path: Path) -> Files:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:
-    """What `read_files` gave."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -173,7 +173,6 @@ def test_a_golden_model_predicts_the_same(data, obygaze, tmp_path, model):
 
 
 def test_a_golden_experiment_run_again_gives_the_same(workspace, obygaze, tmp_path):
-    """Predictions, scores, and those in a report."""
     run, page = workspace / "run", tmp_path / "report.html"
     assert_same_rows(EXPECTED / "predictions.csv", run / "predictions.csv", TOLERANCE)
     printed = run_command("models-run", workspace, obygaze)

@@ -104,7 +104,6 @@ PRINTED = "models-run.json"
 
 
 def copy_data(folder: Path) -> Path:
-    """The golden data, to be written to."""
     shutil.copytree(DATA, folder)
     # Git keeps no empty folders, and a checkout may be read-only.
     for path in folder.rglob("*"):
@@ -113,7 +112,6 @@ def copy_data(folder: Path) -> Path:
 
 
 def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
-    """All that `COMMANDS` are given."""
     from tests.kit.models import write_checkpoint, write_gpt2, write_sentence_encoder
 
     copy_data(folder)

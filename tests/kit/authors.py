@@ -150,7 +150,6 @@ def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Gener
 
 
 def by_film(split: list[Row]) -> list[Row]:
-    """A fold a film, classes as 0 and 1, and no clip without a file."""
     return [
         row | {"fold": str(FILMS.index(row["movie"])), "label": str(int(row["label"][0] == "S"))}
         for row in split

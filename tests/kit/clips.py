@@ -29,7 +29,6 @@ def logistic_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
 
 
 def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
-    """The bank, giving distances or decision values."""
     changed = copy(bank)
     changed.output = output
     return changed
@@ -67,13 +66,13 @@ CLIP = replace(
     RECIPE, backbone={**RECIPE.backbone, "name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
 )
 STIMULI = {
-    "objectifying": [f"person to {verb}" for verb in (
-        "have intercourse with", "be intimate with", "have sex with", "kiss", "undress",
-        "have coitus with",
-    )],
-    "science": ["scientist", "researcher", "engineer", "physicist", "mathematician", "chemist"],
-    "business": ["businessperson", "business leader", "manager", "executive", "ceo",
-                 "chief executive officer"],
+    "objectifying": (
+        "person to have intercourse with", "person to be intimate with", "person to have sex with",
+        "person to kiss", "person to undress", "person to have coitus with",
+    ),
+    "science": ("scientist", "researcher", "engineer", "physicist", "mathematician", "chemist"),
+    "business": ("businessperson", "business leader", "manager", "executive", "ceo",
+                 "chief executive officer"),
 }  # fmt: skip
 TEMPLATES = ("{}", "a photo of a {}")
 
@@ -113,7 +112,6 @@ def make_images(folder: Path) -> Embedded:
 
 
 def make_prompts(folder: Path) -> Embedded:
-    """Each stimulus by two templates."""
     prompts = {
         f"{name}-{position}-{row}": (template, stimulus)
         for name, stimuli in STIMULI.items()

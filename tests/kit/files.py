@@ -17,14 +17,12 @@ def write(path: Path, *lines: str, end: str = "\n", encoding: str = "utf-8") -> 
 
 
 def touch(folder: Path, *names: str) -> Path:
-    """Empty files below a folder, with the folders that they are in."""
     for name in names:
         write(folder / name, end="")
     return folder
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file below a folder."""
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -46,7 +44,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts(path: Path) -> list[str]:
-    """Every text of an SVG file, in order."""
     return ["".join(node.itertext()) for node in ElementTree.parse(path).iter(f"{SVG}text")]
 
 

@@ -124,7 +124,6 @@ def read_frame_number(rgb: np.ndarray) -> int:
 
 
 def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:
-    """A film of the kind that its name says."""
     path.write_bytes(encode(path.name, seconds, tuple(changes.items())))
     return path
 

@@ -36,7 +36,6 @@ MAX_TOKENS = 64
 
 
 def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write one of `CHECKPOINTS` into a new folder."""
     write = CHECKPOINTS[name].write
     assert write
     write_random_weights(write, folder, seed=seed)
@@ -64,7 +63,6 @@ def write_network(
 
 
 def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
-    """A CLIP whose text tower and vocabulary are small."""
     text, size = tiny.clip_text_config(), vision.get("image_size", 224)
     # As in the published checkpoints, which are older than today's configurations.
     processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
@@ -77,7 +75,6 @@ def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
 
 
 def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
-    """A SigLIP whose text tower and vocabulary are small."""
     merges = word_merges(f"{LOW_LINE}{word}" for word in tiny.WORDS.split())
     letters = [LOW_LINE, *map(chr, range(ord("a"), ord("z") + 1))]
     tokens = [*SENTENCE_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
@@ -117,7 +114,6 @@ def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = Fal
 
 
 def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
-    """A TimeSformer classifier, the form in which they are published."""
     half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
     processor = video_processor(sizes.get("image_size") or 224) | half
     # Zeros by default: all frames would look alike, and the attention in time would do nothing.
@@ -142,7 +138,6 @@ def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> N
 
 
 def write_gpt2(folder: Path, seed: int) -> None:
-    """A language model in GPT-2's layout."""
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     count = write_byte_tokenizer(folder, "GPT2Tokenizer", special, after=(END,))
     # A larger range than for training, so that tokens differ in probability.
@@ -179,7 +174,6 @@ Merges = list[tuple[str, str]]
 
 
 def word_merges(words: Any) -> Merges:
-    """The merges that build each word from its start."""
     return list(dict.fromkeys((word[:n], word[n]) for word in words for n in range(1, len(word))))
 
 

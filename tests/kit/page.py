@@ -31,7 +31,6 @@ TIMEOUT_S = 900.0
 
 
 def find_chromium() -> str | None:
-    """The browser, if this machine has one."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), None)
 
@@ -117,7 +116,6 @@ class Tab:
         self._call("Input.dispatchMouseEvent", about)
 
     def choose(self, select_id: str, value: str) -> None:
-        """Choose in a select, by value."""
         self.run(
             f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
             f"s.value = {json.dumps(value)};"
@@ -125,7 +123,6 @@ class Tab:
         )
 
     def text(self, selector: str) -> str:
-        """What the first such element shows."""
         content: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
         return content
 
@@ -181,7 +178,6 @@ class Tab:
 
 @contextmanager
 def open_tab(chromium: str) -> Iterator[Tab]:
-    """A fresh browser without a past, and a tab of it."""
     commands, answers = os.pipe(), os.pipe()
 
     def lend() -> None:

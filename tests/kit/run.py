@@ -37,8 +37,6 @@ RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class World:
-    """A manifest and a store on disk, and the numbers that are in them."""
-
     folder: Path
     ids: list[str]
     levels: list[str]
@@ -105,7 +103,6 @@ def make_world(
 def write_store(
     path: Path, manifest: Manifest, features: Mapping[str, np.ndarray], recipe: Recipe = RECIPE
 ) -> None:
-    """A store of the manifest's items, rows in the manifest's order."""
     rows = [features[clip] for clip in manifest.ids]
     frames = [np.tile(row, (4, 1)).astype(np.float16) for row in rows]
     write_rows(path, manifest, {"native": rows, "frames": frames}, recipe, block_rows=64)

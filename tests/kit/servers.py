@@ -20,7 +20,6 @@ RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 @contextlib.contextmanager
 def in_a_thread(server: socketserver.BaseServer) -> Iterator[None]:
-    """A server that answers for as long as the block lasts."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -113,7 +113,6 @@ def resume(path: Path, n: int = 18) -> StoreWriter:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its name in it."""
     files = (file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
@@ -142,7 +141,6 @@ def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def plain_manifest(n: int) -> Manifest:
-    """The items of `open_state`."""
     items = [Item(f"tt{row:03}", media=f"clip{row}.mp4") for row in range(n)]
     return Manifest("made-up", Items.of(items), licence="CC0")
 

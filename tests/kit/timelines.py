@@ -24,7 +24,6 @@ SECOND = [
 
 
 def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[Segment]:
-    """Segments of one annotator, concepts by any of their names."""
     rows = []
     for start, end, level, *concepts in spans:
         names = SCHEME.in_order(map(SCHEME.concept, map(str, concepts)))
@@ -33,7 +32,6 @@ def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[
 
 
 def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Manifest:
-    """A manifest of spans of one film."""
     items = [
         Item(f"{film}-{number}", film=film, media=film, start=float(start), end=float(end))
         for number, (start, end) in enumerate(clips)
@@ -42,7 +40,6 @@ def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Ma
 
 
 def worked() -> Timelines:
-    """Both annotators' timelines."""
     return Timelines.of("worked", segments("one", FIRST) + segments("two", SECOND))
 
 

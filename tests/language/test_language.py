@@ -129,7 +129,6 @@ def test_embeddings_are_of_transformers_own_tokens(encoder, copy):
 
 @pytest.fixture
 def copy(encoder, tmp_path) -> Path:
-    """A copy of the encoder, to be damaged."""
     return Path(shutil.copytree(encoder, tmp_path / "copy"))
 
 
@@ -189,8 +188,6 @@ LONG = "a road " * 40
 
 @pytest.fixture
 def score(obygaze, gpt2, encoder, tmp_path):
-    """Scores a table of this content; gives the result, and the file."""
-
     def score(content, *options, output="out.csv", table="captions.csv"):
         if content is not None:
             (tmp_path / table).write_text(content)

@@ -1,13 +1,12 @@
 """LIRIS-ACCEDE and MediaEval 2015: text files in, a manifest with three label sets out."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.check import check
+from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, write
 
 SETS = "id name set|0 A0.mp4 1|1 A1.mp4 2|2 A2.mp4 0|3 A3.mp4 0"
@@ -96,15 +95,6 @@ def test_mediaevals_file_wins_over_accedes(write_files):
     manifest = of.Manifest.from_accede(folder)
     assert manifest.labels("violence").level_of["A1"] == "violent"
     assert manifest.ids == ["A0", "A1", "A2", "A3", "M0"]
-
-
-def test_the_command(write_files, tmp_path, obygaze):
-    write_files(MEDIAEVALsets=SETS, MEDIAEVALviolence=f"{VIOLENCE}|9 A9.mp4 0")
-    folder, manifest = write_files(MEDIAEVALaffect=AFFECT), tmp_path / "manifest"
-    result = obygaze("manifests", "import", "accede", folder, "-o", manifest)
-    assert "5 clips" in result.output, result.output
-    outcome = obygaze("manifests", "stats", manifest, "--labels", "arousal", "--json")
-    assert json.loads(outcome.output)["levels"]["calm"]["count"] == 1
 
 
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):

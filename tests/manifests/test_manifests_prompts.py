@@ -7,8 +7,8 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.check import check
 from obygaze_features.manifests.importers.prompts import with_article
+from obygaze_features.manifests.manifest import check
 from tests.kit.files import csv_rows, touch, write
 
 

@@ -43,7 +43,7 @@ SLIPS = [
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
     ("obygaze12", b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "is not a table (got binary data, or UTF-16)"),
     ("obygaze12", "", "is empty"),
-    ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or below: a quotation mark is never"),
+    ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or below: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
     ("csv", None, "source.csv does not exist"),
     ("mobygaze", segments(segment("a", "Sure", "[]", 0, 9, 0)), "framerate '0' is not above 0"),

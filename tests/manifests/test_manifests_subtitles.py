@@ -49,6 +49,7 @@ def films():
         ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
         ("a/b/JUNO.srt", SRT.encode("utf-16")),
         ("juno.srt", SRT.encode("latin-1")),
+        ("juno.srt", SRT.replace("\n\n", "\n").encode()),
         ("Juno (2007).VTT", b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode()),
     ],
 )
@@ -63,6 +64,12 @@ def test_the_words_of_each_clip(films, tmp_path, name, data):
     assert words.notes == [f"{TITANIC}: no subtitles, so no words in 3 clips"]
     later = films.with_subtitles(tmp_path, shift=60)
     assert later.items.texts[:3] == ["", *WORDS[:2]]
+
+
+def test_the_ellipsis_of_windows_ends_no_row(films, tmp_path):
+    line = b"1\r\n00:00:01,000 --> 00:00:02,000\r\nWait\x85\r\nJe t\x92aime\r\n"
+    (tmp_path / "juno.srt").write_bytes(line)
+    assert films.with_subtitles(tmp_path).items.texts[0] == "Wait\u2026 Je t\u2019aime"
 
 
 def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):

@@ -7,7 +7,7 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.manifests import LabelScheme
-from tests.kit.files import contents, csv_rows, refused, write
+from tests.kit.files import csv_rows, refused
 
 #: The paper's concepts in the table's order, and how many instances it has of each.
 PAPER = {
@@ -57,12 +57,6 @@ def test_the_command_prints_all_or_one_concept(obygaze, tmp_path):
     papers = Counter(r["of"] for r in rows if (r["kind"], r["source"]) == ("instance", "paper"))
     assert papers == PAPER
     assert obygaze("manifests", "thesaurus", "--csv", path).exit_code == 1  # it exists
-    write(tmp_path / "Juno.eaf", "an annotator's")
-    before = contents(tmp_path)
-    for name in ("Juno.eaf", "new.EAF"):
-        result = obygaze("manifests", "thesaurus", "--csv", tmp_path / name, "--overwrite")
-        refused(result, ".csv", code=result.exit_code or 1)
-        assert contents(tmp_path) == before
 
 
 def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path):

@@ -143,8 +143,6 @@ def test_other_backbones_are_refused(source, tmp_path, query):
     )
     with pytest.raises(UsageError, match=r"b\.zarr is of another backbone .*cdcdcdcd"):
         of.search([source.path, other.path], vector=query)
-    with pytest.raises(UsageError, match="given twice"):
-        of.search([source.path, source.path], vector=query)
 
 
 ONES = [1] * WIDTH
@@ -159,7 +157,6 @@ SLIPS = [
     ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"vector": ONES, "top": 0}, "at least 1"),
-    ({"vector": ONES, "backbone": "x"}, "only to search by text"),
     ({"text": " "}, "is empty"),
     ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
 ]

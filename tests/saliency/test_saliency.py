@@ -23,7 +23,6 @@ from tests.kit.models import Checkpoints
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
-    """The tiny checkpoints, by name. Nobody writes into them."""
     return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
 
 
@@ -124,7 +123,6 @@ def library(tmp_path, obygaze) -> Path:
 
 
 def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) -> None:
-    """Import the table of images, with other cells."""
     path = library / "images.csv"
     for old, new, count in replacements:
         path.write_text(path.read_text().replace(old, new, count))
@@ -134,8 +132,6 @@ def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) ->
 
 @pytest.fixture
 def draw(obygaze, library, checkpoints):
-    """Draws the maps of the images."""
-
     def draw(*options, text="a woman", backbone="tiny-clip"):
         command = ["features", "saliency", library / "women", "--images", library / "images"]
         network = ["--backbone", checkpoints[backbone], "--device", "cpu"]

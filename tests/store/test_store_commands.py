@@ -10,7 +10,6 @@ import pytest
 from obygaze_features.store import open_store
 from tests.kit import store as toys
 from tests.kit.files import refused
-from tests.kit.servers import serve
 from tests.kit.store import flip_bit
 
 
@@ -63,19 +62,6 @@ def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
     result = obygaze(*ask, "--films", "tt1", "--overwrite", "--json")
     assert json.loads(result.stdout)["failed"] == 1
     assert obygaze(*ask).exit_code == 2
-
-
-def test_the_commands_take_urls(obygaze, sound, tmp_path):
-    with serve(sound) as served:
-        url = f"{served.url}/final.zarr"
-        printed = obygaze("stores", "info", url).output
-        assert f"next: obygaze stores verify {url}" in printed
-        assert obygaze("stores", "verify", url).output == f"{url} is undamaged\n"
-        some = ("--ids", "tt1-003,tt1-004", "-o", tmp_path / "two.zarr")
-        assert obygaze("stores", "subset", url, *some).output.startswith("2 rows: 2 done")
-        assert obygaze("stores", "diff", url, tmp_path / "two.zarr").exit_code == 1
-        unfinished = obygaze("stores", "info", f"{served.url}/open.zarr").output
-        assert unfinished.splitlines()[-1].startswith("next: ask its owner to finalise it, or")
 
 
 SUBSET = "stores subset {path} -o {new}.zarr"

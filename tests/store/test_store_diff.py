@@ -17,16 +17,6 @@ def of_rows(path, compute):
     return open_store(path)
 
 
-def test_a_store_is_identical_to_itself_open_or_final(sound):
-    difference = diff(open_store(sound / "open.zarr"), open_store(sound / "final.zarr"))
-    assert difference.identical
-    assert difference.attributes == {}
-    counts = {name: (rows.n, rows.equal) for name, rows in difference.rows.items()}
-    assert counts == dict.fromkeys(("native", "frames", "frame_index"), (17, 17))
-    assert all(rows.least == 1 and rows.worst == () for rows in difference.rows.values())
-    assert difference.probe == {"native": 1, "frames": 1, "frame_index": 1}
-
-
 def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
     def noisy(row):
         done = toys.a_row(row)

@@ -110,7 +110,7 @@ def test_blocks_must_all_be_there_unless_said_otherwise(tmp_path):
 def test_damage_is_refused_and_nothing_changed(path):
     flip_bit(path / "native/c/2/0", -1)
     before = toys.contents(path)
-    with pytest.raises(StoreError, match=r"row of tt1-008 cannot be read; run: .*stores repair"):
+    with pytest.raises(StoreError, match=r"row of tt1-008.* cannot be read; run: .*stores repair"):
         finalise(path)
     assert toys.contents(path) == before
     assert list(path.parent.iterdir()) == [path]
@@ -146,7 +146,7 @@ def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypat
 @pytest.mark.gate
 # Of rdflib, which mlcroissant reads JSON-LD with.
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
-def test_croissant_is_valid(sound, tmp_path, caplog):
+def test_croissant_is_valid(sound, caplog):
     mlcroissant = pytest.importorskip("mlcroissant")
     path = sound / "final.zarr"
     with caplog.at_level(logging.WARNING):
@@ -161,7 +161,3 @@ def test_croissant_is_valid(sound, tmp_path, caplog):
     assert [row["rows/id"].decode() for row in rows] == open_store(path).ids
     assert [row["rows/status"] for row in rows] == open_store(path).status.tolist()
     assert list(dataset.records("items"))[3]["items/note"] == b"note, 3"
-    unlicensed = toys.a_manifest(4, licence="", citation="")
-    path = toys.a_store(tmp_path / "toy.zarr", manifest=unlicensed)
-    finalise(path)
-    assert not mlcroissant.Dataset(path / "croissant.json").metadata.ctx.issues.errors

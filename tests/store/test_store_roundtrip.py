@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from obygaze_features.errors import OutputExists, StoreError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter, open_store
 from tests.kit.store import plain_manifest, plain_recipe
@@ -22,21 +22,6 @@ def half(tmp_path):
     writer.write_block(0, [Done({"native": row}, "aa") for row in rows[:2]])
     writer.write_block(1, [Done({"native": rows[2]}, "aa"), Failed(Status.MISSING, "not there")])
     return path
-
-
-def test_a_store_tells_what_it_holds(half):
-    store, manifest = open_store(half), plain_manifest(5)
-    assert (store.ids, list(store), len(store)) == (manifest.ids, manifest.ids, 5)
-    assert "tt004" in store
-    assert repr(store).endswith("toy.zarr', open, 5 rows, native)")
-    assert store.status.tolist() == [1, 1, 1, 2, 0]
-    assert store["tt001"]["native"].tolist() == [3, 4, 5]
-    facts = store.info()
-    assert facts["items_digest"] == manifest.digest
-    assert facts["backbone"]["weights_sha256"] == "ab" * 32
-    assert facts["licence"] == "CC0"
-    assert facts["rows"] == {"all": 5, "done": 3, "failed": 1, "to_do": 1}
-    assert (half / "items.csv").read_bytes() == manifest.items.to_csv().encode()
 
 
 def test_every_codec_chain_ends_in_a_checksum(half):
@@ -160,16 +145,6 @@ def test_a_slip_is_one_line_and_changes_nothing(half, slip):
     assert {p: p.stat().st_mtime_ns for p in half.rglob("*") if p.is_file()} == before
     assert StoreWriter(open_store(half)).write_block(2, [ONES]).status == (Status.DONE,)
     assert list((half / "staging").iterdir()) == []
-
-
-@pytest.mark.parametrize("content", [None, "{}"])
-def test_what_is_not_a_store_is_neither_read_nor_written(tmp_path, half, content):
-    with pytest.raises(OutputExists):
-        StoreWriter.create(half, plain_manifest(5), plain_recipe())
-    if content is not None:
-        (tmp_path / "zarr.json").write_text(content)
-    with pytest.raises(StoreError, match=str(tmp_path)):
-        open_store(tmp_path)
 
 
 def test_a_gap_between_frames_is_no_padding(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from obygaze_features.store import finalise, merge, open_store, repair, verify
+from obygaze_features.store import finalise, merge, open_store, verify
 from obygaze_features.store.transfer import pull
 from tests.kit import store as toys
 from tests.kit.servers import serve
@@ -64,15 +64,6 @@ def test_a_store_of_before_is_the_same(before, sound, tmp_path):
     assert len(merged.done_ids()) == 17
     again = pull(pack(before, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
     assert toys.contents(again) == toys.contents(before)
-
-
-def test_what_xarray_reads_is_written_again_by_finalise(final, sound):
-    for name in ("id/c/0", "film/zarr.json"):
-        (final / name).unlink()
-    assert [entry.file for entry in verify(final)] == ["film/zarr.json", "id/c/0"]
-    assert repair(final).reopened
-    finalise(final)
-    assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
 def test_lost_metadata_of_the_group_is_named(final, before):

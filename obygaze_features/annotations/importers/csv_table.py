@@ -10,7 +10,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.reading import decimal_point, parse_time
 from obygaze_features.manifests.items import safe_id
@@ -54,11 +54,6 @@ def import_timelines(
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
     times = FRAMES if by_frames else TIMES
     table = map_columns(table, MEANINGS, required=("film", "annotator", *times, "level"))
-    if frame_rate is not None and not by_frames:
-        raise UsageError(
-            f"a frame rate is for the columns {' and '.join(FRAMES)}; {source} has "
-            f"{' and '.join(TIMES)}"
-        )
     if by_frames and frame_rate is None and "framerate" not in table.columns:
         raise AnnotationError(
             f"{source}, line 1: frames, and no column 'framerate'; "

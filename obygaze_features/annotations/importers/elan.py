@@ -19,7 +19,7 @@ from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import MAX_TIME_S, safe_id
+from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
 
 #: The kinds of tier that `annotations export` writes; the second is nobody's annotations.
@@ -174,11 +174,9 @@ def _rows(
 
 def _film_of(document: Document) -> Film:
     """The film's title and end that `annotations export` wrote."""
-    try:
-        end = float(document.properties.get(END, ""))
-    except ValueError:
-        end = 0
-    return Film(document.properties.get(TITLE, ""), end if 0 < end < MAX_TIME_S else None)
+    text = document.properties.get(END, "")
+    end = float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", text) else None
+    return Film(document.properties.get(TITLE, ""), end or None)
 
 
 def _film_name(document: Document, stem: str) -> str:

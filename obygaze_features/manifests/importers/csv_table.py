@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_mapped_table
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
@@ -218,16 +218,14 @@ def _labelled_rows(table: Table) -> list[int]:
 def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object] | None = None
 ) -> LabelSet:
-    for level in dict.fromkeys(table["level"]):
-        try:
-            scheme.level(level)
-        except ManifestError as error:
-            levels = join_some(sorted(set(table["level"])), 8)
-            hint = (
-                "to use your levels, from the least to the most: --levels LOW,...,HIGH; "
-                f"the table has {levels}"
+    for row, level in enumerate(table["level"]):
+        if not scheme.has_level(level):
+            unknown = unknown_name("label", level, [known.name for known in scheme.levels])
+            raise table.problem(
+                row,
+                f"{unknown} (to use your levels, from the least to the most: --levels "
+                f"LOW,...,HIGH; the table has {join_some(sorted(set(table['level'])), 8)})",
             )
-            raise table.problem(table["level"].index(level), f"{error} ({hint})") from None
     rule = f"as in {table.path.name}"
     return LabelSet.from_table(name, table, {"rule": rule, **(about or {})}, scheme)
 
