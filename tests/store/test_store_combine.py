@@ -97,26 +97,11 @@ def test_films_become_one_store_and_again_several(tmp_path):
     assert toys.contents(again.path) == expected
 
 
-BACKBONE = toys.RECIPE.backbone
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"backbone": {**BACKBONE, "weights_sha256": "cd" * 32, "config": {"a": 1}}},
-            r"made with other backbone weights \(\w+[.]{3} there, cdcdcdcdcdcd[.]{3} here\)$",
-        ),
-        (
-            {"backbone": {**BACKBONE, "config": dict.fromkeys("abcde", 1)}},
-            r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$",
-        ),
-        ({"arrays": toys.ARRAYS[:2]}, "arrays"),
-    ],
-)
-def test_what_was_made_otherwise_is_not_merged(tmp_path, path, change, message):
-    recipe = replace(toys.RECIPE, **change)
+def test_what_was_made_otherwise_is_not_merged(tmp_path, path):
+    backbone = toys.RECIPE.backbone | {"config": dict.fromkeys("abcde", 1)}
+    recipe = replace(toys.RECIPE, backbone=backbone)
     second = StoreWriter.create(tmp_path / "tt2.zarr", toys.a_manifest(4, "tt2"), recipe)
+    message = r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$"
     with pytest.raises(StoreError, match=f"zarr cannot be merged with .*toy.zarr.*{message}"):
         merge([path, second.store], tmp_path / "both.zarr")
 
@@ -126,15 +111,13 @@ def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path, path):
     whole = open_store(path)
     store = whole.subset(str(tmp_path / "some.zarr"), ids=selection)
     assert store.ids == sorted(selection)
-    done = [item_id for item_id in store.ids if item_id != "tt1-006"]
     for name in store.arrays:
-        np.testing.assert_array_equal(store.read(name, done), whole.read(name, done))
+        rows = whole.read(name, store.ids, missing="nan")
+        np.testing.assert_array_equal(store.read(name, missing="nan"), rows)
     assert store.failures == whole.failures
     assert store.sources == {item_id: whole.sources[item_id] for item_id in store.ids}
     assert store.attributes["items_digest"] == toys.a_manifest(18).select(ids=selection).digest
-    assert verify(store.path) == []
-    one = subset(whole, tmp_path / "one.zarr", ids="tt1-000")  # a text is one id
-    assert one.ids == ["tt1-000"]
+    assert subset(whole, tmp_path / "one.zarr", ids="tt1-000").ids == ["tt1-000"]
 
 
 def films(tmp_path, *films):
@@ -142,16 +125,9 @@ def films(tmp_path, *films):
 
 
 SLIPS = {
-    "unknown id": (lambda s, t: subset(s, t, ids=["nobody"]), ValueError, "no item 'nobody'"),
-    "unknown film": (lambda s, t: subset(s, t, films=["tt9"]), ValueError, "film 'tt9'"),
     "nothing asked": (lambda s, t: subset(s, t), ValueError, "needs ids or films"),
     "no ids": (lambda s, t: subset(s, t, ids=[]), ValueError, "no item of .*toy.zarr"),
     "no list": (lambda s, t: merge(str(s.path), t), UsageError, r"a list .*toy\.zarr"),
-    "one store": (lambda s, t: merge([s], t), UsageError, "two stores or more"),
-    "itself": (
-        lambda s, t: subset(s, s.path, films=["tt1"], overwrite=True), UsageError,
-        "is the store itself",
-    ),
     "around": (
         lambda s, t: subset(s, s.path / "../no/../toy.zarr", films=["tt1"], overwrite=True),
         UsageError, "choose another output",

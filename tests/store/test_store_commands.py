@@ -14,19 +14,13 @@ from tests.kit.store import flip_bit
 
 
 def test_finalise_tells_what_it_did_and_what_is_next(obygaze, path, tmp_path):
-    assert f"next: obygaze stores finalise {path}" in obygaze("stores", "info", path).stdout
     assert f"{path} is final: 17 of 18 rows done" in obygaze("stores", "finalise", path).stdout
     again = obygaze("stores", "finalise", path).stdout
     assert again.startswith(f"{path} is final already: 17 of 18 rows done, ")
-    answers = [json.loads(obygaze("stores", "finalise", path, "--json").stdout) for _ in range(2)]
-    assert answers[0]["already"]
-    assert answers[0] == answers[1]
+    assert json.loads(obygaze("stores", "finalise", path, "--json").stdout)["already"]
     half = toys.a_store(tmp_path / "half.zarr", blocks=[0])
     assert "next: run the extraction again" in obygaze("stores", "info", half).stdout
     refused(obygaze("stores", "finalise", half), "lacks 14 of 18 rows")
-    result = obygaze("stores", "finalise", half, "--allow-incomplete", "--compress", "--json")
-    assert json.loads(result.stdout)["done"] == 4
-    assert obygaze("stores", "repair", half).stdout.endswith("nothing was changed\n")
 
 
 def test_damage_is_named_and_repaired(obygaze, path):
@@ -44,7 +38,6 @@ def test_damage_is_named_and_repaired(obygaze, path):
     assert "left 1 file that a running writer may need" in result.stdout
     toys.age(path / "staging/.1.partial")
     assert obygaze("stores", "repair", path).stdout == "removed 1 file of killed writers\n"
-    assert json.loads(obygaze("stores", "repair", path, "--json").stdout)["to_do"] == []
     flip_bit(path / "items.csv", 3)  # which a repair cannot make
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, "repair" in result.stdout) == (1, False)

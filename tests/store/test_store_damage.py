@@ -76,12 +76,8 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
     ):
         with pytest.raises(StoreError, match=line):
             read()
-    with pytest.raises(StoreError, match=f"row of {hit[-1]} cannot be read"):
-        store.read("native", ["tt008", hit[-1]])
     with pytest.raises(StoreError, match=hit[0]):
         store[hit[0]]
-    assert store.read("native", ["tt004", "tt008"])[0].tolist() == [12, 13, 14]
-    assert len(store.read("frames", hit)) == len(hit)
     unchecked = open_store(path, checksums=False)
     if state == "compressed":
         with pytest.raises(StoreError, match="cannot be decoded"):
@@ -133,13 +129,9 @@ def test_a_damaged_record_hits_its_blocks_rows_and_no_others(path):
         flip_bit(record, position)
         store = open_store(path)
         for _ in range(2):  # the second look says the same as the first
-            with pytest.raises(StoreError, match=re.escape(str(record))) as problem:
+            with pytest.raises(StoreError, match=f"{record}.*tt002 to tt003.*stores repair {path}"):
                 store.read("native", ["tt002"])
-            assert "tt002 to tt003" in str(problem.value)
-            assert f"obygaze stores repair {path}" in str(problem.value)
         assert store.read("native", ["tt000", "tt008"])[0].tolist() == [0, 1, 2]
-        with pytest.raises(StoreError, match=re.escape(str(record))):
-            read_everything(path)
     record.write_bytes(before)
     shutil.copy(path / "blocks/000000.json", path / "blocks/000002.json")
     with pytest.raises(StoreError, match="it is not the commit record of block 2"):
@@ -209,11 +201,8 @@ def metadata(name, **values):
 
 FORGED = {
     "newer": (*attribute(format_version=2), "format version 2, and this obygaze reads version 1"),
-    "no rows": (*attribute(n=0), r">= 1.*\$.n"),
     "other rows": (*attribute(n=8), r"array of \[9, 3\] float32; expected 8×3"),
-    "arrays": (*attribute(arrays=[]), r"\$.arrays"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
-    "licence": (*attribute(licence=None), r"\$.licence"),
     "array codecs": (*metadata("native", codecs=[]), r"\$.codecs"),
     "a group": (*metadata("native", node_type="group"), r"\$.node_type"),
 }
@@ -229,19 +218,6 @@ def test_forged_metadata_is_one_line(path, forged):
     with pytest.raises(StoreError, match=line) as problem:
         read_everything(path)
     assert str(path) in str(problem.value)
-
-
-@pytest.mark.parametrize("name", ["zarr.json", "native/zarr.json"])
-@pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_file_that_is_missing_or_not_json_is_named(path, name):
-    for content in (b"[" * 100_000, b"9" * 10_000, b"\xff", b"", b"null"):
-        (path / name).write_bytes(content)
-        with pytest.raises(StoreError, match=str(path)):
-            read_everything(path)
-    (path / name).unlink()
-    missing = f"it has no {name}" if name == "zarr.json" else f"{name}: it is missing"
-    with pytest.raises(StoreError, match=missing):
-        read_everything(path)
 
 
 @pytest.mark.parametrize("state", ["final"], indirect=True)

@@ -77,11 +77,9 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
         ("open", "native/c/2/0", errno.EIO),
         ("open", "blocks/000003.json", errno.EACCES),
         ("open", "checksums.json", errno.EMFILE),
-        ("open", "items.csv", errno.EIO),
         ("final", "native/c/0/0", errno.EACCES),
         ("final", "status/c/0", errno.EMFILE),
         ("final", "rows.csv", errno.EIO),
-        ("final", "croissant.json", errno.EACCES),
         ("final", "frames/zarr.json", errno.EMFILE),
     ],
 )
@@ -90,11 +88,8 @@ def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, nu
     before = toys.contents(path)
     fail_on(monkeypatch, path / name, number)
     for change in (verify, repair):
-        with pytest.raises(StoreUnreadable) as problem:
+        with pytest.raises(StoreUnreadable, match=f"{path / name}.*{os.strerror(number)}"):
             change(path)
-        assert os.strerror(number) in str(problem.value)
-        assert str(path / name) in str(problem.value)
-        assert "stores repair" not in str(problem.value)
     monkeypatch.undo()
     assert toys.contents(path) == before
     assert verify(path) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -24,16 +22,6 @@ def half(tmp_path):
     return path
 
 
-def test_every_codec_chain_ends_in_a_checksum(half):
-    [sharding] = json.loads((half / "native/zarr.json").read_text())["codecs"]
-    assert sharding["name"] == "sharding_indexed"
-    assert sharding["configuration"]["chunk_shape"] == [1, 3]
-    ids = json.loads((half / "ids/zarr.json").read_text())["codecs"]
-    inner = sharding["configuration"]
-    for codecs in (inner["codecs"], inner["index_codecs"], ids):
-        assert [codec["name"] for codec in codecs] == ["bytes", "crc32c"]
-
-
 def write_row(folder, values, *specs):
     """The record of a store of one row, and the store."""
     path = folder / "row.zarr"
@@ -47,11 +35,8 @@ def write_row(folder, values, *specs):
         ("float16", 65504, ""),
         ("float16", 70000, "has a value that float16 cannot hold"),
         ("float16", -np.inf, "has NaN or infinity"),
-        ("float16", np.nan, "has NaN or infinity"),
         ("float32", 1e39, "has a value that float32 cannot hold"),
-        ("float32", np.nan, "has NaN or infinity"),
         ("float64", 1e39, ""),
-        ("float64", np.inf, "has NaN or infinity"),
         ("int32", 2**31 - 1, ""),
         ("int32", 2**32 + 5.0, "has a value that int32 cannot hold"),
         ("int32", np.nan, "has NaN or infinity"),
@@ -114,7 +99,6 @@ SLIPS = {
         "a row has the arrays native, more, and the store native",
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
-    "array not there": (lambda w: w.store.read("cls", missing="nan"), "no array cls; it has nat"),
     "no items": (
         lambda w: StoreWriter.create(
             w.store.path / "x.zarr", Manifest("made-up", Items.of([])), plain_recipe()

@@ -153,7 +153,7 @@ def test_old_claims_are_cleared_and_living_ones_respected(path):
 
 
 @pytest.mark.parametrize("state", STATES[:2])
-@pytest.mark.parametrize("name", ["native/zarr.json", "ids/c/0/0", "items.csv"])
+@pytest.mark.parametrize("name", ["zarr.json", "native/zarr.json", "ids/c/0/0", "items.csv"])
 def test_a_file_that_no_extraction_makes_comes_from_a_copy(copy, sound, state, name):
     store = copy(state)
     (store / name).unlink()
