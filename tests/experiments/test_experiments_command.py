@@ -46,9 +46,6 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     assert wrote.startswith("Wrote runs/sure;")
     assert "EN vs S: 5 of 10 positive" in tables
     assert max(map(len, tables)) <= 100
-    write(protocol="leave-film-out")
-    result = run_obygaze("models", "run", "sure.toml", "-o", "mine", "--json")
-    assert json.loads(result.stdout) == json.loads((tmp_path / "mine/run.json").read_text())
 
 
 SLIPS = [
@@ -89,10 +86,9 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path, keep, key
     for path in (tmp_path / "manifest/splits").iterdir():
         if path.stem not in keep:
             path.unlink()
-    for command in ("train", "run"):
-        result = run_obygaze("models", command, "sure.toml")
-        assert result.exit_code == 0, result.output
-        assert words in result.stderr
+    result = run_obygaze("models", "run", "sure.toml")
+    assert result.exit_code == 0, result.output
+    assert words in result.stderr
     assert om.load_run("runs/sure").record.split == split
 
 
@@ -107,7 +103,6 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     text = describe_run(record_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text
     assert f"median {np.median(means):.2f}" in text
-    assert sum("film 1" in line for line in text.splitlines()) <= 1
     full = describe_run(record_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
 
@@ -149,7 +144,6 @@ def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch
     assert all(code in words.stderr for code in ("are synthetic", "LEAKAGE"))
     planned = json.loads(facts.stdout)
     assert {skip["what"].split(",")[0] for skip in planned["skipped"]} == {"logistic", "majority"}
-    assert {"synthetic", "leak", "skipped"} <= {warning["code"] for warning in planned["warnings"]}
     assert planned["join"]["labelled"] == 100
     assert not (tmp_path / "runs").exists()
 

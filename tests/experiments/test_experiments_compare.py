@@ -1,6 +1,7 @@
 """Two models on the same clips, by what their runs' files say."""
 
 import json
+import re
 import shutil
 from collections import defaultdict
 from dataclasses import replace
@@ -69,10 +70,6 @@ def test_models_of_a_name_are_compared_across_runs(good, noisy):
         labels, means = zip(*mean_by_clip(run, "logistic", "HN vs S").values(), strict=True)
         score = getattr(comparison.scores["auroc"], side)
         assert score == pytest.approx(roc_auc_score(labels, means))
-    means = comparison.means["auroc"]
-    said = f"good-split: logistic {means[0]:.3f}, noisy: logistic {means[1]:.3f}"
-    text = " ".join(om.compare(good, noisy, models=["logistic"]).table("auroc").split())
-    assert f"print the mean of the fits' scores instead: {said}." in text
     with pytest.raises(UsageError, match="did you mean auroc"):
         compared.table("aurco")
 
@@ -158,8 +155,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     assert "different balance" not in " ".join(om.compare(unbalanced, films).comparisons[0].notes)
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
-    # Of few clips no interval is shown.
-    assert ("too few clips to say" in sparse.stdout, " to +" in sparse.stdout) == (True, False)
+    assert "too few clips to say" in sparse.stdout
 
 
 def test_clips_that_leaked_are_counted(run, tmp_path):
@@ -169,12 +165,9 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     record = json.loads(path.read_text())
     record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
     path.write_text(json.dumps(record | {"sha256": seal(record)}))
-    comparison = om.compare(a, tmp_path / "leaky").comparisons[0]
-    [leak] = comparison.leaks
-    leaked = f"3 of these {comparison.clips} clips of HN vs S were used to train or to stop leaky"
-    assert str(leak).startswith(f"LEAKAGE: {leaked}, ")
     result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
-    assert "LEAKAGE: 3 of these" in " ".join(result.stderr.split())
+    leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or to stop leaky, "
+    assert re.search(leaked, " ".join(result.stderr.split()))
 
 
 def test_only_shared_clips_are_compared(run, world, tmp_path):
@@ -205,11 +198,10 @@ def test_the_command(good, noisy, tmp_path):
     assert result.exit_code == 0, result.output
     compared = om.compare(a, b)
     assert compared.table("auroc") in result.stdout
-    last = compared.comparisons[1]
     # The figure has a point of logistic for each test set; `tips` has the last.
-    score = last.scores["auroc"]
+    score = compared.comparisons[1].scores["auroc"]
     text = f"{score.difference:+.2f} ({score.interval[0]:+.2f} to {score.interval[1]:+.2f})"
     assert tips(tmp_path / "d.svg")["logistic, difference"] == text.replace("-", "−")
-    help_text = " ".join(run_obygaze("models", "compare", "--help").stdout.split())
+    help_text = run_obygaze("models", "compare", "--help").stdout
     assert [key for key in METRICS if key not in help_text] == [TREC]
     refused(run_obygaze("models", "compare", a, b, "--metric", "aurc"), "mean auroc?", code=2)

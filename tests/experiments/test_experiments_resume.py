@@ -212,7 +212,6 @@ def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
     [
         ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
         ({"seed": 3}, "seed, folds changed"),
-        ({"name": "Other"}, "name changed"),
         ({}, "features changed"),
     ],
 )
@@ -303,29 +302,18 @@ def score(value, **options):
     return edit(lambda record: record["scores"][0]["mean"].update(f1=value), **options)
 
 
-def probability(text):
-    header, first, rest = text.split("\n", 2)
-    return f"{header}\n{first.rpartition(',')[0]},0.25\n{rest}"
-
-
 DAMAGE = [
-    *(
-        (name, None, [name, "obygaze models run"])
-        for name in ("run.json", "predictions.csv", "clips.csv", "models.jsonl",
-                     "explanations.jsonl", "history.jsonl")
-    ),
-    ("predictions.csv", probability, ["csv was changed since"]),
+    *((name, None, [name, "obygaze models run"])
+      for name in ("run.json", "predictions.csv", "models.jsonl", "history.jsonl")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
-    ("models.jsonl", lambda t: t.replace('"models/', '"../', 1), ["jsonl was changed since"]),
+    ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
     ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), ["earlier"]),
     ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 4"]),
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),
     ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
-    ("run.json", edit(lambda r: r["store"]["backbone"].update(weights_sha256=5)), ["Expected"]),
     ("run.json", edit(lambda r: r["experiment"].pop("seed")), ["`seed`", "`experiment`"]),
-    ("run.json", lambda t: t[:900], ["is not valid JSON"]),
 ]  # fmt: skip
 
 

@@ -222,12 +222,12 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
             om.run_experiment(changed, folder, overwrite=True)
 
 
-def test_what_is_not_real_or_of_unknown_origin_is_a_warning(make_run, tmp_path):
+def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
     """As is what is wrong with concepts: at a tiny C all directions are degenerate."""
 
-    def texts(name, backbone, mode="standard", synthetic="", **changes):
+    def texts(name, backbone, mode="standard", **changes):
         recipe = replace(RECIPE, backbone=RECIPE.backbone | backbone, preprocessing={"mode": mode})
-        world = make_world(tmp_path / name, recipe=recipe, synthetic=synthetic, marked=True)
+        world = make_world(tmp_path / name, recipe=recipe, marked=True)
         manifest = Manifest.load(world.manifest)
         concepts = (*manifest.scheme.concepts, Concept("Never"))
         parts = {"labels": [manifest.labels()], "splits": [manifest.split("ten")]}
@@ -237,11 +237,6 @@ def test_what_is_not_real_or_of_unknown_origin_is_a_warning(make_run, tmp_path):
         return [str(warning) for warning in run.record.warnings]
 
     majority = {"estimators": ("majority",)}
-    synthetic = {"config": {"synthetic": "random weights"}}
-    assert texts("drawn", synthetic, synthetic="drawn by a test", **majority) == [
-        "Not a real result: the clips are synthetic (drawn by a test).",
-        "Not a real result: the backbone is synthetic (random weights).",
-    ]
     unknown = {"weights_sha256": "unknown:tiny"}
     [text] = texts("unknown", unknown, "unknown", **majority)
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))

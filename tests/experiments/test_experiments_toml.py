@@ -61,11 +61,9 @@ SLIPS = [
     ("sead = 1", ["unknown key 'sead'; did you mean seed?"]),
     ("seed = -1", ["seed must be a whole number from 0 up (got -1)"]),
     ("seed = ?", ["is not valid TOML", "line 7"]),
-    (f"levels = {'[' * 5000}{']' * 5000}", ["is not valid TOML"]),
     ("labels = [1]", ["labels must be the name of a label set", "(got"]),
     ('test_negatives = [["S"]]', ["level S is both positive and negative"]),
     ('test_negatives = [["EN"], ["EN"]]', ["the same test set twice"]),
-    ('protocol = "leek-free"', ["unknown protocol 'leek-free'; did you mean leak-free?"]),
     ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
     ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
@@ -96,10 +94,6 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         with pytest.raises(ExperimentError) as caught:
             names(load(tmp_path, *lines, without=without))
         assert fact in str(caught.value)
-    with pytest.raises(ExperimentError, match=r"no\.toml cannot be read: No such file"):
-        om.load_experiment(tmp_path / "no.toml")
-    with pytest.raises(ExperimentError, match="unknown estimator"):
-        replace(load(tmp_path), estimators=("forest",))
     with pytest.raises(ExperimentError, match="levels go into train_negatives"):
         om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
 
@@ -138,19 +132,9 @@ REFUSED = [
     ({"array": "frames"}, ["'frames' has 2 axes a clip", "or a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector a clip: there is nothing"]),
     ({"estimators": ()}, ["estimators is empty; name one, or give --pred"]),
-    (
-        {"protocol": "released", "split": None},
-        ["no split '02_HN_S'", "for ObyGaze12 alone, so take leak-free", "obygaze12-splits"],
-    ),
-    (
-        {"concepts": ("all",)} | NO_TASK,
-        ["'levels' has no concepts"],
-    ),
-    (
-        other_clips,
-        ["none of the 150 clips of toy", "such as tt0-000, tt0-001 and 148 more, has features in",
-         "o.zarr, which is of clips such as clip-1, clip-2 and 1 more"],
-    ),
+    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so take leak-free"]),
+    ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
+    (other_clips, ["none of the 150 clips of toy", "o.zarr, which is of clips such as clip-1, cl"]),
     (with_gaps, ["goes up to fold 10, and no clip is in fold 4"]),
     (without_sure_tests, ["nothing can be learnt", "has no clip of S; label more"]),
     (with_own_levels, ['write negatives = "b"']),

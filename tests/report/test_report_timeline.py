@@ -128,6 +128,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
         assert f"frame {frame['probability']:.2f}" in readout(page)
         assert segment in readout(page)
         assert readout(page).count(": ") == 1
+    assert axe(page) == []
     page.choose("choose-film", "2")  # without frames: an axis of clips
     lanes = page.texts(f"{TRACKS} svg", "dataset.lane")
     concepts = {name for c in short_run.clips().values() if c.film == BARE for name in c.concepts}
@@ -139,11 +140,10 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
 def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     start, length = shown_range(page)
     assert (start, length) == (0, 124.5)
-    before = ticks(page)
-    assert before[:3] == ["0:00", "0:10", "0:20"]
+    assert ticks(page)[:3] == ["0:00", "0:10", "0:20"]
     page.click(".film:not([hidden]) .zoom button[aria-label='Zoom in']")
     assert shown_range(page) == pytest.approx((length / 4, length / 2))
-    assert ticks(page) != before
+    assert ticks(page)[0] != "0:00"
     x, y = page.point_in(f"{TRACKS} .ticks", 0.25)
     page.mouse("mouseWheel", x, y - 60, deltaX=0, deltaY=-200)
     start, long = shown_range(page)
@@ -167,9 +167,7 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     assert long == pytest.approx(length / 1.6**2)
     assert start < 31.5 < start + long  # the second clip
     page.press("End")
-    start, long = shown_range(page)
-    assert start <= 94.5
-    assert start + long == pytest.approx(length)
+    assert sum(shown_range(page)) == pytest.approx(length)
     words = r"scene 4; .*frames 0\.\d\d to 0\.\d\d, highest at 1:\d\d"
     assert re.search(words, readout(page))
     page.press("0", "Enter")
@@ -188,11 +186,6 @@ def test_a_click_opens_the_clip_under_it(page, film_page):
     page.run("new Promise(after => setTimeout(after, 400))")
     [clip] = page.texts(last, "dataset.clip")
     assert clips["ids"][int(clip)] in page.text("#clip-body")
-    page.press("Escape")
-    page.choose("choose-film", "")
-    assert len(page.texts(".film .plot")) == len(page.texts(".counts button")) == 12
-    page.click(".film:has(#film-1) .counts button")
-    assert shown_range(page) == (0, 124.5)
 
 
 def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
@@ -229,36 +222,23 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
 
 
 def test_the_command_takes_frames_and_moments(results, tmp_path):
-    run = results["first"]
+    run, page = results["first"], tmp_path / "page.html"
     write_frames(tmp_path, list(run.clips().values())[:8], in_film=False)
     files = [f"--{name}={path}" for name, path in tables(tmp_path).items()]
-    result = run_obygaze("report", run.folder, "-o", tmp_path / "page.html", *files)
-    assert result.exit_code == 0, result.output
-    axes = explorer_of((tmp_path / "page.html").read_text())["timelines"]["films"]
+    assert run_obygaze("report", run.folder, "-o", page, *files).exit_code == 0
+    axes = explorer_of(page.read_text())["timelines"]["films"]
     assert axes["tt0"]["frames"]["count"] == [8] * 8 + [0] * 42
 
 
 @pytest.mark.gate
-def test_segments_and_pasted_clips_on_a_phone(tab, results, short_run, tmp_path, page_of):
-    Timelines.of("two", SEGMENTS, names={"anna": HOSTILE}).save(tmp_path / "timelines")
-    html = render_report([short_run], timelines=tmp_path / "timelines")
+def test_pasted_clips_on_a_phone(tab, results, tmp_path, page_of):
     tab.prefer()
-    tab.open(page_of(html, "segments.html"))
-    tab.choose("choose-film", "1")
-    expected = [HOSTILE, "bert", "Labels of clips", "Model, by clip"]
-    assert tab.texts(f"{TRACKS} .lane-name", "innerText")[:4] == expected
-    assert len(spans(tab, ".segment")) == 3
     run = grown(results["first"], clips=36)
     write_frames(tmp_path, list(run.clips().values()), in_film=False)
     tab.open(page_of(render_report([run], **tables(tmp_path)), "pasted.html"), width=390)
     tab.choose("choose-film", "1")
     assert ticks(tab) == ["1", "2", "3"]
     assert tab.run("document.documentElement.scrollWidth") == 390
-
-
-@pytest.mark.gate
-def test_axe_finds_nothing_serious_on_a_timeline(page):
-    assert axe(page) == []
 
 
 @pytest.mark.gate

@@ -1,0 +1,79 @@
+"""Stores in a zip archive, read in place."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from obygaze_features.errors import StoreError
+from obygaze_features.store import open_store, subset, verify
+from tests.kit.servers import serve
+from tests.kit.store import STATES, assert_alike, in_all_states, numbers
+
+VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
+
+
+def pack(store, file):
+    """By Python's own zipfile, with fields of odd lengths before the data."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, path in enumerate(sorted(p for p in store.rglob("*") if p.is_file())):
+            info = zipfile.ZipInfo(path.relative_to(store).as_posix())
+            info.extra = struct.pack("<HH", 0xCAFE, number) + b"\0" * number
+            archive.writestr(info, path.read_bytes())
+    return file
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed")
+    in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
+    for name in STATES:
+        pack(folder / f"{name}.zarr", folder / f"{name}.zip")
+    return folder
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
+    here, address = open_store(stores / f"{name}.zarr"), stores / f"{name}.zip"
+    store = open_store(str(address))
+    assert_alike(store, here)
+    np.testing.assert_array_equal(store["tt050"]["frames"], VALUES["frames"][50])
+    assert verify(address) == []
+    some = subset(store, tmp_path / "some.zarr", ids=["tt001", "tt009"])
+    assert some.done_ids() == ["tt001", "tt009"]
+    with pytest.raises(StoreError, match=r"can only be read; .* stores pull"):
+        _ = store.path
+    with serve(stores) as served:  # elsewhere it is to be pulled first
+        url = f"{served.url}/{name}.zip"
+        for read in (open_store, verify):
+            with pytest.raises(StoreError, match=f"stores pull {url} -o NAME.zarr"):
+                read(f"{url}?token=hush")
+        assert served.requests == []
+
+
+def test_large_archives_are_read_by_their_longer_numbers(stores, tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # what the writer does from 2 GiB on
+    file = pack(stores / "final.zarr", tmp_path / "long.zip")
+    monkeypatch.undo()
+    rows = open_store(file).read("frames", missing="nan")
+    np.testing.assert_array_equal(
+        rows, open_store(stores / "final.zarr").read("frames", missing="nan")
+    )
+
+
+def test_a_bit_that_flips_is_found(stores, tmp_path):
+    content = bytearray((stores / "final.zip").read_bytes())
+    at = content.index(VALUES["frames"][20].tobytes())
+    content[at + 9] ^= 1
+    (tmp_path / "x.zip").write_bytes(content)
+    store = open_store(tmp_path / "x.zip")
+    with pytest.raises(StoreError, match=r"x.zip/frames/c/0/0/0: its checksum is wrong.*tt020"):
+        store.read("frames", ["tt020"])
+    assert [entry.file for entry in verify(tmp_path / "x.zip")] == ["frames/c/0/0/0"]
+    content[content.index(b'"format_version"') + 3] ^= 1
+    (tmp_path / "y.zip").write_bytes(content)
+    with pytest.raises(StoreError, match=r"y.zip/.*: its checksum in the zip file is wrong"):
+        _ = open_store(tmp_path / "y.zip").ids
