@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -175,8 +174,16 @@ def test_the_commands_take_sequence_models(planted, model, tmp_path):
 
 
 def test_a_run_of_other_frames_starts_anew(planted, monkeypatch, tmp_path):
-    experiment, lines = planted.experiment("frame-mil"), []
-    monkeypatch.setattr(fitting, "fit_estimator", Mock(side_effect=KeyboardInterrupt))
+    experiment, lines = planted.experiment({"name": "frame-mil", "max_iter": 2}), []
+    real, calls = fitting.fit_estimator, []
+
+    def fit(*arguments, **options):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(fitting, "fit_estimator", fit)
     changed = write_store(tmp_path / "s.zarr", planted.manifest, 2 * planted.frames, planted.native)
     for chosen in (experiment, replace(experiment, store=changed)):
         with pytest.raises(KeyboardInterrupt):
