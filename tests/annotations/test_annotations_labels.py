@@ -122,14 +122,10 @@ def test_nothing_is_replaced_unless_asked(annotations, timelines, spans):
     assert f"next: obygaze annotations merge {spans}\n" in text
 
 
-@pytest.mark.parametrize("into", ["itself", "another"])
-def test_merges_are_removed_with_their_sources(
-    obygaze, annotations, timelines, spans, tmp_path, into
-):
+def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, tmp_path):
     """What the output says next makes them again."""
-    new = tmp_path / "new folder"
-    ways = {"itself": ("--grid", spans), "another": ("--grid", "100", "-o", new)}
-    project, folder = ("project", timelines, *ways[into]), spans if into == "itself" else new
+    folder = tmp_path / "new folder"
+    project = ("project", timelines, "--grid", "100", "-o", folder)
     annotations(*project, "--threshold", ".4")
     for called in ("ours", "theirs"):
         annotations("merge", folder, *names("one", "two"), "--name", called)
