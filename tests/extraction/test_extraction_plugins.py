@@ -44,18 +44,14 @@ BROKEN = {
     "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'config'",
     "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
         "arrays has a str, not a ArraySpec",
-    "def __init__(self, m): super().__init__(m); vars(self)['sampling'] = 2":
-        "sampling has a int, not a Sampling",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda *a: {}['key']": r"KeyError: 'key' \(mylab/nets.py:",
     "encode = lambda *a: {'native': torch.ones(1, 3)}": "gives no array max",
     "encode = lambda p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has the shape \(1, 4\), not \(1, 3\)",
     "encode = lambda p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
         "native of a synthetic clip has NaN",
     "encode = lambda *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
-    "def __init__(self, mode): raise UsageError('no such mode')": "UsageError: no such mode",
     "encode = lambda *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
 }  # fmt: skip
 

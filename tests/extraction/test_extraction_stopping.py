@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import obygaze_features as of
 from obygaze_features.store.claims import Claims
 from tests.extraction.test_extraction_broken import decoders_of
-from tests.kit.films import rows, store_files
+from tests.kit.films import rows
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes as Linux has them"
@@ -79,41 +78,3 @@ def test_a_signal_stops_the_run_and_its_decoders(films, tmp_path, number, code, 
     if word:
         assert stderr.splitlines()[-1] == word
         assert "Traceback" not in stderr
-
-
-@pytest.mark.faults
-def test_killed_at_random_it_resumes_to_the_same_stores(films, tmp_path):
-    """Twenty kills over sixty clips and two backbones, from the first decoding on."""
-    manifest = tmp_path / "manifest"
-    rows(60).save(manifest)
-    with start(manifest, films, tmp_path / "whole") as process:
-        wait_until(lambda: decoders_of(process.pid), process)
-        begin = time.time()
-        process.communicate()
-    records = list((tmp_path / "whole").glob("*/blocks/*.json"))
-    span = max(record.stat().st_mtime for record in records) - begin
-    chance = np.random.default_rng(4)
-    kills, cut_in_two, stores = 0, 0, 0
-    while kills < 20:
-        stores += 1
-        output = tmp_path / f"killed{stores}"
-        for _ in range(3):
-            with start(manifest, films, output) as process:
-                wait_until(lambda process=process: decoders_of(process.pid), process)
-                time.sleep(chance.uniform(0, span))
-                kills += process.poll() is None
-                process.kill()
-                process.communicate()
-        cut_in_two += 0 < len(list(output.glob("*/blocks/*.json"))) < 4
-        finish_and_compare(manifest, films, output, tmp_path / "whole")
-    assert cut_in_two, "no kill fell between the first record and the last"
-
-
-def finish_and_compare(manifest: Path, films: Path, output: Path, whole: Path) -> None:
-    with start(manifest, films, output) as process:
-        _, stderr = process.communicate()
-    assert process.returncode == 0, stderr
-    for name in BACKBONES:
-        left, right = (store_files(folder / f"{name}.zarr") for folder in (output, whole))
-        assert right.items() <= left.items()
-        assert all(".partial" in path or "claims/" in path for path in left.keys() - right.keys())
