@@ -50,13 +50,10 @@ def test_the_papers_case():
 
 
 def test_the_case_at_other_thresholds():
-    """A segment of exactly .2 is lost right above it; 15 seconds of Sure count at .15."""
-    two = project(worked(), grid(), threshold=0.2001).label_sets[1]
-    assert said(two)[1] == ("NS", {"Activity"})
-    assert said(project(worked(), grid(), threshold=0.15).label_sets[1])[0] == ("S", {"Look"})
-    one = project(worked(), grid(), threshold=0.5).label_sets[0]
-    assert [level for level, _ in said(one)] == ["EN", "S", "EN", "EN", "EN"]
+    """15 seconds of Sure count at .15."""
     swept, _ = sweep(worked(), grid(), [0.5, 0.2, 0.15])
+    assert [entry.threshold for entry in swept] == [0.15, 0.2, 0.5]
+    assert swept[0].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
     header, _, row, _ = sweep_csv(swept).splitlines()
     cells = dict(zip(header.split(","), row.split(","), strict=True))
     assert (cells["threshold"], cells["EN"], cells["EN_share"]) == ("0.2", "2", "0.400000")

@@ -266,5 +266,6 @@ def test_a_model_of_texts_is_fetched_and_loaded(serve_hub, tmp_path, write, call
     assert files <= downloads(requests)
     loaded = run_python(code, tmp_path / "home", NOWHERE)
     assert (loaded.returncode, loaded.stdout) == (0, fetched.stdout), loaded.stderr
-    assert prefetch("someone/small", tmp_path / "other", url).returncode == 0
-    assert run_python(code, tmp_path / "other", NOWHERE).stdout == fetched.stdout
+    if write is write_gpt2:  # which is fetched ahead by its name, too
+        assert prefetch("someone/small", tmp_path / "other", url).returncode == 0
+        assert run_python(code, tmp_path / "other", NOWHERE).stdout == fetched.stdout

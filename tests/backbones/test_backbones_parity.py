@@ -16,7 +16,6 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
 from tests.backbones.conftest import (  # fmt: skip
-    as_pickle,
     each,
     edit_json,
     edit_weights,
@@ -217,33 +216,24 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
 
 
 @pytest.mark.gate
-def test_videomae_is_what_its_tensors_say(tmp_path):
+@pytest.mark.parametrize("tuned", [True, False])
+def test_videomae_is_what_its_tensors_say(tmp_path, tuned):
     """A configuration may say nothing of it, or something else."""
     pixels = pictures(1, 16, 3, 48, 48)
-    for tuned in (True, False):
-        folder = tmp_path / str(tuned)
-        tiny.write_videomae(folder, 5, MAE, finetuned=tuned)
-        shuffle_norms(folder)
-        before = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
-        assert torch.equal(before["native"], before["mean"]) is not tuned
-        edit_json(folder / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
-        as_pickle(folder, folder)
-        (folder / "model.safetensors").unlink()
-        close(embed(of.load_backbone(f"v={folder}", "cpu"), pixels)["native"], before["native"], 0)
-
-
-@pytest.mark.gate
-def test_a_videomae_with_a_last_layer_norm_is_understood(tmp_path):
-    """As when somebody fine-tunes the pretrained one: its configuration keeps the old switch."""
-    tiny.write_videomae(tmp_path, 5, MAE)
-    edit_json(tmp_path / "config.json", use_mean_pooling=False)
-    edit_weights(tmp_path, lambda tensors: tensors.update({
-        f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
-        for kind in ("weight", "bias")
-    }))  # fmt: skip
-    backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
-    ours = embed(backbone, pictures(1, 16, 3, 48, 48))
-    close(ours["native"], ours["tokens"].mean(1), 1e-5)
+    tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
+    before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
+    assert torch.equal(before["native"], before["mean"]) is not tuned
+    edit_json(tmp_path / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
+    close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
+    if tuned:  # somebody fine-tunes the pretrained one: its configuration keeps the old switch
+        edit_json(tmp_path / "config.json", use_mean_pooling=False)
+        edit_weights(tmp_path, lambda tensors: tensors.update({
+            f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
+            for kind in ("weight", "bias")
+        }))  # fmt: skip
+        backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
+        ours = embed(backbone, pixels)
+        close(ours["native"], ours["tokens"].mean(1), 1e-5)
 
 
 TEXTS = [

@@ -31,7 +31,7 @@ from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
-from tests.extraction.ray_clusters import Watching, below, extract_on, head, left_of, mortal, slow
+from tests.extraction.ray_clusters import below, extract_on, head, left_of, mortal, slow
 from tests.kit.files import refused
 from tests.kit.films import store_files
 from tests.kit.models import write_checkpoint
@@ -124,14 +124,12 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
 def test_processes_killed_in_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
-    """Two that compute share a CPU and a GPU, and one reads for both; one of each kind is lost."""
+    """Two that compute share a CPU and a GPU, and one reads for both; one of the two is lost."""
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
-    with Watching(cluster, kill=b"ray::read_clip") as watching:
-        summary = extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=1, **share)
-    assert (len(watching.killed), len(list((tmp_path / "deaths").iterdir()))) == (1, 1)
-    assert sum(summary.lost.values()) == 1  # Ray itself repeats what a task was to read
+    summary = extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=1, **share)
+    assert len(list((tmp_path / "deaths").iterdir())) == sum(summary.lost.values()) == 1
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
@@ -139,7 +137,6 @@ def test_processes_killed_in_mid_block_change_nothing(
     # Each computed once, but for those of the block that one died over.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and one that took the place of the lost, unless all was done before.
-    assert len(watching.computers) in (2, 3)
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
