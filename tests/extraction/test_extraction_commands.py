@@ -69,29 +69,6 @@ EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
 GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
 
 
-def test_failed_clips_are_listed_and_tried_again(command, library, damaged, obygaze):
-    none = command("--films", "tt0000002", "--limit", 2)
-    assert none.exit_code == 1
-    assert "Error: not one of the 2 clips could be extracted" in none.stderr
-    result = command()
-    assert result.exit_code == 3
-    assert EMPTY in result.stderr
-    assert GONE in result.stderr
-    assert "10 of 12 clips done" in result.stdout
-    info = obygaze("stores", "info", library / "stores/tiny.zarr").stdout
-    assert "10 done, 2 failed" in info
-    assert "tt0000002_scene_1.mp4 is empty" in info
-    again = command("--json")
-    unreadable = {"tt0000002-001": EMPTY.partition(": ")[2]}
-    assert again.exit_code == 3
-    assert json.loads(again.stdout)["failed"]["unreadable"] == unreadable
-    assert "--retry-failed" in command().stdout
-    (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").write_bytes(damaged)
-    last = command("--retry-failed")
-    assert (last.exit_code, "11 of 12 clips done" in last.stdout) == (3, True)
-    assert of.open_store(library / "stores/tiny.zarr").failures == unreadable
-
-
 def test_how_arrays_are_made_is_recorded_and_kept(command, library):
     """Tf32 is recorded on a CPU, too, which computes the same in both."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}

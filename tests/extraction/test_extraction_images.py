@@ -148,6 +148,7 @@ def test_what_cannot_be_read_is_named_and_tried_again(clip, tmp_path, obygaze):
         assert str(tmp_path) not in store.failures[name]
         assert "\n" not in store.failures[name]
     assert store.failures["blank"] == "the text is empty"
+    assert "--retry-failed" in obygaze(*run).stdout
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
     again = json.loads(obygaze(*run, "--retry-failed", "--json").stdout)
     assert (again["clips"], again["done"]) == (7, 3)

@@ -73,27 +73,18 @@ def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
     return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
 
 
-def test_options_that_do_not_go_together_are_refused(run, tmp_path):
-    for options, facts in (
-        ("--ray-gpus 0.5", "--ray-gpus is for --engine ray"),
-        ("--engine ray --ray-gpus 1 --ray-forwards 99",
+def test_what_cannot_be_run_is_one_line_at_once(run, tmp_path, monkeypatch):
+    for options, code, facts in (
+        ("--ray-gpus 0.5", 2, "--ray-gpus is for --engine ray"),
+        ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
          f"has {torch.cuda.device_count()}; leave out --ray-gpus, or give the"),
-        ("--engine ray --max-gpu-memory 2GB", "give a part: --ray-gpus 0.5"),
-        ("--engine ray --ray-address 127.0.0.1", "--ray-address is HOST:PORT"),
+        ("--engine ray --max-gpu-memory 2GB", 2, "give a part: --ray-gpus 0.5"),
+        ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address is HOST:PORT"),
+        ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
+        ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
     ):  # fmt: skip
         result = run(*options.split())
-        assert (result.exit_code, facts in result.stderr) == (2, True), result.stderr
-    assert not (tmp_path / "stores").exists()
-
-
-def test_addresses_where_no_cluster_is_are_one_line_at_once(run, tmp_path):
-    for address in ("127.0.0.1:1", "nowhere.invalid:6379"):
-        out = run("--engine", "ray", "--ray-address", address)
-        refused(out, f"no Ray cluster answers at {address}")
-    assert not (tmp_path / "stores").exists()
-
-
-def test_without_ray_it_is_said_what_to_install(run, tmp_path, monkeypatch):
+        assert (result.exit_code, facts in result.stderr) == (code, True), result.stderr
     monkeypatch.setitem(sys.modules, "ray", None)
     refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
@@ -268,12 +259,12 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
             if name in ("gcs_server", "raylet"):
                 os.kill(pid, signal.SIGKILL)
         out, stderr = process.communicate(timeout=600)
-    assert (process.returncode, out) == (1, "")
-    first, *waiting, line = stderr.splitlines()
-    assert "Extracting 70 clips" in first
-    assert all(told.startswith("Waiting for the Ray cluster") for told in waiting)
-    if until == FIRST_BLOCK:
-        assert re.fullmatch(r"Error: the Ray cluster \(.*\) no longer answers; .* resumes", line)
+    assert (process.returncode, out) == (1, ""), stderr
+    lines = [line for line in stderr.splitlines() if not line.startswith("Waiting for the Ray")]
+    assert (len(lines), "Extracting 70 clips" in lines[0]) == (2, True), stderr
+    if until == FIRST_BLOCK:  # else it may be Ray's own, which ends what it has only started
+        line = r"Error: the Ray cluster \(.*\) no longer answers; .* resumes"
+        assert re.fullmatch(line, lines[1])
         assert 0 < of.open_store(output / "tiny.zarr").status.sum() < len(manifest)
     of.extract(manifest, films, tiny, output)
     assert store_files(output / "tiny.zarr") == store_files(whole_store)
