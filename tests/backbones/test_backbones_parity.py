@@ -21,6 +21,7 @@ from tests.backbones.conftest import (  # fmt: skip
     edit_weights,
     embed,
     pictures,
+    processed,
     shuffle_norms,
     tensor,
 )
@@ -148,16 +149,6 @@ WITHOUT_PIL = ("VJEPA2", "DINOv3")
 
 def close(ours, expected, atol=1e-4):
     torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
-
-
-def processed(folder, frames):
-    """By the checkpoint's own processor: [T,3,h,w]."""
-    vivit = transformers.VivitImageProcessor
-    is_vivit = "Vivit" in (folder / "preprocessor_config.json").read_text()
-    auto = partial(transformers.AutoImageProcessor.from_pretrained, backend="pil")
-    processor = (vivit.from_pretrained if is_vivit else auto)(folder)
-    values = processor(list(frames), return_tensors="pt")["pixel_values"].float()
-    return values.view(len(frames), *values.shape[-3:])
 
 
 @pytest.mark.parametrize(

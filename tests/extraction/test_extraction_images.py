@@ -17,6 +17,7 @@ from obygaze_features.errors import VideoError
 from obygaze_features.extraction.readers import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status
+from tests.backbones.conftest import tensor
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 
@@ -64,11 +65,6 @@ def texts(*words: str) -> Manifest:
     return Manifest("words", Items.of(items))
 
 
-def embedding(output):
-    """A tensor up to transformers 4, and more than that from 5 on."""
-    return (output if isinstance(output, torch.Tensor) else output.pooler_output).numpy()
-
-
 def test_images_and_texts_are_embedded_as_transformers_does(
     clip, towers, images, photos, whole, tmp_path
 ):
@@ -78,7 +74,7 @@ def test_images_and_texts_are_embedded_as_transformers_does(
         picture = Image.open(photos / item.film / item.media).convert("RGB")
         with torch.no_grad():
             inputs = processor(picture, return_tensors="pt")
-            expected = embedding(model.get_image_features(**inputs))
+            expected = tensor(model.get_image_features(**inputs))
         # What is between them is a level of a byte, in resizing.
         np.testing.assert_allclose(whole[item.id]["native"], expected[0], atol=0.01)
     preprocessing = whole.attributes["preprocessing"]
@@ -94,7 +90,7 @@ def test_images_and_texts_are_embedded_as_transformers_does(
     both = of.open_store(tmp_path / "small.zarr")
     with torch.no_grad():
         tokens = AutoTokenizer.from_pretrained(clip)(words, padding=True, return_tensors="pt")
-        expected = embedding(model.get_text_features(**tokens))
+        expected = tensor(model.get_text_features(**tokens))
     np.testing.assert_allclose(both.read("native", ["t0", "t1"]), expected, atol=1e-5)
     assert both.read("native", ["p"]).shape == (1, 32)
 
