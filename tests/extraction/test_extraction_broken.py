@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError, VideoError
+from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.readers import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.films import clips, rows, write_clip
@@ -210,9 +210,3 @@ def test_a_slip_is_refused_before_anything_is_made(films, tiny, tmp_path, slip):
         of.extract(manifest, films, change(tiny) if change else tiny, tmp_path, **options)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_other_weights_cannot_resume_a_store(manifest, films, tiny, whole_store):
-    other = tiny.with_changes(about={**tiny.about, "weights_sha256": "0" * 64})
-    with pytest.raises(StoreError, match="made with other backbone weights"):
-        of.extract(manifest, films, other, whole_store.parent)
