@@ -13,7 +13,7 @@ def test_a_model_that_hardly_says_positive_is_told_of(
 ) -> None:
     prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
     given = replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
-                    train_negatives=["EN", "HN"])  # fmt: skip
+                    train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
     run = om.run_experiment(given, tmp_path / "run")
     told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
     calls = {name: sum(int(fit.called.sum()) for fit in run.predictions() if fit.model == name)
