@@ -43,7 +43,7 @@ README_PICTURE = Path(__file__).with_name("report.png")
 #: Pictures of the report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number.
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
-    "readme": (1200, 1340, "", ".explorer, nav, .about, .terms", []),
+    "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
     "report-top": (
         1080, 1240, "", ".explorer",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],

@@ -15,7 +15,7 @@ import numpy as np
 
 from obygaze_features.common.files import require_readable
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import counted, format_time
+from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import Items
@@ -31,6 +31,7 @@ _MARKS = {
 }
 _TIME = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}", re.ASCII)
+_BROKEN_TIMES = re.compile(r"[ \t]*\d[^\n]{0,40}?(?:->|[-\u2013\u2014]>)[ \t]*\d", re.ASCII)
 _TAG = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
 _ROW = re.compile(
     r"\(\d+,(\d+),\d+,\d+,'([0-9:.]+)','([0-9:.]+)',(?:NULL|'((?:[^'\\]|\\.)*)'),-?\d+\)", re.DOTALL
@@ -90,6 +91,9 @@ def with_subtitles(
         rows = np.flatnonzero(np.array(items.films) == film)
         for row, words in _assign(film, lines, items, rows, problems).items():
             texts[row] = " ".join(words)
+    if not any(texts):
+        reason = problems[0] if problems else "no line has words"
+        raise ManifestError(f"{source}: nothing is said in any clip of {manifest.name}: {reason}")
     count = len(items)
     spoken = Items(
         items.ids, ["text"] * count, items.films, [""] * count, texts, items.starts, items.ends
@@ -106,15 +110,23 @@ def with_subtitles(
     )
 
 
-def read_subtitles(path: Path) -> list[Line]:
-    """The lines of an SRT or WebVTT file, in order of their times, without marks of style."""
-    lines = []
+def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
+    """The lines of an SRT or WebVTT file, in order of their times, without marks of style.
+
+    And the rows of the file whose times cannot be read, or end before they start.
+    """
+    lines, broken = [], []
     times: re.Match[str] | None = None
     words: list[str] = []
-    for row in [*re.split(r"\r\n|\r|\n", _decode(path)), ""]:
+    for number, row in enumerate([*re.split(r"\r\n|\r|\n", _decode(path)), ""], start=1):
         found = _TIMES.match(row)
-        if found or not row.strip():  # some files have no empty row before the next line's number
-            words = words[:-1] if found and words and words[-1].strip().isdigit() else words
+        if found and _seconds(found, 4) < _seconds(found, 0):
+            found = None
+        is_times = found or _BROKEN_TIMES.match(row)
+        if is_times and not found:
+            broken.append(f"row {number}: {row.strip()}")
+        if is_times or not row.strip():  # some files have no empty row before the next number
+            words = words[:-1] if is_times and words and words[-1].strip().isdigit() else words
             if times and (text := _plain(" ".join(words))):
                 lines.append(Line(_seconds(times, 0), _seconds(times, 4), text))
             times, words = found, []
@@ -122,13 +134,15 @@ def read_subtitles(path: Path) -> list[Line]:
             words.append(row)
     if not lines:
         raise ManifestError(path, "has no lines of subtitles (00:01:02,500 --> 00:01:04,000)")
-    return sorted(lines)
+    return sorted(lines), broken
 
 
 def _read(
     source: Path, titles: Mapping[str, str], films: Path | str | None, problems: list[str]
 ) -> Iterator[tuple[str, list[Line]]]:
     """Films with their lines; what cannot be used is a problem, one line each."""
+    if not source.exists():
+        raise ManifestError(f"{source} does not exist")
     if source.suffix == ".sql" or (source / DUMP).is_file():
         yield from _read_dump(source if source.suffix == ".sql" else source / DUMP, titles)
         return
@@ -142,20 +156,31 @@ def _read(
     if not files:
         raise ManifestError(f"{source} has no subtitles ({', '.join(SUFFIXES)}, or {DUMP})")
     used: dict[str, Path] = {}
+    there = {part for path in files for part in (path.name, path.relative_to(source).as_posix())}
+    for file, film in named.items():
+        if file not in there:
+            problems.append(f"{film}: {source} has no file {file}, which {films} names")
     for path in files:
         name = path.relative_to(source).as_posix() if is_folder else path.name
         try:
             # The stem of "Juno (2007).en.srt" is "Juno (2007)".
             stem = re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
-            film = match_film(named.get(name) or named.get(path.name) or stem, titles)
+            film_name = named.get(name) or named.get(path.name) or stem
+            film = match_film(film_name, titles)
             if film in used:
                 raise ManifestError(f"{used[film].name} has the lines of {film} already")
-            yield film, read_subtitles(path)
+            lines, broken = read_subtitles(path)
+            yield film, lines
             used[film] = path
+            if broken:
+                problems.append(
+                    f"{name}: {counted(len(broken), 'line')} not used, whose times cannot be read "
+                    f"or end before they start: {join_some(broken, 2)}"
+                )
         except UsageError:
             problems.append(
-                f"{name}: not used, it names no film of the manifest by its id or title; "
-                "name it in a table: --films TABLE.csv (columns film, file)"
+                f"{name}: not used, {film_name!r} is no id or title of the manifest's films; "
+                "name its film in a table: --films TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
             problems.append(f"{name}: not used, {problem.reason}")

@@ -185,13 +185,13 @@ def predict(
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]
     else:
+        if not model.exists():
+            raise UsageError(f"{model} does not exist")
         if annotations or estimator or divided:
             raise UsageError(
                 f"--annotations, --estimator and --divided are for a run; {model} is a single model"
             )
         if not stores:
-            if not model.exists():
-                raise UsageError(f"{model} does not exist")
             raise UsageError("a model predicts the clips of a store; name it: STORE")
         opened = open_stores(stores)
         predictions = om.predict(model, opened, ids=clips, band=band)

@@ -226,6 +226,10 @@ class MLPProbe(TorchClassifier):
         model is, and never what it predicts.
     learning_rate_init
         Adam's step.
+    weight_decay
+        How far each step draws the weights, not the offsets, to 0, as AdamW does.
+    dropout
+        The share of hidden units that each training clip does without.
     batch_size
         Clips a step; the last batch of an epoch may be smaller.
     max_iter
@@ -263,6 +267,8 @@ class MLPProbe(TorchClassifier):
         "hidden_layer_sizes": ["array-like", POSITIVE],
         "author": ["boolean"],
         "min_epochs": [Interval(Integral, 0, None, closed="left")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
     }
     _autograd: ClassVar[bool] = False
 
@@ -270,6 +276,8 @@ class MLPProbe(TorchClassifier):
     _: KW_ONLY
     author: bool = False
     min_epochs: int = 5
+    weight_decay: float = 0.0
+    dropout: float = 0.0
 
     def _check(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
         return validate_data(self, X, y, dtype=np.float32, reset=reset)
@@ -317,13 +325,19 @@ class MLPProbe(TorchClassifier):
             **ADAM,
         )
 
+        decay = torch.ones_like(row)
+        for weight, _ in _split_layers(decay, sizes):
+            weight -= self.learning_rate_init * self.weight_decay
+
         def run(order: Any) -> Any:
             total = torch.zeros(())
             batches = features[order].split(self.batch_size), targets[order].split(self.batch_size)
             for batch, batch_targets in zip(*batches, strict=True):
-                activations = _forward(batch, layers)
+                activations = _forward(batch, layers, self.dropout, training.generator)
                 loss, slope = _loss(activations[-1], batch_targets, author=self.author)
-                _backward(activations, slope, layers, gradients)
+                _backward(activations, slope, layers, gradients, self.dropout)
+                if self.weight_decay:
+                    row.mul_(decay)
                 take_step()
                 total += loss * len(batch)
             return total
@@ -368,12 +382,18 @@ def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
     return layers
 
 
-def _forward(features: Any, layers: list[tuple[Any, Any]]) -> list[Any]:
+def _forward(
+    features: Any, layers: list[tuple[Any, Any]], dropout: float = 0.0, generator: Any = None
+) -> list[Any]:
     """The input of each layer, and last the logits."""
     activations = [features]
     *hidden, (last, last_offset) = layers
     for weight, offset in hidden:
-        activations.append(offset.addmm(activations[-1], weight).relu_())
+        active = offset.addmm(activations[-1], weight).relu_()
+        if dropout:
+            kept = active.new_empty(active.shape).bernoulli_(1 - dropout, generator=generator)
+            active.mul_(kept).div_(1 - dropout)
+        activations.append(active)
     return [*activations, last_offset.addmm(activations[-1], last)]
 
 
@@ -396,6 +416,7 @@ def _backward(
     slope: Any,
     layers: list[tuple[Any, Any]],
     gradients: list[tuple[Any, Any]],
+    dropout: float,
 ) -> None:
     """Put the loss's gradient by each layer's weights and offsets into `gradients`."""
     import torch
@@ -406,3 +427,5 @@ def _backward(
         torch.sum(slope, 0, out=by_offset)
         if layer:
             slope = slope.mm(layers[layer][0].T).mul_(activations[layer].sign())  # 0 or 1
+            if dropout:
+                slope.div_(1 - dropout)

@@ -376,6 +376,7 @@ def _notes(
         ("splits", *splits),
         ("balance", *balances),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
+        ("targets", *(record.experiment.get("targets", "merged") for record in records)),
     ):
         if first_value != second_value:
             yield (

@@ -210,7 +210,7 @@ def export_files(
     lines = []
     if table:
         files[table] = format_rows(row.cells for row in rows)
-        lines.append(f"a row a clip and model -> {table}")
+        lines.append(f"one row per clip, model and test -> {table}")
     if tables:
         films: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows:

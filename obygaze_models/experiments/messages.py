@@ -10,23 +10,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
-from obygaze_models.estimators.registry import PluginError, plugins
+from obygaze_models.estimators.registry import PluginError, find_entry, plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import describe_official
 from obygaze_models.saved.about import unreliable_concepts
 
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10
+RARE = 0.1
+"""A model that gives the positive class to fewer than so many of its clips hardly ever does."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files whose last folds the released networks train on."""
 
@@ -67,6 +72,7 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
         *(_without_features(plan) if plan.measure else ()),
         *_concept_warnings(plan, outcome.models),
         *_balance_warnings(plan.experiment),
+        *_rare_verdicts(outcome),
         *unique_warnings(outcome.warnings),
         *_model_warnings(plan, outcome.models),
     ]
@@ -225,6 +231,29 @@ def _model_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterator
     for model in plan.outside:
         text = f"{model.name} is from {model.path.name}: which clips it was trained on is not data."
         yield RunWarning("outside", model.name, text)
+
+
+def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
+    """The models that hardly ever give a test's positive class, though their order may be good."""
+    learners = outcome.plan.experiment.learners
+    guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
+    for task in outcome.plan.tests:
+        if len(task.classes) > 2:
+            continue
+        fits_of: dict[str, list[FitPredictions]] = {}
+        for fit in outcome.predictions:
+            if fit.test == task.name and fit.model not in guesses:
+                fits_of.setdefault(fit.model, []).append(fit)
+        for model, fits in fits_of.items():
+            labels = np.concatenate([fit.labels for fit in fits])
+            called = int(np.concatenate([fit.called for fit in fits]).sum())
+            if called < RARE * labels.sum():
+                text = (
+                    f"{model} called {called:,} of {len(labels):,} test clips {task.classes[1]}, "
+                    f"which {labels.sum():,} are: look at its AUROC rather than at F1. "
+                    'balance = "weights" or "undersample" would make it say so more often.'
+                )
+                yield RunWarning("rare-verdicts", model, text)
 
 
 def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:

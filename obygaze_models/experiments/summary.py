@@ -110,6 +110,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     notes.append(f"{mean}; the interval is over draws of films.")
     if any(scores.films < 2 for scores in record.scores):
         notes.append("Where it is -, the test clips are of one film, or no films are named.")
+    notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 
 
@@ -188,14 +189,22 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         cells += [rater.brier, rater.cross_entropy]
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
-    named = ", ".join(f"{short} is {name}" for name, short in names.items())
-    tested = counted(record.tests[test].clips, "test clip")
-    head = (
-        f"{test}: beside each annotator, on the {comparison.which_clips}, of {tested} ({named}; "
-        "truth: Dawid and Skene's estimate, made of these labels; Brier and log loss against all "
-        f"annotators' labels{UNCALIBRATED if record.balance != 'none' else ''})"
+    head = f"{test}: beside each annotator, on {comparison.which_clips}"
+    return f"{head}\n{align(titles, rows, width=WIDTH)}"
+
+
+def _legend(record: RunRecord) -> list[str]:
+    """What the tables beside annotators show."""
+    if not record.annotators:
+        return []
+    names = next(iter(record.annotators.values())).annotators
+    named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
+    text = (
+        f"Beside annotators {named}, and truth Dawid and Skene's estimate, which is made of these "
+        "labels. Brier and log loss are against all annotators' labels"
+        f"{UNCALIBRATED if record.balance != 'none' else ''}."
     )
-    return f"{fill(head, WIDTH)}\n{align(titles, rows, width=WIDTH)}"
+    return [fill(text, WIDTH)]
 
 
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:

@@ -355,12 +355,15 @@ def score_figure(head: Headline) -> Html:
     models = len({row.model for row in head.rows}) > 1
     tasks = len({row.told_apart for row in head.rows}) > 1
     features = len({row.run.feature for row in head.rows}) > 1
+    # Runs that differ in nothing else that is shown, such as in balance.
+    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
     points = []
     for row in head.rows:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
         parts += [row.told_apart.split(" → ")[0]] * tasks
         parts += [row.run.feature] * features
+        parts += [row.run.name] * (alike[row.model, row.told_apart, row.run.feature] > 1)
         low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
         mean = row.entry.mean[head.metric]

@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 from xml.etree import ElementTree
 
 import pytest
@@ -149,13 +148,7 @@ def test_what_cannot_be_exported(marked, tmp_path, obygaze):
 
 def test_what_timelines_hold(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
-    facts = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
-    assert (facts["segments"], facts["films"]["leon"]["title"]) == (5, "=Léon")
-    ann, bob = facts["films"]["juno"]["annotators"].values()
     # The two that are Sure overlap, and one of them an Easy Negative.
-    levels = {"EN": 10.0004, "HN": 0, "NS": 0, "S": 15}
-    assert ann == {"segments": 3, "levels": levels, "covered": 20, "remarks": 0}
-    assert bob["remarks"] == 1
     lines = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
     assert lines[0] == "mine: 5 segments of 2 films by 2 annotators"
     row = next(line.removeprefix("Juno — 2007").split() for line in lines if " ann " in line)

@@ -161,6 +161,9 @@ def test_options_that_cannot_be(tmp_path, obygaze):
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
         assert obygaze(*command, *option).exit_code == 2
+    for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "'é' is there already")]:
+        films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
+        refused(obygaze(*command, "--films", films), "line 3: film", fact)
     for rows, fact in [
         ([HEADER], "marks holds no segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
@@ -170,19 +173,6 @@ def test_options_that_cannot_be(tmp_path, obygaze):
         write(source, *rows)
         refused(obygaze(*command), fact)
     assert not (tmp_path / "t").exists()
-
-
-@pytest.mark.parametrize(
-    ("row", "fact"),
-    [
-        ("f,T,0", "line 3: film 'f' ends where it starts"),
-        (" é,T,1:00", "line 3: film 'é' is there already"),
-    ],
-)
-def test_bad_tables_of_films(tmp_path, obygaze, row, fact):
-    films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
-    command = ("annotations", "import", "csv", table(tmp_path, "f,a,0,1,S"), "--films", films)
-    refused(obygaze(*command, "-o", tmp_path / "t"), fact)
 
 
 def test_misspelt_films_of_the_table_of_films_are_named(tmp_path, obygaze):

@@ -20,32 +20,6 @@ from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
 from tests.test_docs import BLOCK, ROOT, Page
 
-SEGMENTS = [
-    f"f,{who},{start},{start + 30},{level},Body"
-    for who in ("ann", "bea")
-    for start, level in ((0, "EN"), (60, "HN"), (120, "S" if who == "ann" else "NS"))
-]
-
-
-def test_from_segments_to_agreement(tmp_path):
-    header = "film,annotator,start,end,level,concepts"
-    source = write(tmp_path / "segments.csv", header, *SEGMENTS)
-    timelines = of.Timelines.from_csv(str(source))
-    assert repr(timelines) == "Timelines('segments', 6 segments of 1 film by 2 annotators)"
-    timelines.save(str(tmp_path / "t"))
-    labels = of.Timelines.load(str(tmp_path / "t")).project(grid=60, threshold=0.2)
-    assert repr(labels) == "ProjectedLabels(ann, bea: 3 clips)"
-    assert labels.manifest.labels("ann").levels == ["EN", "HN", "S"]
-    assert labels.merge_labels().labels.levels == ["EN", "HN", "S"]
-    report = labels.agreement()
-    assert report.pairs[0].gamma.distance == pytest.approx(0.1)
-    assert "1 pair: gamma 0." in repr(report)
-    labels.save(str(tmp_path / "m"))
-    for clips in (of.Manifest.load(tmp_path / "m"), str(tmp_path / "m"), tmp_path / "m"):
-        again = timelines.project(clips)
-        assert again.manifest.labels("ann").levels == ["EN", "HN", "S"]
-    assert again.save(overwrite=True).removed == {}
-
 
 def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
@@ -159,8 +133,7 @@ def test_remarks_of_a_kind_are_one_line():
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
-    kinds = [Remark(f"{c}.csv", "", "", f"kind {c}", "kept") for c in "abcdefghijklmn"]
-    assert described(kinds, "--json has all")[12:] == ["and 2 more; --json has all"]
+    kinds = [Remark("a.csv", "", "", "kind a", "kept")]
     gaps = [
         Remark(f"a.csv, line {n}", "juno", "x", f"a gap of {n} s", "left out", "gap")
         for n in range(3, 7)

@@ -52,6 +52,23 @@ def tensor(output: Any) -> torch.Tensor:
     return output if isinstance(output, torch.Tensor) else output.pooler_output
 
 
+def processed(folder: Path, frames: Any, **options: Any) -> torch.Tensor:
+    """By the processor of transformers: [T,3,h,w]."""
+    import transformers
+
+    kind = json.loads((folder / "preprocessor_config.json").read_text())
+    if "feature_extractor_type" in kind:
+        from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+        processor = CLIPImageProcessorPil.from_pretrained(folder)
+    elif kind["image_processor_type"] == "VivitImageProcessor":
+        processor = transformers.VivitImageProcessor.from_pretrained(folder)
+    else:
+        processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+    values = processor(list(frames), return_tensors="pt", **options)["pixel_values"]
+    return values.reshape(-1, *values.shape[-3:]).float()
+
+
 def edit_json(path: Path, **changes: Any) -> None:
     """Change a JSON file; None removes a key."""
     content = json.loads(path.read_text()) | changes

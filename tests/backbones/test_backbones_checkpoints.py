@@ -11,44 +11,20 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError
-from tests.backbones.conftest import (
-    ALWAYS,
-    as_pickle,
-    edit_json,
-    edit_weights,
-    in_shards,
-)
+from tests.backbones.conftest import ALWAYS, as_pickle, edit_json, edit_weights, in_shards
 
 
 def config(**changes):
     return lambda folder: edit_json(folder / "config.json", **changes)
 
 
-def vision_config(**changes):
-    def change(folder):
-        settings = json.loads((folder / "config.json").read_text())["vision_config"]
-        edit_json(folder / "config.json", vision_config=settings | changes)
-
-    return change
+def without_head(folder):
+    settings = json.loads((folder / "config.json").read_text())["vision_config"]
+    edit_json(folder / "config.json", vision_config=settings | {"vision_use_head": False})
 
 
 def file(name, content):
     return lambda folder: (folder / name).write_text(content)
-
-
-def without(*names):
-    return lambda folder: edit_weights(folder, lambda tensors: [tensors.pop(n) for n in names])
-
-
-def with_tensors(**changes):
-    """A number is the size of a tensor of zeros; ``_`` stands for a dot."""
-
-    def change(tensors):
-        for name, value in changes.items():
-            value = torch.zeros(value) if isinstance(value, tuple) else value
-            tensors[name.replace("__", ".")] = value
-
-    return lambda folder: edit_weights(folder, change)
 
 
 def leading_out(folder):
@@ -62,7 +38,6 @@ TYPES = (
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; .* are: {TYPES}"),
-    ("tiny-xclip", file("config.json", "[]"), "unknown model_type None"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", file("preprocessor_config.json", "[]"), "not a processor's configuration"),
     ("tiny-xclip", lambda folder: edit_json(folder / "preprocessor_config.json", crop_size=16),
@@ -70,17 +45,15 @@ SLIPS = [
     ("tiny-vivit", leading_out, "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9),
      r"config\.json: num_frames must be a multiple .* 2 frames \(got 9\)"),
-    ("tiny-videomae", without("classifier.weight"), "1 of its weights are miss.* classifier.weig"),
-    ("tiny-siglip", vision_config(vision_use_head=False), "has no pooling head"),
-    ("tiny-dinov2", config(hidden_size=64), r"not fit Dinov2Model: \d+ of its weights have"),
+    ("tiny-siglip", without_head, "has no pooling head"),
     ("tiny-timesformer", config(attention_type="space_only"),
      "config.json: attention_type must be divided_space_t"),
-    ("tiny-vjepa2", config(frames_per_clip=7), r"frames_per_clip must be a .* 2 frames \(got 7\)"),
-    ("tiny-vjepa2", config(crop_size=40), "video_preprocessor_config.json crops to 32x32, .*40x40"),
-    ("tiny-xclip-lsmdc", without("frame_mat_weight"), "frame_mat_weight.*; for any other"),
-    ("tiny-xclip-lsmdc", with_tensors(clip__visual__positional_embedding=(16, 64)),
+    ("tiny-xclip-lsmdc",
+     lambda folder: edit_weights(folder, lambda state: state.pop("frame_mat_weight")),
+     "frame_mat_weight.*; for any other"),
+    ("tiny-xclip-lsmdc", lambda folder: edit_weights(folder, lambda state: state.update(
+        {"clip.visual.positional_embedding": torch.zeros(16, 64)})),
      "sizes that no X-CLIP has: 15 patches"),
-    ("tiny-xclip-lsmdc", with_tensors(clip__visual__proj=3), "not a checkpoint of X-CLIP"),
     ("tiny-xclip-lsmdc", file("pytorch_model.bin.4", ""), r"2 checkpoints; name .*bin.0 \.\.\. "),
     ("tiny-xclip-lsmdc", lambda folder: (folder / "pytorch_model.bin.0").unlink(),
      "neither config.json nor pytorch_model.bin.N"),
@@ -136,13 +109,10 @@ def test_a_pickle_that_would_run_code_does_not(copy, tmp_path, name):
 
 TYPED = [
     ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
-    ("PATH", {"mode": "mine"}, "'mine'; use standard or author"),
     ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used.* this machine has cpu"),
     ("../mine=PATH", {}, "'../mine' cannot name a store"),
     ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
-    ("resnet", {}, "obygaze features backbones"),
     ("mine=nowhere/tiny", {}, "there is no folder nowhere/tiny, and nowhere/tiny is not in the"),
-    ("xclip-lsmdc", {}, r"https://\S+ .*give xclip-lsmdc=FILE"),
 ]
 
 

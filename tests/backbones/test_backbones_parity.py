@@ -16,12 +16,12 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
 from tests.backbones.conftest import (  # fmt: skip
-    as_pickle,
     each,
     edit_json,
     edit_weights,
     embed,
     pictures,
+    processed,
     shuffle_norms,
     tensor,
 )
@@ -151,16 +151,6 @@ def close(ours, expected, atol=1e-4):
     torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
 
 
-def processed(folder, frames):
-    """By the checkpoint's own processor: [T,3,h,w]."""
-    vivit = transformers.VivitImageProcessor
-    is_vivit = "Vivit" in (folder / "preprocessor_config.json").read_text()
-    auto = partial(transformers.AutoImageProcessor.from_pretrained, backend="pil")
-    processor = (vivit.from_pretrained if is_vivit else auto)(folder)
-    values = processor(list(frames), return_tensors="pt")["pixel_values"].float()
-    return values.view(len(frames), *values.shape[-3:])
-
-
 @pytest.mark.parametrize(
     "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
 )
@@ -204,56 +194,37 @@ def test_features_are_those_of_transformers(tmp_path, case):
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("name", ["videomae", "vjepa2", "dinov2"])
-def test_the_trunk_of_a_classifier_is_read(tmp_path, name):
-    """Alone it gives the mean, as does dinov2-base-imagenet1k-1-layer."""
-    whole, trunk = tmp_path / "whole", tmp_path / "trunk"
-    if name == "dinov2":
-        tiny.write_dino(trunk, 5, DINO)
-        transformers.Dinov2ForImageClassification.from_pretrained(trunk).save_pretrained(whole)
-    else:
-        write, sizes, model_name, _ = CASES[{"vjepa2": "vjepa2-8-tuned"}.get(name, f"{name}-tuned")]
-        write(whole, 5, *sizes)
-        model = getattr(transformers, model_name).from_pretrained(whole)
-        getattr(model, name).save_pretrained(trunk)
-    [processor] = (*whole.glob("*processor*"), *trunk.glob("*processor*"))
-    for folder in (whole, trunk):
-        if folder != processor.parent:
-            shutil.copy(processor, folder)
-    backbones = [of.load_backbone(f"x={folder}", "cpu") for folder in (trunk, whole)]
+def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
+    """As of dinov2-base-imagenet1k-1-layer; those of films are held against their logits."""
+    tiny.write_dino(tmp_path / "trunk", 5, DINO)
+    model = transformers.Dinov2ForImageClassification.from_pretrained(tmp_path / "trunk")
+    model.save_pretrained(tmp_path / "whole")
+    shutil.copy(tmp_path / "trunk/preprocessor_config.json", tmp_path / "whole")
+    backbones = [of.load_backbone(f"x={tmp_path / name}", "cpu") for name in ("trunk", "whole")]
     pixels = pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
-    trunk_arrays, whole_arrays = (embed(backbone, pixels) for backbone in backbones)
-    close(trunk_arrays["native"], whole_arrays["mean"], 0)
+    trunk, whole = (embed(backbone, pixels) for backbone in backbones)
+    close(trunk["native"], whole["native"], 0)
 
 
 @pytest.mark.gate
-def test_videomae_is_what_its_tensors_say(tmp_path):
+@pytest.mark.parametrize("tuned", [True, False])
+def test_videomae_is_what_its_tensors_say(tmp_path, tuned):
     """A configuration may say nothing of it, or something else."""
     pixels = pictures(1, 16, 3, 48, 48)
-    for tuned in (True, False):
-        folder = tmp_path / str(tuned)
-        tiny.write_videomae(folder, 5, MAE, finetuned=tuned)
-        shuffle_norms(folder)
-        before = embed(of.load_backbone(f"v={folder}", "cpu"), pixels)
-        assert torch.equal(before["native"], before["mean"]) is not tuned
-        edit_json(folder / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
-        as_pickle(folder, folder)
-        (folder / "model.safetensors").unlink()
-        close(embed(of.load_backbone(f"v={folder}", "cpu"), pixels)["native"], before["native"], 0)
-
-
-@pytest.mark.gate
-def test_a_videomae_with_a_last_layer_norm_is_understood(tmp_path):
-    """As when somebody fine-tunes the pretrained one: its configuration keeps the old switch."""
-    tiny.write_videomae(tmp_path, 5, MAE)
-    edit_json(tmp_path / "config.json", use_mean_pooling=False)
-    edit_weights(tmp_path, lambda tensors: tensors.update({
-        f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
-        for kind in ("weight", "bias")
-    }))  # fmt: skip
-    backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
-    ours = embed(backbone, pictures(1, 16, 3, 48, 48))
-    close(ours["native"], ours["tokens"].mean(1), 1e-5)
+    tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
+    before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
+    assert torch.equal(before["native"], before["mean"]) is not tuned
+    edit_json(tmp_path / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
+    close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
+    if tuned:  # somebody fine-tunes the pretrained one: its configuration keeps the old switch
+        edit_json(tmp_path / "config.json", use_mean_pooling=False)
+        edit_weights(tmp_path, lambda tensors: tensors.update({
+            f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
+            for kind in ("weight", "bias")
+        }))  # fmt: skip
+        backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
+        ours = embed(backbone, pixels)
+        close(ours["native"], ours["tokens"].mean(1), 1e-5)
 
 
 TEXTS = [

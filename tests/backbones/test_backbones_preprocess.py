@@ -25,7 +25,7 @@ from obygaze_features.backbones.preprocess import (
 )
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
-from tests.backbones.conftest import edit_json
+from tests.backbones.conftest import edit_json, processed
 from tests.kit.models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
 
 SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
@@ -68,21 +68,6 @@ def noise(count: int, height: int, width: int) -> np.ndarray:
     return random.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
 
 
-def processed(folder: Path, frames: np.ndarray, **options) -> torch.Tensor:
-    """By the processor of transformers: [T,3,h,w]."""
-    kind = json.loads((folder / "preprocessor_config.json").read_text())
-    if "feature_extractor_type" in kind:
-        from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-
-        processor = CLIPImageProcessorPil.from_pretrained(folder)
-    elif kind["image_processor_type"] == "VivitImageProcessor":
-        processor = transformers.VivitImageProcessor.from_pretrained(folder)
-    else:
-        processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-    values = processor(list(frames), return_tensors="pt", **options)["pixel_values"]
-    return values.reshape(-1, *values.shape[-3:])
-
-
 def prepare(frames: np.ndarray, rule: Preprocessing) -> torch.Tensor:
     return normalise(resize_and_crop(torch.from_numpy(frames), rule), rule)
 
@@ -106,7 +91,7 @@ def test_pixels_are_those_of_the_processor(tmp_path, size, kind):
         assert levels_apart(resize_and_crop(torch.from_numpy(frames), rule), raw) <= 1
     # A level in 255 is up to 0.018 after dividing by the smallest deviation.
     values = prepare(frames, rule)
-    torch.testing.assert_close(values, processed(folder, frames).float(), atol=0.02, rtol=0)
+    torch.testing.assert_close(values, processed(folder, frames), atol=0.02, rtol=0)
     if bounds:
         assert (values.min(), values.max()) == bounds
 
@@ -202,7 +187,7 @@ def test_normalising_has_the_bits_of_the_formula(tmp_path):
     folder = checkpoint(tmp_path, size={"shortest_edge": 32}, crop_size=32)
     frames = noise(2, 32, 32)  # nothing is resized
     values = prepare(frames, read_preprocessing(folder))
-    torch.testing.assert_close(values, processed(folder, frames).float(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(values, processed(folder, frames), atol=1e-5, rtol=0)
 
 
 def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -18,28 +18,47 @@ VALIDATION = {"X_val": X_VAL, "y_val": Y_VAL}
 
 
 @pytest.mark.parametrize(
-    ("hidden", "author", "class_weight"),
-    [((7,), False, None), ((7, 5), True, {0: 1.0, 1: 3.0, 2: 0.5}), ((7, 5), False, None)],
+    ("hidden", "author", "class_weight", "decay", "dropout"),
+    [
+        ((7,), False, None, 0.0, 0.0),
+        ((7, 5), True, {0: 1.0, 1: 3.0, 2: 0.5}, 0.0, 0.0),
+        ((7, 5), False, None, 2.0, 0.0),
+        ((7, 5), False, None, 0.0, 0.25),
+    ],
 )
-def test_each_step_is_what_autograd_says(hidden, author, class_weight):
+def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dropout, monkeypatch):
+    def drop_first(tensor, share, generator=None):
+        tensor.fill_(1.0)[:, : round(tensor.shape[1] * (1 - share))] = 0.0
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "bernoulli_", drop_first)
     X, y = np.random.default_rng(0).normal(size=(60, 9)).astype(np.float32), np.arange(60) % 3
     options = {
         "hidden_layer_sizes": hidden, "author": author, "class_weight": class_weight,
         "random_state": 0, "batch_size": 60, "early_stopping": False,
     }  # fmt: skip
     first = MLPProbe(max_iter=1, learning_rate_init=1e-30, **options).fit(X, y)
-    last = MLPProbe(max_iter=6, learning_rate_init=0.01, **options).fit(X, y)
+    changed = {"weight_decay": decay, "dropout": dropout, "learning_rate_init": 0.01}
+    last = MLPProbe(max_iter=6, **changed, **options).fit(X, y)
     layers = [
         [torch.tensor(part, requires_grad=True) for part in pair]
         for pair in zip(first.coefs_, first.intercepts_, strict=True)
     ]
-    adam = torch.optim.Adam([part for pair in layers for part in pair], lr=0.01)
+    groups = [
+        {"params": [weight for weight, _ in layers], "weight_decay": decay},
+        {"params": [offset for _, offset in layers], "weight_decay": 0.0},
+    ]
+    adam = torch.optim.AdamW(groups, lr=0.01)
     counts = torch.tensor([(class_weight or {}).get(label, 1.0) for label in y])
     for epoch in last.history_:
         scores = torch.tensor(X)
         for number, (weight, offset) in enumerate(layers):
             scores = scores @ weight + offset
-            scores = scores.relu() if number < len(hidden) else scores
+            if number < len(hidden):
+                scores = scores.relu()
+                if dropout:
+                    kept = drop_first(torch.empty(scores.shape), 1 - dropout)
+                    scores = scores * kept / (1 - dropout)
         scores = scores.softmax(1) if author else scores
         losses = torch.nn.functional.cross_entropy(scores, torch.tensor(y), reduction="none")
         loss = (losses * counts / counts.mean()).mean()

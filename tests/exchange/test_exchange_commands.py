@@ -20,7 +20,6 @@ RECIPES = {
     "text.toml": "x",
     "key.toml": "precison = 'x'",
     "digest.toml": "[backbone]\nweights_sha256 = 'ab'",
-    "date.toml": "[preprocessing]\nwhen = 2020-01-01",
     "made.toml": "precision = 'float32'",
 }
 URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
@@ -35,15 +34,12 @@ SLIPS = [
     (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
     (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zarr films.zarr", "films.zarr holds something else, such as film.mkv"),
-    (1, "push toy.zarr other.zarr", "other.zarr holds another store"),
     (1, "push toy.zip output.zarr", "can only be read", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "nothing is sent over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "give hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --films"),
-    (1, "pull nowhere.zarr -o output.zarr", "nowhere.zarr"),
-    (1, "pull toy.zarr -o other.zarr", "other.zarr exists already", "--overwrite"),
     (2, "export toy.zarr -o output.mat", "the name must end in .h5, .hdf5, .parquet"),
     (1, "export toy.zarr -o X.h5", "X.h5 exists already"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
@@ -65,7 +61,7 @@ SLIPS = [
     (2, "import hdf5 X.h5 --backbone mine", "says itself how it was made"),
     *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "Expected '='"), ("key.toml", "unknown field `precison`"),
-        ("digest.toml", "$.backbone.weights_sha256"), ("date.toml", "date"))),
+        ("digest.toml", "$.backbone.weights_sha256"))),
 ]  # fmt: skip
 
 
@@ -130,10 +126,9 @@ def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatc
         ({}, {}, "no source"),
         ("nowhere.mat", {}, "nowhere.mat is not a folder"),
         ("key.toml", {}, "no known kind of features"),
-        *(({"native": f"X.{kind}", "frames": f"Y.{kind}"}, {}, f"X.{kind} has all arrays")
-          for kind in ("safetensors", "parquet", "h5")),
-        *((name, options, name) for name in ("X.h5", "X.parquet")
-          for options in ({"ids": ["tt1-001"]}, {"in_order": True}, {"ids": Path("short.txt")})),
+        ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
+        ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
+        ("X.parquet", {"in_order": True}, "X.parquet"),
     ],
     ids=str,
 )  # fmt: skip
@@ -143,27 +138,6 @@ def test_a_slip_in_a_call(source, options, fact, workspace, monkeypatch):
     with pytest.raises(UsageError, match=fact):
         of.import_features(source, a_manifest(40), "output.zarr", **options)
     assert names_in(workspace) == before
-
-
-@pytest.fixture
-def features(tmp_path, monkeypatch):
-    """A folder with a file for each of four clips, beside their manifest."""
-    monkeypatch.chdir(tmp_path)
-    a_manifest(4).save(tmp_path / "manifest")
-    for row in range(4):
-        path = tmp_path / f"features/tt1/tt1_{row}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, np.full(3, row, np.float32))
-    return tmp_path / "features"
-
-
-@pytest.fixture
-def bring(obygaze, features):
-    def run(arguments, output="s.zarr"):
-        words = [*arguments.split(), "--manifest", "manifest", "-o", output]
-        return obygaze("stores", "import", *words)
-
-    return run
 
 
 def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, monkeypatch):
@@ -177,8 +151,16 @@ def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, m
     assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
 
 
-def test_an_import_says_what_is_unknown_and_what_failed(bring, features, tmp_path):
-    (features / "tt1/tt1_2.npy").rename(tmp_path / "aside")
+def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monkeypatch):
+    def bring(arguments, output="s.zarr"):
+        words = [*arguments.split(), "--manifest", "manifest", "-o", output]
+        return obygaze("stores", "import", *words)
+
+    monkeypatch.chdir(tmp_path)
+    a_manifest(4).save(tmp_path / "manifest")
+    (tmp_path / "features/tt1").mkdir(parents=True)
+    for row in (0, 1, 3):
+        np.save(f"features/tt1/tt1_{row}.npy", np.full(3, row, np.float32))
     result = bring("npy max=features --precision float32")
     assert (result.exit_code, result.stderr) == (3, "  tt1-002: no tt1/tt1_2.npy in features\n")
     assert result.stdout == (
@@ -187,24 +169,15 @@ def test_an_import_says_what_is_unknown_and_what_failed(bring, features, tmp_pat
         "next: obygaze stores finalise s.zarr, or mend what failed and run this again with "
         "--retry-failed\n"
     )
-    (tmp_path / "aside").rename(features / "tt1/tt1_2.npy")
+    before = Path("s.zarr/blocks/000000.json").read_bytes()
+    more = bring("npy max=features other=features --precision float32 --retry-failed")
+    refused(more, "was begun with max, and the source has '", code=2)
+    assert Path("s.zarr/blocks/000000.json").read_bytes() == before
+    np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     assert bring("npy max=features --precision float32").exit_code == 3
     result = bring("npy max=features --precision float32 --retry-failed --json")
     assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
     assert open_store("s.zarr").arrays == ["max"]
-    (tmp_path / "made.toml").write_text('precision = "float32"\n[backbone]\nname = "x"\n')
+    write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"')
     result = bring("npy features --recipe made.toml --json", output="t.zarr")
     assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]
-
-
-def test_an_import_keeps_the_arrays_that_it_began_with(bring, features, tmp_path):
-    first, second = "native=features", "native=features other=features"
-    (features / "tt1/tt1_2.npy").unlink()
-    assert bring(f"npy {first} --retry-failed").exit_code == 3
-    before = (tmp_path / "s.zarr/blocks/000000.json").read_bytes()
-    arrays = ", ".join(open_store("s.zarr").arrays)
-    refused(
-        bring(f"npy {second} --retry-failed"),
-        f"was begun with {arrays}, and the source has '", code=2,
-    )  # fmt: skip
-    assert (tmp_path / "s.zarr/blocks/000000.json").read_bytes() == before

@@ -165,23 +165,21 @@ def test_a_list_that_leaves_a_file_out_is_refused(name, store):
     refused(f"does not list '{name}'|it is missing", store, "unpack", "pull")
 
 
-@pytest.mark.parametrize("name", ["evil", "native/c/1/0", "native/evil", "probe/evil"])
-def test_a_file_that_only_the_list_has_is_refused(name, store):
-    (store / name).parent.mkdir(parents=True, exist_ok=True)
-    (store / name).write_bytes(b"x")
-    edit_list(store, name, hashlib.sha256(b"x").hexdigest())
-    reasons = {entry.file: entry.why for entry in verify(store)}
-    assert reasons[name] == "checksums.json lists it, but a store has no such file"
-    refused(f"lists '{name}', not a store's file", store, "pack", "push", "unpack", "pull")
+INSIDE = ("evil", "native/c/1/0", "native/evil", "probe/evil")
+ELSEWHERE = ("../secret", "/tmp/secret", "a/../../secret", ".hidden", "a\\b", "")
 
 
-@pytest.mark.parametrize(
-    "name", ["../secret", "/tmp/secret", "a/../../secret", ".hidden", "a\\b", ""]
-)
-def test_a_list_that_leads_elsewhere_is_refused(name, store, tmp_path):
+@pytest.mark.parametrize("name", [*INSIDE, *ELSEWHERE])
+def test_a_file_that_only_the_list_has_is_refused(name, store, tmp_path):
     (tmp_path / "secret").write_bytes(b"x")
     edit_list(store, name, hashlib.sha256(b"x").hexdigest())
-    refused("not a file name of a store|not a store's file", store, "pull", "pack", "push")
+    if name in INSIDE:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_bytes(b"x")
+        reasons = {entry.file: entry.why for entry in verify(store)}
+        assert reasons[name] == "checksums.json lists it, but a store has no such file"
+        refused(f"lists '{name}', not a store's file", store, "unpack")
+    refused("not a file name of a store|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -79,39 +78,6 @@ def left_of(session: int, pids: dict[int, str]) -> list[str]:
     """Which of some processes, and which others of a command's session, are still there."""
     names = [name for pid, name in pids.items() if Path(f"/proc/{pid}").exists()]
     return names + [fields[0] for fields in stats().values() if int(fields[4]) == session]
-
-
-class Watching:
-    """Looks at the processes of a cluster's head while a block of code runs.
-
-    The first one that is seen with a title that begins with `kill` is killed.
-    """
-
-    def __init__(self, cluster: Any, kill: bytes) -> None:
-        self._raylet = cluster.head_node.all_processes["raylet"][0].process.pid
-        self._kill, self._stop = kill, threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self.killed: list[int] = []
-        self.computers: set[int] = set()
-
-    def __enter__(self) -> Watching:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.01):
-            for pid in children(self._raylet):
-                with contextlib.suppress(OSError):
-                    title = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    if title.startswith(b"ray::Computer"):
-                        self.computers.add(pid)
-                    if title.startswith(self._kill) and not self.killed:
-                        os.kill(pid, signal.SIGKILL)
-                        self.killed.append(pid)
 
 
 def changed(backbone: Backbone, before: Callable[[list[int]], object], **more: Any) -> Backbone:

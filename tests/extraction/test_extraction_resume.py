@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +27,8 @@ from obygaze_features.backbones.devices import (
 from obygaze_features.errors import BackboneError, ObygazeError
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import verify
+from obygaze_features.store.claims import Claims
+from tests.extraction.test_extraction_broken import decoders_of
 from tests.kit.films import rows, store_files
 
 
@@ -81,8 +85,6 @@ def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_stor
     )  # fmt: skip
     assert summary.stores == [tmp_path / "stores/tiny.zarr"]
     assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
-    assert (summary.ended, summary.broken) == ("done", {})
-    assert 0 < sum(summary.shares.values()) <= 1
     assert summary.shares[summary.bound_by] == max(summary.shares.values())
     row = of.open_store(summary.stores[0])["clip-00"]  # of five frames, repeated to eight
     assert row["frame_index"].tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
@@ -264,3 +266,66 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
     with pytest.raises(ObygazeError):
         of.extract(rows(4), films, gpus, tmp_path, max_gpu_memory="2GB")
     assert shares == {0: 0.25, 1: 0.25}
+
+
+BACKBONES = ("tiny-xclip", "tiny-vivit")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory):
+    """The weights of the tiny backbones are drawn here, and not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def start(manifest: Path, films: Path, output: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cli", "features", "extract", manifest, "--videos", films]
+    command += ["-o", output, "--device", "cpu", "--workers", "1"]
+    for name in BACKBONES:
+        command += ["--backbone", name]
+    return subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def wait_until(sign: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 600
+    while not sign() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [
+        pytest.param(signal.SIGINT, 130, "Interrupted.", marks=pytest.mark.night),
+        pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
+        pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.night),
+    ],
+)
+def test_a_signal_stops_the_run_and_its_decoders(films, tmp_path, number, code, word):
+    rows(2000).save(tmp_path / "manifest")
+    with start(tmp_path / "manifest", films, tmp_path) as process:
+        wait_until((tmp_path / "tiny-vivit.zarr/blocks/000000.json").exists, process)
+        decoders = decoders_of(process.pid)
+        assert decoders
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=900)
+    assert process.returncode == code
+    end = time.monotonic() + (300 if number == signal.SIGKILL else 0)
+    while any(Path(f"/proc/{left}").exists() for left in decoders):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    for name in BACKBONES:
+        store = of.open_store(tmp_path / f"{name}.zarr")
+        assert 32 <= (store.status == 1).sum() < len(store)  # it did not go on
+        if word:
+            assert Claims(store.path / "claims").active_blocks() == []
+            assert list(store.path.rglob("*.partial")) == []
+    if word:
+        assert stderr.splitlines()[-1] == word
+        assert "Traceback" not in stderr

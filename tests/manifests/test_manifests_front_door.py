@@ -54,15 +54,6 @@ def test_parts_that_cannot_be_added(table):
         manifest.check()
 
 
-def test_every_importer_is_a_constructor(tmp_path, source):
-    assert of.Manifest.from_obygaze12(str(source), rule="raw").default_labels == "raw"
-    films = touch(tmp_path / "films", "Juno/a.mp4")
-    assert of.Manifest.from_folder(str(films)).ids == ["Juno-a"]
-    words = write(tmp_path / "words.csv", "stimulus", "engineer")
-    prompts = of.Manifest.from_prompts(str(words), ["a {}"])
-    assert (prompts.items.texts, prompts.notes[0]) == (["an engineer"], "1 stimulus in 1 template")
-
-
 def test_manifests_are_one_line_in_a_notebook(released):
     counts = released.labels()
     assert repr(released).startswith("Manifest('obygaze12', 192 clips of 12 films, 3 label sets, ")

@@ -3,8 +3,7 @@
 import ast
 import csv
 import hashlib
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import shutil
 
 import pytest
 
@@ -15,6 +14,7 @@ from obygaze_features.manifests.importers.reading import download_pinned, parse_
 from obygaze_features.manifests.media import id_from_file, stem_from_id
 from tests.kit.authors import MOBYGAZE_HEADER
 from tests.kit.files import refused, touch, write
+from tests.kit.servers import serve
 
 
 def test_nothing_of_the_source_is_lost(source, tmp_path):
@@ -98,15 +98,6 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     assert id_from_file("tt0108160_scene_x.avi") is stem_from_id("anything-else") is None
 
 
-def test_folder_of_anybodys_films(tmp_path):
-    names = ("Ma vie/scène 1.mp4", "alone.mov", "Ma vie/tt0108160_scene_1.avi")
-    manifest = of.Manifest.from_folder(touch(tmp_path / "films", *names))
-    assert manifest.ids == ["alone", "Ma_vie-scene_1", "tt0108160-001"]
-    assert [item.film for item in manifest] == ["", "Ma vie", "Ma vie"]
-    other = of.Manifest.from_folder(touch(tmp_path / "o", "кино 1.mp4", "фильм 1.mp4", "映画.mp4"))
-    assert len({identifier for identifier in other.ids if identifier.isascii()}) == 3
-
-
 def test_csv_with_a_mapping(tmp_path):
     source = write(
         tmp_path / "t.csv", "clip;video;how sure;what;from;to;who",
@@ -145,49 +136,27 @@ def test_lists_are_parsed_and_never_evaluated():
             parse_list(text)
 
 
-CONTENT = b"id;label\n" * 1000
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Serves one file and nothing else."""
-
-    def do_GET(self):
-        if self.path != "/file.csv":
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        self.wfile.write(CONTENT)
-
-    def log_message(self, *arguments):
-        """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def address():
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+@pytest.fixture
+def address(tmp_path_factory, small_authors):
+    """Where ObyGaze12's file is; and nothing else."""
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(small_authors / "obygaze12/ObyGaze12_thresh_02.csv", folder / "file.csv")
+    with serve(folder) as served:
+        yield served.url
 
 
 @pytest.mark.parametrize(
-    ("url", "sha256", "fact"),
+    ("url", "fact"),
     [
-        ("{}/file.csv", "0" * 64, "is not the file that obygaze knows"),
-        ("{}/missing.csv", SHA256, "Not Found"),
-        ("file:///etc/passwd", SHA256, "is not an http address"),
-        ("http://127.0.0.1:1/x", SHA256, "give its path as SOURCE"),
+        ("{}/file.csv", "is not the file that obygaze knows"),
+        ("{}/missing.csv", "Not Found"),
+        ("file:///etc/passwd", "is not an http address"),
+        ("http://127.0.0.1:1/x", "give its path as SOURCE"),
     ],
 )
-def test_any_other_file_is_refused(address, tmp_path, url, sha256, fact):
+def test_any_other_file_is_refused(address, tmp_path, url, fact):
     with pytest.raises(ManifestError, match=fact):
-        download_pinned(url.format(address), tmp_path / "x", sha256=sha256)
+        download_pinned(url.format(address), tmp_path / "x", sha256="0" * 64)
     assert not list(tmp_path.iterdir())
 
 
@@ -196,14 +165,11 @@ def test_the_command_takes_the_pinned_file_alone(
 ):
     importer = ("manifests", "import", "obygaze12")
     command = (*importer, "--download", "-o", tmp_path / "m", "--url", f"{address}/file.csv")
-    sha256 = reference_json("sources.json")["obygaze12"]["sha256"]
-    refused(obygaze(*command), sha256)
+    pinned = reference_json("sources.json")["obygaze12"]
+    refused(obygaze(*command), pinned["sha256"])
     assert not list(tmp_path.iterdir())
     content = (small_authors / "obygaze12/ObyGaze12_thresh_02.csv").read_bytes()
-    monkeypatch.setitem(globals(), "CONTENT", content)
-    monkeypatch.setitem(
-        reference_json("sources.json")["obygaze12"], "sha256", hashlib.sha256(content).hexdigest()
-    )
+    monkeypatch.setitem(pinned, "sha256", hashlib.sha256(content).hexdigest())
     result = obygaze(*command)
     assert "192 clips of 12 films" in result.output, result.output
     assert obygaze(*importer).exit_code == 2

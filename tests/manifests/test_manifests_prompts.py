@@ -12,19 +12,14 @@ from obygaze_features.manifests.manifest import check
 from tests.kit.files import csv_rows, touch, write
 
 
-@pytest.mark.parametrize(
-    ("stimulus", "text"),
-    [("engineer", "an engineer"), ("'old' man", "an 'old' man"), ("Umbrella", "an Umbrella"),
-     ("hour", "a hour"), ("8-year-old", "a 8-year-old")],
-)  # fmt: skip
-def test_the_article_follows_the_first_letter(stimulus, text):
-    assert with_article("a photo of a {}", stimulus) == f"a photo of {text}"
-    assert with_article("a photo of an {}", stimulus) == f"a photo of {text}"
-
-
-def test_other_ways_to_write_articles():
+def test_the_article_follows_the_first_letter():
+    for stimulus, text in (
+        ("engineer", "an engineer"), ("'old' man", "an 'old' man"), ("Umbrella", "an Umbrella"),
+        ("hour", "a hour"), ("8-year-old", "a 8-year-old"),
+    ):  # fmt: skip
+        for article in ("a", "an"):
+            assert with_article(f"a photo of {article} {{}}", stimulus) == f"a photo of {text}"
     assert with_article("A {}", "engineer") == "An engineer"
-    assert with_article("a photo of a {}", "engineer", "always-a") == "a photo of a engineer"
     # An article that is not right before the stimulus stays as it is.
     assert with_article("the {} of a hour", "engineer") == "the engineer of a hour"
     with pytest.raises(UsageError, match="once"):

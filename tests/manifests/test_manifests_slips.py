@@ -8,9 +8,10 @@ import pytest
 
 from tests.kit.authors import COLUMNS, MOBYGAZE_HEADER, SIX_CLIPS, clip_row, clip_table
 from tests.kit.files import refused, touch, write
-from tests.manifests.test_manifests_accede import AFFECT, RANKING, SETS, VIOLENCE
+from tests.manifests.test_manifests_accede import RANKING, SETS, VIOLENCE
 from tests.manifests.test_manifests_importers import segment
 
+ODD = "['Body|Look']"
 BODY, SURE = clip_row(1, "Sure", "['Body']"), clip_row(9, "Sure", "['Body']")
 
 
@@ -18,64 +19,39 @@ def with_row(row):
     return clip_table(*SIX_CLIPS, row)
 
 
-def named(identifier):
-    return with_row(SURE.replace("tt0108160-009", identifier))
-
-
-def segments(*rows):
-    return "\n".join([MOBYGAZE_HEADER, *rows, ""])
-
-
 #: Importer, its source (a file's text, a folder's files as name -> text), options, the fact.
 SLIPS = [
     ("obygaze12", with_row(clip_row(9, "Surely", "['']")), "line 9: unknown label 'Surely'; did"),
     ("obygaze12", with_row(BODY), "line 9: duplicate id 'tt0108160-001'"),
-    ("obygaze12", named("tt/009"), "id 'tt/009' is not allowed"),
     ("obygaze12", with_row(SURE.replace("tt0108160_scene_9.avi", "../../etc/passwd")),
      "media '../../etc/passwd' is not a file's name"),
     ("obygaze12", with_row(SURE.replace(";tt0108160;", ";../tt0108160;")), "'../tt0108160' is a p"),
-    ("obygaze12", with_row(clip_row(9, "Sure", "__import__('os').system('touch hacked')")),
-     "is not a list such as"),
-    ("obygaze12", with_row("9;1;clip"), "line 9: 3 cells where the header has 11"),
     ("obygaze12", clip_table(BODY).replace(b";", b","), "line 1: wrong delimiter: cells are sep"),
-    ("obygaze12", clip_table(BODY).replace(b"video_name", b"video"), "no column 'video_name'"),
     ("obygaze12", clip_table(BODY).replace(b"util", b"idx"), "line 1: duplicate column 'idx'"),
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
     ("obygaze12", b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "is not a table (got binary data, or UTF-16)"),
-    ("obygaze12", "", "is empty"),
     ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or below: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
     ("csv", None, "source.csv does not exist"),
-    ("mobygaze", segments(segment("a", "Sure", "[]", 0, 9, 0)), "framerate '0' is not above 0"),
-    ("mobygaze", segments(segment("a", "Sure", "[]", 9, 3)), "ends (frame 3) before it starts (9)"),
-    ("mobygaze", segments(segment("a", "Sure", "['Body|Look']", 0, 9)), "cannot name a concept"),
+    ("mobygaze", f"{MOBYGAZE_HEADER}\n{segment('a', 'Sure', ODD, 0, 9)}\n", "cannot name a"),
     ("csv", "clip,x\na,1\n", "no column 'id'; say which one is with --column id=NAME"),
-    ("csv --column film=movie", "id,x\na,1\n", "no column 'movie'; there are id, x"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; known are id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span from 1 to 0.5 seconds does not go forward"),
-    ("csv", "id,start,end\na,1,\n", "line 2: a span needs both start and end"),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
-    ("csv", "id,kind\na,song\n", "line 2: unknown kind 'song'"),
-    ("csv", "id,start,end\na,0,1e303\n", "end '1e303' is not a time in a film"),
     ("csv", "\n\n", "is empty"),
     ("csv", "id,level\na,calm\nb,tense\n", "'calm'; known are Easy Negative"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
-    ("csv", "path,film\n../x.mp4,f\n", "line 2: media '../x.mp4' is not a file's name"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both be 'a-x'; keep one of them"),
     ("folder", {"a/readme.txt": ""}, "holds no videos or images"),
     ("folder --kind image", {"a.mp4": ""}, "holds no images (.bmp"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' and 'x' both get the id x"),
-    ("prompts --template {}", "set,stimulus\na, \n", "line 2: an empty stimulus"),
     ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the importer writes the column 'te"),
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' needs"),
     ("prompts --template {}", "set,stimulus\n", "has a header and no stimuli"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede", {"ACCEDEranking.txt": RANKING.replace("1.5", "nan")}, "A0.mp4 has the valenceValue"),
     ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "from 0 to below 1, not 1"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
-    ("accede", {"ACCEDEaffect.txt": AFFECT.replace("arousalClass", "arousal")},
-     "ACCEDEaffect.txt, line 1: no column 'arousalClass'"),
     ("accede", {"readme.txt": "id"}, "has no clips of LIRIS-ACCEDE"),
 ]  # fmt: skip
 
@@ -106,9 +82,7 @@ def test_folders_of_others_are_never_replaced(source, tmp_path, obygaze):
     [
         ({"format_version": 99}, "has format version 99"),
         ({"default_labels": ["a"]}, "default_labels must be a text (got ['a'])"),
-        ({"label_scheme": "x"}, "the label scheme is malformed"),
         ({"label_scheme": {"name": "x", "levels": [{"code": 5, "name": "n"}]}}, "levels[0].code"),
-        ({"label_scheme": {"name": "x", "levels": []}}, "has no levels"),
     ],
 )
 def test_damaged_headers_are_one_line(changes, fact, manifest, obygaze):
@@ -116,12 +90,6 @@ def test_damaged_headers_are_one_line(changes, fact, manifest, obygaze):
     (manifest / "manifest.json").write_text(json.dumps({**header, **changes}))
     refused(obygaze("manifests", "stats", manifest), fact)
     assert fact in obygaze("manifests", "check", manifest).output
-
-
-@pytest.mark.parametrize("text", ["{'format'", "[" * 100_000])
-def test_headers_that_are_not_json_are_one_line(text, manifest, obygaze):
-    (manifest / "manifest.json").write_text(text)
-    refused(obygaze("manifests", "show", manifest), "is not valid JSON")
 
 
 def test_folders_that_are_no_manifest(tmp_path, manifest, obygaze):

@@ -111,18 +111,6 @@ def test_all_sixteen_runs_come_out_id_by_id(released, small_authors):
         assert sorted(with_media & set(released.split(name).fold(9))) == ids
 
 
-def test_leaks_are_those_of_a_plain_count(released):
-    train = "02_HN_S"
-    pool, *runs = audit(released, train=[train], test=["02_ENHN_S"])
-    fold_of, tested = released.split(train).fold_of, released.split("02_ENHN_S").fold(9)
-    assert pool.tested == tested
-    assert pool.ids == [i for i in tested if fold_of.get(i, 9) != 9]
-    for run, actual in zip(released.runs(train).runs, runs, strict=True):
-        assert actual.ids == [i for i in tested if i in run.train]
-    [own] = [leak for leak in audit(released, train=[train], test=[train]) if leak.where == "pool"]
-    assert own.ids == []
-
-
 def test_audit_counts_as_a_person_would(manifest):
     """Six clips, two splits and one run, counted by hand."""
     a, b, c, d, e, f = of.Manifest.load(manifest).ids

@@ -27,6 +27,20 @@ Mostly before the minute.
 0:01:05.5 --> 0:01:06.0 align:start
 {\\an8}Caf\u00e9 &amp; bar
 """
+BROKEN = """
+4
+00:00:02,000 -> 00:00:05,000
+LOST
+5
+0:0:xx --> 00:00:42,500
+LOST
+00:00:48,000 \u2014> 00:00:50,000
+LOST
+
+6
+00:00:30,000 --> 00:00:27,000
+LOST
+"""
 WORDS = ["Look at her! Mostly before the minute.", "Caf\u00e9 & bar", ""]
 
 
@@ -80,12 +94,13 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
         "titanic.srt": "no lines at all",
         "alien.srt": SRT,
         "tt0467406.srt": SRT,
-        "zz.srt": SRT,
+        "zz.srt": SRT + BROKEN,
+        "typo.srt": SRT,
     }
     for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "tt0120338.vtt").write_bytes(b"\x00\x01--> " * 9)
-    (tmp_path / "films.csv").write_text(f"film,file\n{TITANIC},zz.srt\n")
+    (tmp_path / "films.csv").write_text(f"film,file\n{TITANIC},zz.srt\ntypo,typo.srt\nx,gone.srt\n")
     films.save(tmp_path / "films")
     result = obygaze("manifests", "subtitles", tmp_path / "films", folder, "-o", tmp_path / "words",
                      "--films", tmp_path / "films.csv")  # fmt: skip
@@ -94,7 +109,9 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
     for line, facts in zip(
         sorted(told),
         [["alien.srt", "--films"], ["titanic.srt", "no lines"], ["tt0120338.vtt", "not a text"],
-         ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"]],
+         ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"],
+         ["typo.srt", "'typo' is no"], ["x: ", "no file gone.srt"],
+         ["zz.srt", "4 lines", "row 15: 00:00:02,000 -> 00:00:05,000"]],
         strict=True,
     ):  # fmt: skip
         assert all(fact in line for fact in facts), line
@@ -127,7 +144,12 @@ def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, length
         heard = owner[start : start + max(long, 1)]
         if heard.size:
             expected[np.bincount(heard).argmax()].add(f"word{number}")
-    words = of.Manifest("f", Items.of(items)).with_subtitles(path)
+    manifest = of.Manifest("f", Items.of(items))
+    if not any(expected):
+        with pytest.raises(of.ObygazeError, match="nothing is said in any clip of f"):
+            manifest.with_subtitles(path)
+        return
+    words = manifest.with_subtitles(path)
     assert [set(text.split()) for text in words.items.texts] == expected
 
 
