@@ -64,6 +64,7 @@ def test_a_battery_with_a_test_that_cannot_be_run(eat, images, prompts):
         assert f"{correct.p:.4f}" in line
     assert rows[1].endswith("+1.03*")
     assert "p over all partitions (924)" in rows[2]
+    assert "p from a normal distribution" in eat("professions", "--p", "normal").stdout
 
 
 def test_json_and_tables_and_a_figure(eat, images, prompts, tmp_path):
@@ -110,25 +111,6 @@ def test_sets_by_columns_by_ids_and_from_a_file(eat, images, prompts, tmp_path):
     settings = Settings(ddof=0, p="sampled", samples=999, seed=4)
     is_result(row, expected(images, prompts, "science", settings))
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
-
-
-def test_words_of_a_vec_file_by_a_battery_of_ones_own(obygaze, tmp_path):
-    chance = np.random.default_rng(8)
-    names = ("rose", "lily", "ant", "wasp", "love", "war")
-    words = {name: chance.normal(size=20) for name in names}
-    lines = [" ".join([word, *map(repr, row.tolist())]) for word, row in words.items()]
-    store = write(tmp_path / "words.vec", *lines)
-    groups = {"x": ["rose", "lily"], "y": ["ant", "wasp"], "a": ["love"], "b": ["war"]}
-    test = {"name": "weat", **groups, "x": "flowers"}
-    battery = {"format": "obygaze-battery", "format_version": 1, "tests": [test],
-               "sets": {"flowers": groups["x"]}}  # fmt: skip
-    path = write(tmp_path / "weat.json", json.dumps(battery))
-    sides = ([words[item] for item in groups[name]] for name in "xyab")
-    command = ("bias", "eat", path, "--store", store, "--p", "normal")
-    row = only_row(obygaze(*command, "--json"))
-    assert (row["p_is"], row["partitions"]) == ("normal", None)
-    is_result(row, associate(*sides, Settings(p="normal")))
-    assert "p from a normal distribution" in obygaze(*command).stdout
 
 
 def write_table(path, vectors):

@@ -133,14 +133,11 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        make_pipeline(
-            "passthrough", make_pipeline(PCA(2), om.MLPProbe(max_iter=1, random_state=0))
-        ),
-        make_pipeline(StandardScaler(), PCA(3), memory="cache"),
+        make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
         LinearSVC(random_state=0, fit_intercept=False),
         make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
     ],
-    ids=["nested", "transformer", "alone", "discriminant"],
+    ids=["nested", "alone", "discriminant"],
 )
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
@@ -207,20 +204,9 @@ def write(file, change):
     return damage
 
 
-def edited(share):
-    def change(data):
-        place = min(int(len(data) * share), len(data) - 1)
-        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-    return change
-
-
-def replace_by_pipe(file):
-    def damage(folder):
-        (folder / file).unlink()
-        os.mkfifo(folder / file)
-
-    return damage
+def arrays_a_pipe(folder):
+    (folder / FILES[1]).unlink()
+    os.mkfifo(folder / FILES[1])
 
 
 def pickled_and_signed(folder):
@@ -230,22 +216,13 @@ def pickled_and_signed(folder):
 
 DAMAGE = {
     **{
-        f"{file} {name}": (write(file, change), rf"{file}|is damaged|valid JSON")
+        f"{file} cut": (write(file, lambda data: data[: len(data) // 2]), "damaged|valid JSON")
         for file in FILES
-        for name, change in {
-            "empty": lambda data: b"",
-            "cut in half": lambda data: data[: len(data) // 2],
-            "pickled": lambda data: pickle.dumps(Malice()),
-        }.items()
     },
-    **{
-        f"byte at {share}": (write(FILES[1], edited(share)), "is damaged, or was edited")
-        for share in (0, 0.5, 1)
-    },
+    "a bit": (write(FILES[1], lambda data: data[:-1] + bytes([data[-1] ^ 1])), "was edited"),
     "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
-    "header a pipe": (replace_by_pipe(FILES[0]), r"pipe|has no model\.json"),
-    "arrays a pipe": (replace_by_pipe(FILES[1]), "pipe"),
+    "arrays a pipe": (arrays_a_pipe, "pipe"),
     "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=3)), "update oby"),
 }
 

@@ -16,22 +16,6 @@ DATA = small_clips()
 CLIPS = DATA.X.astype(np.float64)
 
 
-@pytest.mark.parametrize(
-    ("C", "class_weight"), [(0.01, "balanced"), (0.5, None), (10.0, "balanced")]
-)
-def test_decides_as_scikit_learns_own(C, class_weight):
-    train = DATA.folds < 5
-    for concept in DATA.concepts.T:
-        fit = LinearSVM(CLIPS[train], concept[train], class_weight).fit(C)
-        reference = SVC(C=C, kernel="linear", class_weight=class_weight)
-        reference.fit(DATA.X[train], concept[train])
-        decisions = reference.decision_function(DATA.X)
-        assert fit.solver == "libsvm"
-        assert fit.decide(CLIPS) == pytest.approx(decisions, abs=1e-5)
-        assert ((fit.decide(CLIPS) > 0) == (decisions > 0))[abs(decisions) > 1e-6].all()
-        assert fit.margin == pytest.approx(1 / np.linalg.norm(reference.coef_), rel=1e-6)
-
-
 def newton(X, y, class_weight="balanced"):
     """The solver of large problems, for a small one."""
     problem = LinearSVM(X, y, class_weight)
@@ -94,17 +78,6 @@ def test_newtons_method_where_libsvm_is_slow_or_does_not_end():
     assert model.facts_["solver"] == "newton"
     assert model.duality_gap_[0] < 1e-5
     assert (model.predict(X) == reference.predict(X)).mean() > 0.999
-
-
-def test_a_c_that_is_too_small_is_seen():
-    y = DATA.concepts[:, 0]
-    small = LinearSVM(CLIPS, y).fit(1e-4)
-    assert (small.bounded, small.degenerate) == (1, True)
-    # By hand: all duals at the bound make the difference of the classes' means, scaled.
-    difference = CLIPS[y].mean(0) - CLIPS[~y].mean(0)
-    lengths = np.linalg.norm(small.coef) * np.linalg.norm(difference)
-    assert small.coef @ difference / lengths == pytest.approx(1)
-    assert not LinearSVM(CLIPS, y).fit(10).degenerate
 
 
 CHANCE = np.random.default_rng(1)
