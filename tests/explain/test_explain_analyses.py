@@ -5,7 +5,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.frozen import FrozenEstimator
@@ -21,7 +20,7 @@ from obygaze_models.explain.analyses import intervene
 from obygaze_models.explain.attributions import logits_and_gradients
 from obygaze_models.explain.parts import concept_quality
 from obygaze_models.explain.significance import concept_significance, holm, tcav
-from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
+from tests.kit.clips import logistic_on, tree_on, with_output
 
 #: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
 MARKED = {
@@ -128,19 +127,6 @@ def random_cavs(X, runs, *, random_state):
     orders = [chance.permutation(len(X)) for _ in range(runs)]
     cavs = [X[o[:half]].mean(axis=0) - X[o[half : 2 * half]].mean(axis=0) for o in orders]
     return np.array([cav / np.linalg.norm(cav) for cav in cavs])
-
-
-@pytest.mark.parametrize("code", [0, 2])
-def test_gradients_are_torchs(clips, network, code):
-    seen = torch.tensor(np.asarray(clips.X, np.float64), requires_grad=True)
-    output = torch_logits(network)(seen)
-    logits, gradients = logits_and_gradients(network, clips.X)
-    assert np.allclose(output.detach().numpy(), logits, atol=1e-12)
-    assert np.allclose(network.predict_proba(clips.X), output.softmax(1).detach(), atol=1e-12)
-    output[:, code].sum().backward()
-    ours = gradients[code]
-    assert ours.shape == seen.shape
-    assert np.allclose(ours, seen.grad.numpy(), atol=1e-12)
 
 
 def test_p_counts_random_directions_that_are_as_far(clips, network):

@@ -244,6 +244,15 @@ def clip_table(*rows: str) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
+def save_released(folder: Path, authors: Path) -> Manifest:
+    """The annotations with their splits and runs, on disk."""
+    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
+    manifest.save(folder)
+    splits, runs = read_released_splits(authors / "obygaze12", manifest)
+    save_parts(folder, [*splits, *runs])
+    return Manifest.load(folder)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A manifest of the authors' files with their splits, and a store of each of their backbones.
@@ -263,10 +272,7 @@ def make_dataset(
 
     `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
     """
-    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
-    manifest.save(folder / "manifest")
-    splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    save_parts(folder / "manifest", [*splits, *runs])
+    manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
     shown = np.array(
         [
