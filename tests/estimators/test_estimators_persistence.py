@@ -30,6 +30,7 @@ from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
 from tests.kit.clips import small_clips
+from tests.kit.store import contents
 
 ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
 FILES = ("model.json", "model.safetensors")
@@ -93,7 +94,7 @@ def answers(model, given):
     return getattr(model, "predict_proba", getattr(model, "transform", None))(**given)
 
 
-def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
+def test_every_estimator_is_read_back_as_it_was(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
@@ -107,11 +108,6 @@ def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
     for attribute in ("quality_", "names_", "C_"):
         assert getattr(bank, attribute) == getattr(models["bank"], attribute)
     assert bank.get_params() == models["bank"].get_params()
-    om.save_model(models["pcbm-hybrid"], tmp_path / "again", ABOUT)
-    for file in FILES:
-        assert (tmp_path / "again" / file).read_bytes() == (
-            saved / "pcbm-hybrid" / file
-        ).read_bytes()
 
 
 def test_a_pipeline_is_saved_step_by_step(tmp_path):
@@ -153,9 +149,7 @@ def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
 def test_within_a_folder_that_is_being_made_the_same_files(models, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
     om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
-    for name in FILES:
-        inner, public = (folder / name for folder in (tmp_path / "new/inner", saved / "pcbm-tree"))
-        assert inner.read_bytes() == public.read_bytes()
+    assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
 
 
 def fitted(kind, **options):
@@ -271,10 +265,6 @@ def pipeline(*steps):
     return {"pipeline": {"steps": [*steps], "transform_input": None, "verbose": False}}
 
 
-def place(name, value):
-    return lambda header, arrays: arrays[name].__setitem__(0, value)
-
-
 def cut(name):
     return lambda h, a: a.update({name: np.ascontiguousarray(a[name][:-1])})
 
@@ -329,9 +319,7 @@ FORGERIES = [
     ("pcbm-tree", "a pipeline of no estimators",
      lambda h, a: h.update(model=pipeline({"tuple": ["a", "b"]}))),
     ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
-    ("pcbm-tree", "more classes", lambda h, a: learned(h, classes_={"texts": ["a", "b", "c"]})),
-    ("pcbm-tree", "a child out of range", place("model.head_.left", 10**9)),
-    ("pcbm-tree", "a column out of range", place("model.head_.feature", 10**9)),
+    ("pcbm-tree", "a child out of range", lambda h, a: a["model.head_.left"].__setitem__(0, 10**9)),
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("knn", "fewer labels", cut("model._y")),
     # What would crash a process, or take its memory.

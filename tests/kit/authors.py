@@ -96,13 +96,10 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     labels = chance.permutation(labels).tolist()
     size = 16 * scale
     first = size * FILMS.index(NO_SURE)
-    for row in range(first, first + size):
-        if labels[row] == "Sure":
-            swap = next(
-                at for at, label in enumerate(labels)
-                if label != "Sure" and not first <= at < first + size
-            )  # fmt: skip
-            labels[row], labels[swap] = labels[swap], labels[row]
+    film = range(first, first + size)
+    others = [at for at, label in enumerate(labels) if label != "Sure" and at not in film]
+    for row, at in zip((row for row in film if labels[row] == "Sure"), others, strict=False):
+        labels[row], labels[at] = labels[at], labels[row]
     rows: list[Row] = []
     for idx, label in enumerate(labels):
         film, scene = FILMS[idx // size], idx % size + 1
