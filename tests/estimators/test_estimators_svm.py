@@ -96,10 +96,10 @@ def test_classes_and_their_weights_are_those_of_svc():
         expected = reference.decision_function(X)
         assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
     assert model.score(X[200:], NAMES[200:]) > 0.75
-    weights = {False: 1.0, True: 5.0}
-    model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
-    reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
-    assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)
+    for weights in ({False: 1.0, True: 5.0}, None):
+        model = LinearSVMProbe(C=0.5, class_weight=weights).fit(X, SURE)
+        reference = SVC(kernel="linear", C=0.5, class_weight=weights).fit(X, SURE)
+        assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)
 
 
 def test_validation_clips_choose_c_and_the_temperature():

@@ -87,6 +87,12 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
             for step in result["why"]["steps"]
         ]
         read_again = join_steps(saved, ("Look", "Body"), rounded, row)
+        for condition in result["why"]["conditions"]:
+            compared = np.float64(np.float32(scores[:, ("Look", "Body").index(condition.concept)]))
+            asked_of = [s for s in result["why"]["steps"] if s.concept == condition.concept]
+            allowed = np.all([(compared > s.threshold) == s.above for s in asked_of], axis=0)
+            high = 100 if condition.high is None else condition.high
+            assert high - (condition.low or 0) == pytest.approx(100 * allowed.mean())
         for condition in (*result["why"]["conditions"], *read_again):
             text = condition.sentence("the clips")
             own = float(re.search(r"more of it than in (\d+)%", text)[1])
