@@ -276,16 +276,9 @@ def small_authors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def released(small_authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The small files' annotations with their splits and runs, on disk."""
-    from obygaze_features.manifests import Manifest
-    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
-    from obygaze_features.manifests.manifest import save_parts
+    from tests.kit.authors import save_released
 
-    folder, data = tmp_path_factory.mktemp("released") / "obygaze12", small_authors / "obygaze12"
-    Manifest.from_obygaze12(data / "ObyGaze12_thresh_02.csv").save(folder)
-    splits, runs = read_released_splits(data, Manifest.load(folder))
-    save_parts(folder, [*splits, *runs])
-    return Manifest.load(folder)
+    return save_released(tmp_path_factory.mktemp("released") / "obygaze12", small_authors)
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def test_each_direction_is_an_svms_normal(bank):
         reference = their_svm(bank.C_[column], X, Y[:, column])
         normal, length = reference.coef_[0], np.linalg.norm(reference.coef_)
         assert bank.cavs_[column] == pytest.approx(normal / length, abs=1e-6)
+        assert bank.quality_[column]["margin"] == pytest.approx(1 / length, rel=1e-5)
         decisions = reference.decision_function(X_VAL)
         for output, scale in (("distance", length), ("decision", 1)):
             bank.output = output

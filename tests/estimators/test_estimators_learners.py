@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn import config_context
 from sklearn.svm import SVC
 
 import obygaze_models as om
@@ -152,12 +151,6 @@ def test_concepts_are_learned_once_more_with_validation():
         direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
         np.testing.assert_allclose(again.model.bank_.cavs_[column], direction, atol=2e-3)
         assert np.abs(once.model.bank_.cavs_[column] - direction).max() > 1e-2
-
-
-def test_a_fit_is_the_same_with_metadata_routing():
-    with config_context(enable_metadata_routing=True):
-        routed = fit("pcbm-tree").probabilities(DATA, TEST)
-    assert (routed == fit("pcbm-tree").probabilities(DATA, TEST)).all()
 
 
 @pytest.mark.parametrize(

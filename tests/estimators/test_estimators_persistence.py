@@ -30,6 +30,7 @@ from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
 from tests.kit.clips import small_clips
+from tests.kit.store import contents
 
 ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
 FILES = ("model.json", "model.safetensors")
@@ -93,7 +94,7 @@ def answers(model, given):
     return getattr(model, "predict_proba", getattr(model, "transform", None))(**given)
 
 
-def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
+def test_every_estimator_is_read_back_as_it_was(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
@@ -107,11 +108,6 @@ def test_every_estimator_is_read_back_as_it_was(models, saved, tmp_path):
     for attribute in ("quality_", "names_", "C_"):
         assert getattr(bank, attribute) == getattr(models["bank"], attribute)
     assert bank.get_params() == models["bank"].get_params()
-    om.save_model(models["pcbm-hybrid"], tmp_path / "again", ABOUT)
-    for file in FILES:
-        assert (tmp_path / "again" / file).read_bytes() == (
-            saved / "pcbm-hybrid" / file
-        ).read_bytes()
 
 
 def test_a_pipeline_is_saved_step_by_step(tmp_path):
@@ -133,14 +129,11 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        make_pipeline(
-            "passthrough", make_pipeline(PCA(2), om.MLPProbe(max_iter=1, random_state=0))
-        ),
-        make_pipeline(StandardScaler(), PCA(3), memory="cache"),
+        make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
         LinearSVC(random_state=0, fit_intercept=False),
         make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
     ],
-    ids=["nested", "transformer", "alone", "discriminant"],
+    ids=["nested", "alone", "discriminant"],
 )
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
@@ -156,9 +149,7 @@ def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
 def test_within_a_folder_that_is_being_made_the_same_files(models, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
     om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
-    for name in FILES:
-        inner, public = (folder / name for folder in (tmp_path / "new/inner", saved / "pcbm-tree"))
-        assert inner.read_bytes() == public.read_bytes()
+    assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
 
 
 def fitted(kind, **options):
@@ -207,20 +198,9 @@ def write(file, change):
     return damage
 
 
-def edited(share):
-    def change(data):
-        place = min(int(len(data) * share), len(data) - 1)
-        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-    return change
-
-
-def replace_by_pipe(file):
-    def damage(folder):
-        (folder / file).unlink()
-        os.mkfifo(folder / file)
-
-    return damage
+def arrays_a_pipe(folder):
+    (folder / FILES[1]).unlink()
+    os.mkfifo(folder / FILES[1])
 
 
 def pickled_and_signed(folder):
@@ -230,22 +210,13 @@ def pickled_and_signed(folder):
 
 DAMAGE = {
     **{
-        f"{file} {name}": (write(file, change), rf"{file}|is damaged|valid JSON")
+        f"{file} cut": (write(file, lambda data: data[: len(data) // 2]), "damaged|valid JSON")
         for file in FILES
-        for name, change in {
-            "empty": lambda data: b"",
-            "cut in half": lambda data: data[: len(data) // 2],
-            "pickled": lambda data: pickle.dumps(Malice()),
-        }.items()
     },
-    **{
-        f"byte at {share}": (write(FILES[1], edited(share)), "is damaged, or was edited")
-        for share in (0, 0.5, 1)
-    },
+    "a bit": (write(FILES[1], lambda data: data[:-1] + bytes([data[-1] ^ 1])), "was edited"),
     "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
-    "header a pipe": (replace_by_pipe(FILES[0]), r"pipe|has no model\.json"),
-    "arrays a pipe": (replace_by_pipe(FILES[1]), "pipe"),
+    "arrays a pipe": (arrays_a_pipe, "pipe"),
     "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=3)), "update oby"),
 }
 
@@ -292,10 +263,6 @@ def parameters(header, **values):
 
 def pipeline(*steps):
     return {"pipeline": {"steps": [*steps], "transform_input": None, "verbose": False}}
-
-
-def place(name, value):
-    return lambda header, arrays: arrays[name].__setitem__(0, value)
 
 
 def cut(name):
@@ -352,9 +319,7 @@ FORGERIES = [
     ("pcbm-tree", "a pipeline of no estimators",
      lambda h, a: h.update(model=pipeline({"tuple": ["a", "b"]}))),
     ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
-    ("pcbm-tree", "more classes", lambda h, a: learned(h, classes_={"texts": ["a", "b", "c"]})),
-    ("pcbm-tree", "a child out of range", place("model.head_.left", 10**9)),
-    ("pcbm-tree", "a column out of range", place("model.head_.feature", 10**9)),
+    ("pcbm-tree", "a child out of range", lambda h, a: a["model.head_.left"].__setitem__(0, 10**9)),
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("knn", "fewer labels", cut("model._y")),
     # What would crash a process, or take its memory.

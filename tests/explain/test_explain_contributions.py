@@ -15,7 +15,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.explain.attributions import attribute, explain_rows, join_steps
-from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
+from tests.kit.clips import logistic_on, torch_logits, with_output
 
 
 def explain_clip(model, x, **options):
@@ -61,31 +61,6 @@ def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
             assert why["logit"] - why["residual"] == pytest.approx(concepts)
 
 
-def test_a_trees_questions_are_joined_as_percentiles(clips):
-    model = tree_on(clips.bank, max_depth=6, random_state=3).fit(clips.X, clips.levels)
-    scores = model.concept_scores(clips.X)
-    kinds = set()
-    explanations = explain_rows(model, clips.X, range(40))
-    for path, own in zip([result["why"] for result in explanations], scores, strict=False):
-        assert len(path["conditions"]) == len({step.concept for step in path["steps"]})
-        for condition in path["conditions"]:
-            column = clips.data.concept_names.index(condition.concept)
-            allowed = np.ones(len(scores), bool)
-            for step in path["steps"]:
-                if step.concept == condition.concept:
-                    allowed &= (scores[:, column] > step.threshold) == step.above
-            low = 0 if condition.low is None else condition.low
-            high = 100 if condition.high is None else condition.high
-            assert high - low == pytest.approx(100 * allowed.mean())
-            assert low <= condition.percentile <= high
-            compared = scores[:, column].astype(np.float32)  # as the tree does
-            lower = (compared < np.float32(own[column])).mean()
-            up_to = (compared <= np.float32(own[column])).mean()
-            assert condition.percentile == pytest.approx(50 * (lower + up_to))
-            kinds.add(condition.words.removesuffix(f" {condition.concept}"))
-    assert kinds == {"enough", "not too much", "enough, not too much"}
-
-
 #: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
 NEAR = [1.0, 1 + 1e-9, 1 + 2**-23, 1 + 2**-24, 0.123456, 0.1234564, 0.1234561, -2.0, 0.0]
 SCORES = st.sampled_from([*NEAR, -3.0, 2.0, 3.0, 1e3])
@@ -112,6 +87,12 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
             for step in result["why"]["steps"]
         ]
         read_again = join_steps(saved, ("Look", "Body"), rounded, row)
+        for condition in result["why"]["conditions"]:
+            compared = np.float64(np.float32(scores[:, ("Look", "Body").index(condition.concept)]))
+            asked_of = [s for s in result["why"]["steps"] if s.concept == condition.concept]
+            allowed = np.all([(compared > s.threshold) == s.above for s in asked_of], axis=0)
+            high = 100 if condition.high is None else condition.high
+            assert high - (condition.low or 0) == pytest.approx(100 * allowed.mean())
         for condition in (*result["why"]["conditions"], *read_again):
             text = condition.sentence("the clips")
             own = float(re.search(r"more of it than in (\d+)%", text)[1])

@@ -214,10 +214,10 @@ def test_bad_input_is_one_line():
     moments = make_moments([("tt0000001", 0, 5, 0.9)])
     elsewhere, none = mark([("tt0000002", 0, 1)]), mark([("tt0000001", 0, 1)], level="EN")
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
-    for found, segments, options, error, message in (
-        (moments, elsewhere, {}, ExperimentError, r"mine are of other films \(tt0000002\) than"),
-        (moments, none, {}, ExperimentError, "no segment of Sure in these films; choose among"),
-        (om.Moments([], within), none, {}, ExperimentError, "times within their clips"),
+    for found, segments, message in (
+        (moments, elsewhere, r"mine are of other films \(tt0000002\) than"),
+        (moments, none, "no segment of Sure in these films; choose among"),
+        (om.Moments([], within), none, "times within their clips"),
     ):
-        with pytest.raises(error, match=message):
-            evaluate(found, segments, **options)
+        with pytest.raises(ExperimentError, match=message):
+            evaluate(found, segments)

@@ -27,7 +27,7 @@ from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise, open_store, verify
 from tests.conftest import run_obygaze
-from tests.golden.workspace import copy_data
+from tests.golden.workspace import copy_data, draw_photos
 from tests.kit import store as toys
 
 SOURCE = Path(__file__).with_name("failing.c")
@@ -236,14 +236,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
     shutil.copytree(golden / "xclip.zarr", data / "xclip.zarr")
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
-    from PIL import Image
-
-    (data / "images").mkdir()
-    chance = np.random.default_rng(5)
-    for name in ("one", "two"):
-        pixels = chance.integers(0, 256, (48, 64, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(data / "images" / f"{name}.png")
-    (data / "images.csv").write_text("id,kind,media\none,image,one.png\ntwo,image,two.png\n")
+    draw_photos(data)
     for command in (
         "manifests import csv {data}/images.csv -o {data}/photos",
         "stores pack {data}/final.zarr -o {data}/packed.zip",

@@ -80,14 +80,6 @@ def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
         assert axes.get_xlim() == limits
 
 
-@pytest.mark.parametrize("axis", ["", "F1"])
-def test_the_axis_numbers_are_within_the_figure(axis) -> None:
-    figure = dot_plot([Point("mlp", 0.5)], title="t", axis=axis, description="", limits=(0, 1))
-    figure.canvas.draw()
-    for tick in figure.axes[0].get_xticklabels():
-        assert tick.get_window_extent().y0 >= 0
-
-
 def test_panels_beside_each_other_share_their_rows() -> None:
     groups = [["Look", "Body"], ["Sure clips"]]
     rows = [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)], [Dot(0.7), Dot(None)]]

@@ -10,6 +10,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -264,24 +265,20 @@ class Kind:
     seal: Callable[[Files], None] = lambda files: None
 
 
-def reseal(files: Files, name: str, digest_of: Callable[[dict], str], folder: str = "") -> None:
+def reseal(name: str, digest_of: Callable[[dict], str], files: Files) -> None:
     """New digests in a JSON file that lists files, and of itself."""
     header = read_header(files, name)
     if header is None:
         return
     header.pop("sha256", None)
     if isinstance(listed := header.get("files"), dict):
-        listed |= {part: sha256(files[folder + part]) for part in listed if folder + part in files}
+        listed |= {part: sha256(files[part]) for part in listed if part in files}
     header["sha256"] = digest_of(header)
     files[name] = json.dumps(header).encode()
 
 
-def seal_model(files: Files) -> None:
-    reseal(files, "model.json", digest_of)
-
-
-def seal_run(files: Files) -> None:
-    reseal(files, "run.json", seal)
+seal_model = partial(reseal, "model.json", digest_of)
+seal_run = partial(reseal, "run.json", seal)
 
 
 def seal_fits(files: Files) -> None:

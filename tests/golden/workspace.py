@@ -111,6 +111,16 @@ def copy_data(folder: Path) -> Path:
     return folder
 
 
+def draw_photos(folder: Path) -> None:
+    """Two pictures in images/, and a table of them."""
+    (folder / "images").mkdir()
+    chance = np.random.default_rng(5)
+    for name in ("one", "two"):
+        pixels = chance.integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{name}.png")
+    (folder / "images.csv").write_text("id,kind,media\none,image,one.png\ntwo,image,two.png\n")
+
+
 def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     from tests.kit.models import write_checkpoint, write_gpt2, write_sentence_encoder
 
@@ -130,14 +140,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     run("features make-clips @made --films 1 --scenes 2 --seconds 1")
     (folder / "made/videos").rename(folder / "films")
     run("manifests import csv @made/annotations.csv -o @clips")
-    (folder / "images").mkdir()
-    chance = np.random.default_rng(5)
-    rows = ["id,kind,media"]
-    for name in ("one", "two"):
-        pixels = chance.integers(0, 256, (48, 64, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{name}.png")
-        rows.append(f"{name},image,{name}.png")
-    (folder / "images.csv").write_text("\n".join(rows) + "\n")
+    draw_photos(folder)
     run("manifests import csv @images.csv -o @photos")
     run("annotations export @timelines --elan -o @elan")
     run("stores export @final.zarr -o @theirs.h5")

@@ -96,13 +96,10 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     labels = chance.permutation(labels).tolist()
     size = 16 * scale
     first = size * FILMS.index(NO_SURE)
-    for row in range(first, first + size):
-        if labels[row] == "Sure":
-            swap = next(
-                at for at, label in enumerate(labels)
-                if label != "Sure" and not first <= at < first + size
-            )  # fmt: skip
-            labels[row], labels[swap] = labels[swap], labels[row]
+    film = range(first, first + size)
+    others = [at for at, label in enumerate(labels) if label != "Sure" and at not in film]
+    for row, at in zip((row for row in film if labels[row] == "Sure"), others, strict=False):
+        labels[row], labels[at] = labels[at], labels[row]
     rows: list[Row] = []
     for idx, label in enumerate(labels):
         film, scene = FILMS[idx // size], idx % size + 1
@@ -244,6 +241,15 @@ def clip_table(*rows: str) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
+def save_released(folder: Path, authors: Path) -> Manifest:
+    """The annotations with their splits and runs, on disk."""
+    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
+    manifest.save(folder)
+    splits, runs = read_released_splits(authors / "obygaze12", manifest)
+    save_parts(folder, [*splits, *runs])
+    return Manifest.load(folder)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A manifest of the authors' files with their splits, and a store of each of their backbones.
@@ -263,10 +269,7 @@ def make_dataset(
 
     `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
     """
-    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
-    manifest.save(folder / "manifest")
-    splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    save_parts(folder / "manifest", [*splits, *runs])
+    manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
     shown = np.array(
         [

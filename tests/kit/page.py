@@ -21,7 +21,7 @@ from typing import Any
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-    "--disable-dev-shm-usage", "--remote-debugging-pipe", "about:blank",
+    "--disable-dev-shm-usage", "--remote-debugging-pipe",
 ]  # fmt: skip
 KEYS = {
     "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39,
@@ -43,12 +43,10 @@ class Tab:
         self.logged: list[str] = []
         self.requested: list[str] = []
         self._loaded = False
-        target = self._call("Target.createTarget", {"url": "about:blank"}, session=None)
-        self._session = None
-        attached = self._call(
-            "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
-        )
-        self._session = attached["sessionId"]
+        self._session: dict[str, str] = {}
+        target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
+        attached = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
@@ -117,37 +115,29 @@ class Tab:
 
     def choose(self, select_id: str, value: str) -> None:
         self.run(
-            f"(() => {{ const s = document.getElementById({json.dumps(select_id)});"
+            f"{{ const s = document.getElementById({json.dumps(select_id)});"
             f"s.value = {json.dumps(value)};"
-            "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value })()"
+            "s.dispatchEvent(new Event('change', {bubbles: true})) }"
         )
 
     def text(self, selector: str) -> str:
-        content: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
-        return content
+        return str(self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
         """What each such element shows; or another property of it."""
-        elements: list[Any] = self.run(
-            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.{attribute})"
-        )
-        return elements
+        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return list(self.run(f"{every}.map(e => e.{attribute})"))
 
-    def _call(self, method: str, parameters: Any = None, *, session: Any = ...) -> Any:
+    def _call(self, method: str, parameters: Any = None) -> Any:
         self._last += 1
-        number = self._last
-        command = {"id": number, "method": method, "params": parameters or {}}
-        own = getattr(self, "_session", None) if session is ... else session
-        if own:
-            command["sessionId"] = own
+        command = {"id": self._last, "method": method, "params": parameters or {}, **self._session}
         os.write(self._write, json.dumps(command).encode() + b"\0")
         until = time.monotonic() + TIMEOUT_S
-        while True:
-            message = self._receive(until)
-            if message.get("id") == number:
-                if "error" in message:
-                    raise AssertionError(f"{method}: {message['error']}")
-                return message["result"]
+        while (message := self._receive(until)).get("id") != self._last:
+            pass
+        if "error" in message:
+            raise AssertionError(f"{method}: {message['error']}")
+        return message["result"]
 
     def _receive(self, until: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -190,13 +180,10 @@ def open_tab(chromium: str) -> Iterator[Tab]:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
-            [chromium, *FLAGS[:-1], f"--user-data-dir={profile}", FLAGS[-1]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            close_fds=False,
-            preexec_fn=lend,
-        )
+            [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            close_fds=False, preexec_fn=lend,
+        )  # fmt: skip
         os.close(commands[0])
         os.close(answers[1])
         try:

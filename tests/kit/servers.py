@@ -80,9 +80,9 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
             served.headers.append(dict(self.headers))
             file = served.folder / path.lstrip("/")
             if refused := served.refuse(path):
-                return self.answer_nothing(path, refused[0], b"no", refused[1])
+                return self.answer(path, refused[0], b"no", refused[1])
             if not file.is_file():
-                return self.answer_nothing(path, 404, b"not found", {})
+                return self.answer(path, 404, b"not found", {})
             with file.open("rb") as content:
                 size = content.seek(0, 2)
                 first, last, status = 0, size - 1, 200
@@ -95,14 +95,13 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
                         first = max(0, size - int(asked[2]))
                     if first > last:
                         span = {"Content-Range": f"bytes */{size}"}
-                        return self.answer_nothing(path, 416, b"", span)
+                        return self.answer(path, 416, b"", span)
                 content.seek(first)
                 data = content.read(last - first + 1)
             span = {"Content-Range": f"bytes {first}-{last}/{size}"} if status == 206 else {}
             stop = served.cut(path)
             sent = data if stop is None else data[:stop]
-            served.requests.append((path, len(sent)))
-            self.answer(status, sent, {**span, "Content-Length": str(len(data))})
+            self.answer(path, status, sent, {**span, "Content-Length": str(len(data))}, len(sent))
             if stop is not None:
                 self.close_connection = True
                 self.wfile.flush()
@@ -110,13 +109,10 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
             served.then(path)
             return None
 
-        def answer_nothing(
-            self, path: str, status: int, data: bytes, headers: dict[str, str]
+        def answer(
+            self, path: str, status: int, data: bytes, headers: dict[str, str], count: int = 0
         ) -> None:
-            served.requests.append((path, 0))
-            self.answer(status, data, headers)
-
-        def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+            served.requests.append((path, count))
             self.send_response(status, headers.pop("reason line", None))
             for name, value in {"Content-Length": str(len(data)), **headers}.items():
                 self.send_header(name, value)

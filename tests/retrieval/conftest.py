@@ -12,6 +12,7 @@ import pytest
 
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
+from tests.kit.store import fill
 
 WIDTH, FRAMES = 32, 4
 TOY: Mapping[str, Any] = {
@@ -65,17 +66,11 @@ def make_search_store(
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
     manifest = Manifest("clips", Items.of(items))
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
-    done = np.zeros(n, bool)
-    for block in list(writer.missing_blocks())[: -1 if partial else None]:
-        rows = [
-            Failed(Status.UNREADABLE, "cannot be decoded")
-            if row == FAILED
-            else Done({name: value[row] for name, value in values.items()}, None)
-            for row in writer.rows_of(block)
-        ]
-        writer.write_block(block, rows)
-        done[writer.rows_of(block)] = True
-    done[FAILED] = False
+    blocks = list(writer.missing_blocks())[: -1 if partial else None]
+    no = Failed(Status.UNREADABLE, "cannot be decoded")
+    rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]
+    fill(writer, blocks, [*rows[:FAILED], no, *rows[FAILED + 1 :]].__getitem__)
+    done = (np.arange(n) < len(blocks) * block_rows) & (np.arange(n) != FAILED)
     return Source(path, ids, film_of, values, done)
 
 

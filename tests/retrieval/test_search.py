@@ -209,7 +209,6 @@ def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
     [
         ({"name": "ours"}, "NAME=FOLDER"),
         ({"family": "shutil:rmtree"}, "--backbone x=shutil:rmtree"),
-        ({"name": "x=shutil:rmtree"}, "NAME=FOLDER"),
         ({"name": "standard"}, "NAME=FOLDER"),  # a folder that is there
         ({"name": "lab/model"}, "NAME=FOLDER"),  # of the Hub
         ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "shutil:rmtree=shutil:rmtree"),
