@@ -96,9 +96,9 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     labels = chance.permutation(labels).tolist()
     size = 16 * scale
     first = size * FILMS.index(NO_SURE)
-    film = range(first, first + size)
-    others = [at for at, label in enumerate(labels) if label != "Sure" and at not in film]
-    for row, at in zip((row for row in film if labels[row] == "Sure"), others, strict=False):
+    without = range(first, first + size)
+    others = [at for at, label in enumerate(labels) if label != "Sure" and at not in without]
+    for row, at in zip((row for row in without if labels[row] == "Sure"), others, strict=False):
         labels[row], labels[at] = labels[at], labels[row]
     rows: list[Row] = []
     for idx, label in enumerate(labels):
