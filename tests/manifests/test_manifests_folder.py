@@ -224,6 +224,7 @@ def test_a_crash_leaves_the_old_manifest(manifest):
 
 @pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.gate)])
 def test_the_figure(manifest, tmp_path, obygaze, suffix):
+    pytest.importorskip("matplotlib")
     figure = tmp_path / f"figures/levels.{suffix}"
     # --figure is the option's old name.
     for options in (["--figure", figure], ["-o", figure, "--by-film", "--overwrite"]):
