@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -132,7 +133,10 @@ def write(path: Path, *, seconds: float = 3, **changes: Any) -> Path:
 def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)
-        write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
+        for attempt in range(3):  # x265 refuses a frame once in some thousand times
+            with contextlib.suppress(*[av.error.FFmpegError] * (attempt < 2)):
+                write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
+                break
         return path.read_bytes()
 
 
