@@ -33,7 +33,7 @@ from obygaze_models.scoring.annotators import (
 from tests.conftest import run_obygaze
 from tests.kit.run import LEVELS, write_experiment, write_store
 
-FILMS, CLIPS = 8, 60
+FILMS, CLIPS = 4, 120
 NAMES = ("ada", "bo")
 Study = Callable[..., om.Experiment]
 
