@@ -181,9 +181,8 @@ def test_a_real_result(page: Page) -> None:
     scored = [(run, scores) for run in runs for scores in run.record.scores]
     assert len(scored) == 8
     for run, scores in scored:
-        concept, taken = scores.test.split(" vs ")[0], ("EN", "S")
-        if run is runs[2]:
-            taken = ("EN", "HN", "S")
+        concept = scores.test.split(" vs ")[0]
+        taken = ("EN", "HN", "S") if run is runs[2] else ("EN", "S")
         clips = [
             (row_of[clip], concept in marked and level != "EN" if run is runs[2] else level == "S")
             for clip, level, marked in zip(merged.ids, merged.levels, merged.concepts, strict=True)
@@ -200,10 +199,7 @@ def test_a_real_result(page: Page) -> None:
             plain[tested] = model.predict_proba(X[tested])[:, 1]
         for name, metric in metrics.items():
             means = [metric(y[group == film], plain[group == film]) for film in films]
-            assert scores.mean[name] == pytest.approx(np.mean(means), abs=0.005), (
-                scores.test,
-                name,
-            )
+            assert scores.mean[name] == pytest.approx(np.mean(means), abs=0.005), scores.test
 
     manifest = Manifest.load("mobygaze/minutes")
     chance = np.random.default_rng(0)

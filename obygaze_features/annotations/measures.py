@@ -186,12 +186,18 @@ def confusion(
 
 
 def cohen_kappa(counts: np.ndarray) -> float | None:
-    """Cohen's kappa, every difference weighing the same."""
-    total = counts.sum()
-    expected = (counts.sum(axis=1) * counts.sum(axis=0)).sum()
-    if expected == total**2:
-        return None
-    return float((np.trace(counts) * total - expected) / (total**2 - expected))
+    """Cohen's kappa, every difference weighing the same; None where chance alone agrees in all."""
+    kappa = float(cohen_kappas(counts))
+    return None if np.isnan(kappa) else kappa
+
+
+def cohen_kappas(counts: np.ndarray) -> np.ndarray:
+    """Cohen's kappa of each table of counts [..., K, K]; NaN where it is not defined."""
+    total = counts.sum(axis=(-1, -2))
+    expected = (counts.sum(axis=-1) * counts.sum(axis=-2)).sum(axis=-1)
+    equal, most = np.trace(counts, axis1=-2, axis2=-1) * total, total**2
+    defined = expected != most
+    return np.where(defined, (equal - expected) / np.where(defined, most - expected, 1), np.nan)
 
 
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.scoring.intervals import (
     REPLICATES,
@@ -96,6 +97,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         start = f"{model} agrees with {' and '.join(kappas)}"
         others = f"each other ({_number(self.agreement)})"
+        if rater.clips < self.clips:
+            return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
             return f"{start}, they with {others}: {self.too_few or 'one film only'}."
         low, high = rater.interval
@@ -246,16 +249,6 @@ def dawid_skene(votes: Array, classes: int) -> Array:
         if moved < _STEP:
             break
     return np.asarray(truth)
-
-
-def cohen_kappas(tables: Array) -> Array:
-    """Cohen's kappa of each table of counts [..., K, K]; NaN where chance alone agrees in all."""
-    total = tables.sum(axis=(-1, -2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        equal = np.trace(tables, axis1=-2, axis2=-1) / total
-        chance = (tables.sum(axis=-1) * tables.sum(axis=-2)).sum(axis=-1) / total**2
-        kappas: Array = (equal - chance) / (1 - chance)
-    return np.where(np.isfinite(kappas), kappas, np.nan)
 
 
 def f1_of_two(first: Array, second: Array) -> float | None:

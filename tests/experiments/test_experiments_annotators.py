@@ -23,8 +23,10 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_models.data.example import example_path
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.scoring.annotators import (
+    CONSTANT,
     ESTIMATE,
     Rater,
     compare_with_annotators,
@@ -248,6 +250,7 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about() -> None:
     assert (before.clips, of_three.clips) == (1200, 900)
     counts = {rater.name: rater.clips for rater in of_three.raters if rater.kind == "model"}
     assert counts == {"poor": 900, "alike": 900, "better": 900, "ada": 60}  # named as one is
+    assert of_three.sentence("ada").endswith("on the 60 clips that it was asked about.")
     model = of_three.raters[0]
     part = slice(0, 900)
     kappa = cohen_kappa_score(votes["cy"][part], models["poor"][part] > 0.5)
@@ -368,3 +371,22 @@ def test_estimate_is_among_the_raters(study: Study, tmp_path: Path) -> None:
     estimate = rater(run, ESTIMATE)
     assert set(estimate.kappa) == {*NAMES}
     assert set(rater(run).kappa) == {*NAMES, ESTIMATE}
+
+
+@pytest.mark.gate
+def test_what_the_how_to_says_of_soft_targets(tmp_path: Path) -> None:
+    """Of the shipped example: merged and soft, with their price; and soft targets of a concept."""
+    given = replace(om.load_experiment(example_path("level.toml")), balance="none",
+                    labels=("annotator1", "annotator2"))  # fmt: skip
+    numbers = {}
+    for targets in ("merged", "soft"):
+        run = om.run_experiment(replace(given, targets=targets), tmp_path / targets)
+        model, scores = rater(run), run.record.scores[0].mean
+        kappa = np.mean([model.kappa[name] or 0.0 for name in given.labels or ()])
+        values = (model.cross_entropy, scores["f1"], kappa, scores["auroc"])
+        numbers[targets] = [round(value or 0.0, 2) for value in values]
+    assert numbers == {"merged": [0.65, 0.58, 0.17, 0.67], "soft": [0.57, 0.38, 0.12, 0.67]}
+    speech = replace(given, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
+                     targets="soft")  # fmt: skip
+    run = om.run_experiment(speech, tmp_path / "speech")
+    assert rater(run).cross_entropy < (rater(run, CONSTANT).cross_entropy or 0.0)
