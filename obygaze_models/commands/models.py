@@ -107,7 +107,8 @@ def run(
       store = "stores/xclip.zarr"
       positives = ["S"]
       train_negatives = ["EN", "HN"]
-      estimators = ["mlp"]          # see: obygaze models list
+      estimators = ["mlp"]          # see: obygaze models list; or tables with options:
+      # estimators = [{name = "mlp", threshold = "validation"}]
 
     \b
     Examples:

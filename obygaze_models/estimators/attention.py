@@ -22,6 +22,7 @@ from obygaze_models.estimators.classes import (
     CLIPS_PER_STEP,
     Array,
     as_logits,
+    best_cut,
     check_frames,
     check_layer,
 )
@@ -68,7 +69,7 @@ class _FrameProbe(TorchClassifier):
         self.threshold_ = 0.5
         if training.X_val is not None and len(self.classes_) == 2:
             highest = np.nanmax(self.predict_frames(training.X_val)[..., 1], axis=1)
-            self.threshold_ = _best_threshold(highest, training.val_codes == 1)
+            self.threshold_ = best_cut(highest, training.val_codes == 1)
         self.facts_["threshold"] = self.threshold_
         return training
 
@@ -381,19 +382,6 @@ def _two_columns(logits: Any) -> Any:
     if logits.shape[-1] > 1:
         return logits
     return torch.cat([torch.zeros_like(logits), logits], -1)
-
-
-def _best_threshold(scores: Array, positive: Array) -> float:
-    """The threshold of the best F1, where clips that reach it are called positive.
-
-    It is halfway between the last clip that reaches it and the next: frames vary around both.
-    """
-    order = np.argsort(-scores, kind="stable")
-    hits, called = np.cumsum(positive[order]), np.arange(1, len(scores) + 1)
-    is_last = np.append(np.diff(scores[order]) != 0, True)  # clips of equal scores go together
-    f1 = np.where(is_last, 2 * hits / (called + positive.sum()), -1.0)
-    last = int(f1.argmax())
-    return float(scores[order[last : last + 2]].mean()) if hits[-1] else 0.5
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:

@@ -370,6 +370,7 @@ class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "head": [HasMethods(["fit", "predict_proba"]), None],
         "random_state": ["random_state"],
     }
+    _validation_teaches: ClassVar[bool] = True
 
     head: Any = None
     _: KW_ONLY

@@ -98,6 +98,35 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return as_logits(X @ self.coef_.T + self.intercept_)
 
 
+def best_cut(scores: Array, positive: Array) -> float:
+    """The cut of the best F1, where clips above it are called positive.
+
+    It is halfway between two neighbouring scores, or between 0 and the lowest; of several the
+    nearest to one half. One half where no cut is possible.
+    """
+    edges = np.append(0.0, np.unique(scores))
+    cuts = (edges[1:] + edges[:-1]) / 2
+    cuts = cuts[(cuts > 0) & (cuts < 1)]
+    called, hits = (
+        len(part) - np.searchsorted(np.sort(part), cuts) for part in (scores, scores[positive])
+    )
+    f1 = 2 * hits / (called + positive.sum())
+    best = cuts[f1 == f1.max(initial=0)]
+    return float(best[np.abs(best - 0.5).argmin()]) if hits.any() else 0.5
+
+
+def move_cut(table: Array, cut: float) -> Array:
+    """Probabilities [N, 2] whose log-odds are less by the cut's: one half becomes the cut.
+
+    Their order stays, also where they are rounded.
+    """
+    if cut == 0.5:
+        return table
+    with np.errstate(divide="ignore"):
+        moved = 1 / (1 + (1 / table[:, 1] - 1) * (cut / (1 - cut)))
+    return np.column_stack([1 - moved, moved])
+
+
 def fit_temperature(logits: Array, codes: Array) -> float:
     """The temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
 

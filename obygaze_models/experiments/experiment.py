@@ -23,7 +23,7 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import POOLINGS
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.estimators.registry import find_entry
-from obygaze_models.experiments.fit import AGAINST, EstimatorSpec, folder_name
+from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -123,7 +123,8 @@ class Experiment:
         Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
-        is listed.
+        is listed. With ``threshold = "validation"`` the validation clips choose from which
+        probability on it calls a clip positive, for the best F1; two classes only.
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     seeds
@@ -235,9 +236,15 @@ class Experiment:
                     f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
                 )
             try:
-                specs[listed] = EstimatorSpec(name, options, str(options.pop(AGAINST, "a")))
+                negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
+                specs[listed] = EstimatorSpec(name, options, negatives, cut)
             except ExperimentError as problem:
                 raise ExperimentError(f"{self.name!r}: {problem}") from None
+        if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
+            raise ExperimentError(
+                f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
+                "apart; leave it out"
+            )
         unweighted = [
             name
             for name, spec in specs.items()

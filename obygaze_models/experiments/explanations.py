@@ -70,19 +70,20 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     """
     lines, banks = [], dict[tuple[str, int], Any]()
     read = [
-        (result.planned, result.planned.task.name, result.planned.fold, result.fit.model)
+        (result.planned, result.planned.task.name, result.planned.fold, result.fit)
         for result in results
         if result.fit is not None and result.fit.reads == "features"
     ]
-    for _, task, fold, model in read:
-        if (bank := bank_of(model)) is not None:
+    for _, task, fold, fit in read:
+        if (bank := bank_of(fit.model)) is not None:
             banks.setdefault((task, fold.index), bank)
-    for planned, task, fold, model in progress(read, "explain", unit="model"):
+    for planned, task, fold, fit in progress(read, "explain", unit="model"):
+        model = fit.model
         bank = banks.get((task, fold.index))
         if bank is None or (hasattr(model, "bank_") and bank_of(model) is None):
             continue  # directions that mean nothing explain nothing
         X, classes = data.X[fold.test_rows], planned.task.classes
-        attribution = attribute(model, X, classes=classes, bank=bank)
+        attribution = attribute(model, X, classes=classes, bank=bank, cut=fit.cut)
         if attribution is not None:
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             about = {"model": planned.model, "task": task, "fit": fold.index}

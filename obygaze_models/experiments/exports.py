@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
@@ -371,7 +372,9 @@ def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
     estimator, about = load_model(model)
+    about.check()
     layers = _layers(estimator, model)
+    layers[-1][1][1] -= logit(about.get("cut", 0.5))
     graph = _graph(onnx, layers)
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]

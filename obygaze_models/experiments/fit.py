@@ -8,11 +8,12 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
@@ -24,7 +25,7 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.estimators.classes import keywords, reads_of
+from obygaze_models.estimators.classes import best_cut, keywords, move_cut, reads_of
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
@@ -41,6 +42,8 @@ TOLERANCE = 1e-3
 """How far probabilities may be from 0, and their sums from 1."""
 AGAINST = "negatives"
 """The key of an estimator's table for the set of negatives of its concepts."""
+CUT, ON_VALIDATION = "threshold", "validation"
+"""The key of an estimator's table that lets validation clips choose where it says "positive"."""
 
 
 def folder_name(text: str) -> str:
@@ -50,17 +53,23 @@ def folder_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class EstimatorSpec:
-    """An estimator by name, its parameters, and the set of negatives of its concepts."""
+    """An estimator by name, its parameters, the set of negatives of its concepts, and its cut."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     negatives: str = "a"
+    threshold: str | None = None
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:
             raise ExperimentError(
                 f"estimator {self.name!r}: "
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
+            )
+        if self.threshold not in (None, ON_VALIDATION):
+            raise ExperimentError(
+                f"estimator {self.name!r}: {CUT} must be {ON_VALIDATION!r} (got "
+                f"{self.threshold!r}); leave it out for a cut at one half"
             )
         try:
             json.dumps(dict(self.options))
@@ -75,6 +84,11 @@ class EstimatorSpec:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
                     f"{self.negatives!r} means nothing to it; leave it out"
+                )
+            if self.threshold and getattr(self.model, "_validation_teaches", False):
+                raise ExperimentError(
+                    f"estimator {self.name!r} learns from validation clips, too, so they cannot "
+                    f"choose its {CUT}; leave it out, or take pcbm-hybrid or logistic"
                 )
 
     @cached_property
@@ -99,7 +113,9 @@ class EstimatorSpec:
     @property
     def table(self) -> dict[str, Any]:
         """The options as a table of an experiment has them."""
-        return ({AGAINST: self.negatives} if self.negatives != "a" else {}) | dict(self.options)
+        negatives = {AGAINST: self.negatives} if self.negatives != "a" else {}
+        cut = {CUT: self.threshold} if self.threshold else {}
+        return negatives | cut | dict(self.options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +135,9 @@ class Fit:
         (films).
     facts, history, warnings
         What the estimator chose, its epochs, and what a reader must know of it.
+    cut
+        Where it says "positive", as validation clips chose it: of two classes the probabilities
+        are moved so that one half is this cut.
     """
 
     model: Any
@@ -128,6 +147,7 @@ class Fit:
     facts: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[RunWarning] = field(default_factory=list)
+    cut: Annotated[float, Meta(gt=0, lt=1)] = 0.5
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
@@ -141,7 +161,7 @@ class Fit:
             given = np.asarray(given, dtype=np.float64)
         check_probabilities(given, (len(rows), len(self.model.classes_)))
         table[:, self.model.classes_] = given
-        return table
+        return move_cut(table, self.cut)
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,8 +429,9 @@ def fit_estimator(
         ]
     if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}
-    seen = np.concatenate([learn, train, *([choose, validation] if "X_val" in accepted else [])])
-    return Fit(
+    chooses = "X_val" in accepted or spec.threshold
+    seen = np.concatenate([learn, train, *([choose, validation] if chooses else [])])
+    fit = Fit(
         model,
         int(labels.max()) + 1,
         np.unique(seen),
@@ -419,6 +440,10 @@ def fit_estimator(
         history,
         unique_warnings(noted),
     )
+    if spec.threshold:
+        scores = fit.probabilities(data, validation)[:, 1]
+        fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
+    return fit
 
 
 def _features(data: ClipDataset, *, frames: bool) -> Array:

@@ -25,7 +25,7 @@ from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
-from obygaze_models.experiments.summary import describe_official
+from obygaze_models.experiments.summary import describe_cuts, describe_official
 from obygaze_models.saved.about import unreliable_concepts
 
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
@@ -101,6 +101,8 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
         yield RunWarning("join", name, f"{len(ids):,} {lack}.")
     if record.official:
         yield RunWarning("official", "", describe_official(record))
+    for text in describe_cuts(record):
+        yield RunWarning("cut", "", text)
     if record.fit_count == 1:
         yield RunWarning("one-fit", "", "One fit.")
     elif find_protocol(record.protocol).in_turn:
@@ -251,7 +253,7 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
                 text = (
                     f"{model} called {called:,} of {len(labels):,} test clips {task.classes[1]}, "
                     f"which {labels.sum():,} are: look at its AUROC rather than at F1. "
-                    'balance = "weights" or "undersample" would make it say so more often.'
+                    'balance = "weights", or threshold = "validation" in its table, may help.'
                 )
                 yield RunWarning("rare-verdicts", model, text)
 

@@ -365,6 +365,11 @@ class Outcome:
             **self.planned(warnings),
             annotators=compare_models(plan, self.predictions, seed=seed),
             ablated=self._ablated(),
+            cuts={
+                name: [model["cut"] for model in self.models if model["model"] == name]
+                for name, spec in plan.experiment.learners.items()
+                if spec.threshold
+            },
             tests=score_test_sets(self.predictions, tests, seed=seed),
             scores=score_models(
                 self.predictions,
@@ -465,6 +470,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "learns": dict(vars(planned.task)),
         "classes": list(planned.task.classes),
         "facts": fit.facts,
+        **({"cut": fit.cut} if planned.spec.threshold else {}),
         "features": about_features(plan.experiment, plan.store, frames=fit.reads == "frames"),
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,

@@ -300,6 +300,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         By test set what is in it; and by model and test set what was scored.
     annotators
         By test set the models beside each annotator, where the labels were merged of several.
+    cuts
+        By model the cut that validation clips chose in each fit, where they were asked to.
     files
         The digest of each file that the scores are of.
     sha256
@@ -335,6 +337,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     seconds: float
     balance: str = ""
     annotators: dict[str, Comparison] = {}
+    cuts: dict[str, list[float]] = {}
     sha256: str = ""
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from textwrap import fill
 
@@ -103,6 +104,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     for name, accuracy in record.ablated.items():
         values = (f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
         notes.append(f"{name}, accuracy on validation: {', '.join(values)}")
+    notes += describe_cuts(record)
     if record.official:
         notes.append(describe_official(record))
     fits = record.fit_count
@@ -126,6 +128,16 @@ def describe_official(record: RunRecord) -> str:
     return f"Official measure: {measure}; such a run is marked as {mark}."
 
 
+def describe_cuts(record: RunRecord) -> list[str]:
+    """Where models say "positive", of those whose cut the validation clips chose."""
+    return [
+        f"{name}: cut at {span(cuts, '.2f')}, chosen on validation clips; one "
+        "half of its probabilities is this cut."
+        for name, cuts in record.cuts.items()
+        if cuts
+    ]
+
+
 def describe_balance(record: RunRecord) -> str:
     """How many clips train, of how many, and how they are balanced."""
     sizes = [fit.train.clips for fit in record.fits]
@@ -139,10 +151,10 @@ def describe_balance(record: RunRecord) -> str:
     return f'{clips}: {_BALANCED[record.balance]} (balance = "{other}" changes this).'
 
 
-def span(numbers: list[int]) -> str:
+def span(numbers: Sequence[float], form: str = ",") -> str:
     """The lowest and the highest, or both in one."""
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    low, high = (f"{end:{form}}" for end in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _describe_clips(record: RunRecord) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from scipy.special import logit
 from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
@@ -186,7 +187,8 @@ def analyse(
         )
     result: Any
     if kind == "intervene":
-        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed)
+        cut = about.get("cut", 0.5)
+        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed, cut=cut)
     elif kind == "tcav":
         seen, _ = _read_clips(source, bank_about, store, manifest, labels)
         targets = _targets(bank, bank_about, seen)
@@ -250,6 +252,7 @@ def intervene(
     *,
     draws: int = 20,
     random_state: int = 0,
+    cut: float = 0.5,
 ) -> Interventions:
     """Correct the concepts of test clips, one more each time, and score the model.
 
@@ -269,6 +272,8 @@ def intervene(
         How many random orders.
     random_state
         Fixes them.
+    cut
+        Where the model says its second class, of two.
     """
     concepts = model.concept_names()
     columns = _columns(train, concepts)
@@ -289,6 +294,7 @@ def intervene(
     residual = np.zeros(1)
     if isinstance(model, HybridBottleneck):
         residual = model.residual_logits(test.X)
+        residual[:, 1] -= logit(cut)
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
         """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
-from obygaze_models.estimators.classes import Array
+from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
@@ -129,7 +130,12 @@ def bank_of(model: Any) -> Any:
 
 
 def attribute(
-    model: Any, X: Array, *, classes: Sequence[str] | None = None, bank: Any = None
+    model: Any,
+    X: Array,
+    *,
+    classes: Sequence[str] | None = None,
+    bank: Any = None,
+    cut: float = 0.5,
 ) -> Attribution | None:
     """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
 
@@ -143,6 +149,8 @@ def attribute(
         The name of each label from 0 on, where labels are numbers; by default the labels.
     bank
         A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
+    cut
+        Where the model says its second class, of two; its log-odds are taken from the intercept.
     """
     names = _class_names(model, classes)
     if isinstance(model, ConceptBottleneck | HybridBottleneck):
@@ -153,7 +161,7 @@ def attribute(
             leaves = tree.apply(measured).tolist()
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
         if hasattr(model.head_, "coef_"):  # another kind of head has no parts to show
-            return _sums(model, measured, X, names)
+            return _sums(model, measured, X, names, cut)
     if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None
@@ -222,12 +230,16 @@ def _as_compared(scores: Array) -> Array:
 
 
 def _sums(
-    model: ConceptBottleneck | HybridBottleneck, measured: Array, X: Array, names: list[str]
+    model: ConceptBottleneck | HybridBottleneck,
+    measured: Array,
+    X: Array,
+    names: list[str],
+    cut: float,
 ) -> Attribution:
     towards = _towards(model, X)
     head = model.head_
     rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
-    weights, intercept = head.coef_[rows], head.intercept_[rows]
+    weights, intercept = head.coef_[rows], head.intercept_[rows] - log_odds(cut)
     residual = None
     logit = (weights * measured).sum(axis=1) + intercept
     if isinstance(model, HybridBottleneck):
@@ -316,7 +328,9 @@ def explain_clips(
     stored, features = features_of(about, opened, opened.ids if everything else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     rows = {clip: row_of[clip] for clip in ids}
-    explanations = explain_rows(fitted, features, [*rows.values()], classes=about.get("classes"))
+    explanations = explain_rows(
+        fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
+    )
     explained = []
     for (clip, row), explanation in zip(rows.items(), explanations, strict=True):
         similar = nearest_clips(features[row], stored, features, nearest + 1)
@@ -326,7 +340,12 @@ def explain_clips(
 
 
 def explain_rows(
-    model: Any, X: Array, rows: Sequence[int], *, classes: Sequence[str] | None = None
+    model: Any,
+    X: Array,
+    rows: Sequence[int],
+    *,
+    classes: Sequence[str] | None = None,
+    cut: float = 0.5,
 ) -> list[dict[str, Any]]:
     """Explain a model's predictions of some clips.
 
@@ -340,6 +359,8 @@ def explain_rows(
         The clips to explain.
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
+    cut
+        Where the model says its second class, of two.
 
     Returns
     -------
@@ -355,7 +376,8 @@ def explain_rows(
     labels = _class_names(model, classes)
     if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
         X, rows = X[list(rows)], range(len(rows))
-    probabilities, attribution = model.predict_proba(X), attribute(model, X, classes=classes)
+    probabilities = move_cut(model.predict_proba(X), cut)
+    attribution = attribute(model, X, classes=classes, cut=cut)
     explanations = []
     for row in rows:
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))

@@ -64,6 +64,7 @@ class _About(msgspec.Struct):
     seen: list[str] = []
     footage: dict[str, list[tuple[float, float] | None]] = {}
     warnings: list[RunWarning] = []
+    cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
 
 
 class _Header(msgspec.Struct):
@@ -224,6 +225,8 @@ def model_card(
     more = len(about["seen"]) - trained - validated
     only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
     facts = "".join(f"- {line}\n" for line in describe_facts(about["facts"]))
+    if "cut" in about:
+        facts += f'- cut, above which it says "{positive}": {about["cut"]:.2f}\n'
     return f"""# {name}: {about["task"]}
 {warnings}
 Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film clip. Made by

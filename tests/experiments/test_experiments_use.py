@@ -147,7 +147,13 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
 @pytest.mark.parametrize(
     "estimator",
     [
-        {"name": "mlp", "max_iter": 3, "hidden_layer_sizes": [16, 8], "calibrate": True},
+        {
+            "name": "mlp",
+            "max_iter": 3,
+            "hidden_layer_sizes": [16, 8],
+            "calibrate": True,
+            "threshold": "validation",
+        },
         {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1, "bank__output": "decision"},
         "knn",
     ],
