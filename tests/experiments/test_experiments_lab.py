@@ -11,6 +11,8 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest, Split
+from tests.conftest import run_obygaze
 from tests.experiments.conftest import MakeRun
 from tests.kit.run import World, write_experiment
 
@@ -76,3 +78,17 @@ def test_what_has_no_cut_is_refused(world: World, tmp_path: Path) -> None:
             om.load_experiment(toml)
         assert fact in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_skipped_fold_is_named_once_and_ends_with_3(world: World, tmp_path: Path) -> None:
+    """Though the folds that are left have numbers."""
+    ids = world.clips("HN", "S")
+    folds = [row // 2 % (3 if world.levels[world.ids.index(clip)] == "S" else 4)
+             for row, clip in enumerate(ids)]  # fmt: skip
+    Manifest.load(world.manifest).with_parts(splits=[Split("few", ids, folds)]).save(tmp_path / "m")
+    toml = write_experiment(tmp_path / "e.toml", world, manifest=tmp_path / "m", split="few",
+                            protocol="split", estimators=["majority"])  # fmt: skip
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert (result.exit_code, len(om.load_run(tmp_path / "run").predictions())) == (3, 3)
+    assert result.stderr.count("test fold 3") == 1
+    assert "1 fit or test was skipped" in result.stderr
