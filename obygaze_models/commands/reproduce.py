@@ -100,8 +100,9 @@ def reproduce(
 
     Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run
     folders, and a report of these runs. Prints the result in a line for each table, and if you ask
-    for one, its leak-free part; -v prints everything. Exits with 3 if a table has no number of ours
-    because a store is missing.
+    for one, its leak-free part; of tables 2 and 5 released, leak-free and their difference side by
+    side. -v prints everything. Exits with 3 if a table has no number of ours because a store is
+    missing.
 
     \b
     Examples:
@@ -167,5 +168,6 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     took = format_duration(reproduction.seconds)
     echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
-        for table in reproduction.tables[: None if verbose else 1]:
+        # The last has the others' numbers side by side.
+        for table in reproduction.tables if verbose else reproduction.tables[-1:]:
             echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

@@ -313,10 +313,11 @@ class ReproductionContext:
         for array in tokens if name == "max" else ():
             if array in arrays:
                 return Feature(slot, array, "max", name)
-        raise Unavailable(
-            f"{self._paths[slot]} has no array {name}; extract it with: obygaze features extract "
-            f"--arrays {name}"
-        )
+        remedy = f"extract it with: obygaze features extract --arrays {name}"
+        if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
+            others = "".join(f"{array}=FILE " for array in sorted(arrays))
+            remedy = f"import it beside the others: obygaze stores import npy {others}{name}=FILE"
+        raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
 
 
 @contextmanager

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """How wide a table on a terminal may be."""
-Kind = Literal["ours", "published", "guess", "difference", "count"]
-"""Whose numbers a line has."""
+Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
+"""Whose numbers a line has; ``beside`` are ours under another protocol than the line above has."""
+_NOT_COMPARED = {
+    "synthetic": "clips or features are made up",
+    "unknown-origin": "nobody knows what made the features",
+}
+"""Why numbers are not compared with the paper's, by the code of the alarm."""
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -159,8 +164,6 @@ def to_screen(table: Table) -> str:
     The file that `to_text` makes has all protocols, guesses, intervals and notes, too.
     """
     blocks = _shown_blocks(table)
-    if len(blocks) > 1 and blocks[0].protocol:
-        blocks = [_merge_scores(blocks)]
     parts, starred = [table.title], False
     for block in blocks:
         has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
@@ -183,7 +186,8 @@ def to_screen(table: Table) -> str:
 def _shown_blocks(table: Table) -> list[Block]:
     """The blocks that a terminal shows: of one protocol, without leaks and on the most clips.
 
-    All blocks where nothing was trained; none where no line is ours.
+    Each row is shown once, by one score. All blocks where nothing was trained; none where no line
+    is ours.
     """
     blocks = [block for block in table.blocks if any(line.kind == "ours" for line in block.lines)]
     protocols = [block.protocol for block in blocks]
@@ -191,7 +195,8 @@ def _shown_blocks(table: Table) -> list[Block]:
         return blocks
     chosen = "leak-free" if "leak-free" in protocols else protocols[0]
     blocks = [block for block in blocks if block.protocol == chosen]
-    return [block for block in blocks if _setting(block) == _setting(blocks[-1])]
+    blocks = [block for block in blocks if _setting(block) == _setting(blocks[-1])]
+    return [_merge_scores(blocks)] if len(blocks) > 1 else blocks
 
 
 def _setting(block: Block) -> str:
@@ -204,14 +209,15 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
     """Each row once: with the score that the paper prints for it, else the first."""
     by_name: dict[str, tuple[Block, list[Line]]] = {}
     for block in blocks:
-        for ours, *published in _rows_of(block):
-            if ours.name not in by_name or (published and len(by_name[ours.name][1]) == 1):
-                by_name[ours.name] = block, [ours, *published]
+        for rows in _rows_of(block):
+            has_paper = any(line.kind == "published" for line in rows)
+            if has_paper or rows[0].name not in by_name:
+                by_name[rows[0].name] = block, rows
     used = {id(block) for block, _ in by_name.values()}
     lines = []
-    for block, (ours, *published) in by_name.values():
+    for block, (ours, *others) in by_name.values():
         score = f", {block.title.rpartition(': ')[2]}" if len(used) > 1 else ""
-        lines += [replace(ours, name=ours.name + score), *published]
+        lines += [replace(ours, name=ours.name + score), *others]
     first = next(block for block in blocks if id(block) in used)
     return replace(first, title=_setting(first) if len(used) > 1 else first.title, lines=lines)
 
@@ -235,6 +241,10 @@ def summary(table: Table) -> str:
     title, protocol = table.title.partition(":")[0], blocks[0].protocol
     title += f", {protocol}" if protocol and " and " not in protocol else ""
     lines = [line for block in blocks for line in block.lines]
+    if table.alarms:
+        reasons = dict.fromkeys(_NOT_COMPARED[note.code] for note in table.alarms)
+        rows = counted(sum(line.kind == "ours" for line in lines), "row")
+        return f"{title}: {rows}, not compared with the paper's: {' and '.join(reasons)}"
     subjects: dict[str, list[float]] = {}
     for line in lines:
         for column, value in line.values.items():
@@ -315,7 +325,7 @@ FORMS: dict[str, Callable[[Table], str]] = {
 
 def _indented(line: Line) -> bool:
     """Whether a line belongs to the one above it."""
-    return line.kind in ("published", "difference")
+    return line.kind in ("published", "difference", "beside")
 
 
 def _cells(table: Table, line: Line, *, intervals: bool = True) -> list[str]:
