@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from textwrap import fill
 
@@ -304,14 +306,16 @@ def compare(
     grave = [note for run in opened for note in run.warnings if note.voids_scores]
     grave += [leak for comparison in compared.comparisons for leak in comparison.leaks]
     echo_warnings(grave)
+    is_other = [note.startswith("different ") for note in notes]
+    # One line for the notes that begin alike, such as "left out".
+    kinds = notes if verbose else [RunWarning(note.partition(":")[0], "", note) for note in notes]
+    echo_warnings(compress(kinds, is_other), heading="NOTE", verbose=verbose)
     if as_json:
         echo_json(asdict(compared))
     else:
         echo(fill(compared.headline(metric), 100), bold=True)
         echo(f"\n{table}")
-    # One line for the notes that begin alike, such as "left out".
-    kinds = [RunWarning(note.partition(":")[0], "", note) for note in notes]
-    echo_warnings(notes if verbose else kinds, heading="NOTE", verbose=verbose)
+    echo_warnings(compress(kinds, map(not_, is_other)), heading="NOTE", verbose=verbose)
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=as_json)

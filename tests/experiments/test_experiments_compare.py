@@ -153,6 +153,8 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     # Whether an experiment names the protocol's own balance or leaves it out is the same.
     films = run("by-film", protocol="leave-film-out", split=None, **guess)
     assert "different balance" not in " ".join(om.compare(unbalanced, films).comparisons[0].notes)
+    said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
+    assert said.index("different protocols: leave-film-out in by-film") < said.index("F1")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
     assert "too few clips to say" in sparse.stdout

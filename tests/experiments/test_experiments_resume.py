@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
+from obygaze_models.experiments import run as running
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
@@ -151,6 +153,22 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     assert sum("is damaged" in line for line in lines) == 10 + len(FORGERIES)
     assert bytes_of(output) == complete
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
+    """Each fit takes 100 s here; those that were kept took none."""
+    seconds, compute = [0], fitting.PlannedFit.compute
+
+    def slow(planned, *arguments):
+        seconds[0] += 100
+        return compute(planned, *arguments)
+
+    run(small, tmp_path / "run", 5)
+    monkeypatch.setattr(fitting.PlannedFit, "compute", slow)
+    monkeypatch.setattr(running, "time", Mock(monotonic=lambda: seconds[0]))
+    _, lines = run(small, tmp_path / "run")
+    assert lines[1:] == [f"{done} of 9 fits, about {left} min left"
+                         for done, left in ((6, 5), (7, 3), (8, 2))]  # fmt: skip
 
 
 @pytest.mark.parametrize("renamed", [False, True])
