@@ -190,6 +190,11 @@ class ConceptBottleneck(_Bottleneck):
     gets none and learns from the clips with a label; with metadata routing, concepts that no part
     requests are an error.
 
+    In scikit-learn's cross-validation pass the concepts, too: ``cross_val_score(model, X, y,
+    groups=films, cv=cv, params={"concepts": C})``. With metadata routing groups are a parameter:
+    ``cross_val_score(model.set_fit_request(concepts=True, groups=False), X, y, cv=cv,
+    params={"concepts": C, "groups": films})``.
+
     Parameters
     ----------
     bank
@@ -473,6 +478,12 @@ def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str,
         check_is_fitted(bank.estimator)
         return bank.estimator
     bank = set_seed(clone(bank), model.random_state)
+    if isinstance(bank, ConceptBank) and "concepts" not in metadata:
+        raise ExperimentError(
+            f"a {type(model).__name__} learns concepts, and got none; pass fit(X, y, concepts=C) "
+            'or cross_val_score(..., params={"concepts": C}), and with metadata routing call '
+            "set_fit_request(concepts=True, groups=False) on it first"
+        )
     if "concepts" not in metadata and not labelled.all():
         metadata = _check_method_params(X, metadata, indices=labelled)
         X, y = X[labelled], y[labelled]

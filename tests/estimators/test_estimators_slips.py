@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -113,6 +114,8 @@ SLIPS = [
      "no concept can be learned: a has no positive"),
     (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "no C is given for the concept"),
     (lambda: om.ConceptBank().fit(X, Y), r"were given; pass fit\(X, y, concepts=C\).*\(240,\)"),
+    (lambda: cross_val_score(om.ConceptBottleneck(), X, Y, error_score="raise"),
+     r'ConceptBottleneck .*params={"concepts": C}.*set_fit_request\(concepts=True, groups=False\)'),
     (lambda: om.OracleBottleneck().fit(X, Y, concepts=C).predict(X), "pass concepts=C"),
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "none were given"),
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
