@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import (
     Plugin,
@@ -286,6 +287,13 @@ def parts_of(estimator: Any) -> list[Any]:
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]
+
+
+def best_of(estimator: Any) -> Any:
+    """The best estimator of a search, or what it searches over if unfitted; others as they are."""
+    if isinstance(estimator, BaseSearchCV):
+        return getattr(estimator, "best_estimator_", estimator.estimator)
+    return estimator
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from obygaze_models.estimators.classes import best_cut, keywords, move_cut, read
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
+    best_of,
     find_entry,
     make_estimator,
     parts_of,
@@ -418,6 +419,7 @@ def fit_estimator(
             model.fit(X[learn], targets, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
+        model = best_of(model)
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))

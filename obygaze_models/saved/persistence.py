@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.common.files import new_folder, read_bytes
-from obygaze_features.common.text import first_line
+from obygaze_features.common.text import first_line, join_some
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.registry import (
     ENTRY_POINT_GROUP,
+    best_of,
     plugin_errors,
     trusted_classes,
 )
@@ -79,7 +80,7 @@ def save_model(
         An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
         that is installed with an entry point for it. `ExperimentError` names what cannot be saved
         safely: classes that are not in `obygaze_models.estimators.safe_classes`, such as forests
-        and kernel machines; or could not be read back. Of a search save ``best_estimator_``.
+        and kernel machines; or could not be read back. Of a search its best estimator is saved.
     path
         The folder; it appears complete or not at all, and an existing one is left alone.
     about
@@ -93,7 +94,7 @@ def save_model(
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    path = Path(path)
+    path, model = Path(path), best_of(model)
     parts = _Parts()
     tree = _encode(model, "model", parts)
     try:
@@ -161,7 +162,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
 
 def check_savable(model: Any) -> None:
     """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
-    _encode(model, "model", _Parts())
+    _encode(best_of(model), "model", _Parts())
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
@@ -316,8 +317,8 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
         unsafe = sorted(types - _loadable(types))
     if unsafe:
         raise ExperimentError(
-            f"{name} ({kind}) holds {', '.join(unsafe)}, which cannot be read back safely, so it "
-            "is not saved"
+            f"{name} ({kind}) holds {join_some(unsafe, 3)}, which cannot be read back safely, so "
+            "it is not saved"
         )
     parts.files[f"{name}.skops"] = data
     parts.requires |= {found: trusted[found] for found in types if found in trusted}

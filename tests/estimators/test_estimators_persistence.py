@@ -18,6 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -124,6 +125,14 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     assert [name for name, _ in again.steps] == [name for name, _ in model.steps]
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
     assert again.named_steps["conceptbank"].names_ == model.named_steps["conceptbank"].names_
+
+
+def test_of_a_search_the_best_estimator_is_saved(tmp_path):
+    search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2).fit(X, LEVELS)
+    om.save_model(search, tmp_path / "model", ABOUT)
+    again, _ = om.load_model(tmp_path / "model")
+    assert (type(again), again.C) == (om.LogisticProbe, search.best_params_["C"])
+    assert (again.predict_proba(X) == search.predict_proba(X)).all()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,10 @@ def test_a_model_that_hardly_says_positive_is_told_of(
     assert all(f"{key} = " in text for key in ("balance", "threshold"))
 
 
-CUT = {"name": "logistic", "as": "cut", "threshold": "validation"}
+LOGISTIC = "obygaze_models.estimators.logistic:LogisticProbe"
+#: A search: its best estimator, which is the plain one, is saved.
+CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold": "validation",
+       "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
 
 
 def test_validation_clips_choose_the_cut(world: World, make_run: MakeRun) -> None:
