@@ -23,7 +23,7 @@ from obygaze_models.scoring.intervals import (
     percentile_interval,
     too_few,
 )
-from obygaze_models.scoring.metrics import auroc, predicted_classes
+from obygaze_models.scoring.metrics import auroc, clip_losses, predicted_classes
 
 Array = NDArray[Any]
 ESTIMATE = "estimated truth"
@@ -180,8 +180,9 @@ def compare_with_annotators(
                 key: f1_of_two(codes[part], target[part]) for key, target in targets.items()
             }
         if table is not None and kind != "estimate":
-            of_all = stacked[:, part], table[part]
-            numbers |= {"brier": brier(*of_all), "cross_entropy": cross_entropy(*of_all)}
+            losses = clip_losses(stacked[:, part], table[part])
+            brier, cross_entropy = (float(losses[key].mean()) for key in ("brier", "log_loss"))
+            numbers |= {"brier": brier, "cross_entropy": cross_entropy}
         if kind == "model":
             if table is not None and len(classes) == 2:
                 numbers["auroc"] = {
@@ -255,18 +256,6 @@ def f1_of_two(first: Array, second: Array) -> float | None:
     """F1 of class 1 between two raters; None where neither gives it."""
     positives = int((first == 1).sum() + (second == 1).sum())
     return 2 * int(((first == 1) & (second == 1)).sum()) / positives if positives else None
-
-
-def brier(votes: Array, table: Array) -> float:
-    """The mean square of what probabilities [N, classes] lack to each label of votes [A, N]."""
-    squares = ((np.eye(table.shape[1])[votes] - table) ** 2).sum(axis=-1).mean()
-    return float(squares / 2 if table.shape[1] == 2 else squares)
-
-
-def cross_entropy(votes: Array, table: Array) -> float:
-    """The mean of minus the logarithm of the probability that each label of votes got."""
-    safe = np.clip(table / table.sum(axis=1, keepdims=True), _LEAST, 1)
-    return float(-np.log(safe[np.arange(votes.shape[1]), votes]).mean())
 
 
 def _defined(value: float) -> float | None:

@@ -118,6 +118,18 @@ METRICS = {
         "how far the probabilities are from the shares of clips for which they come true",
         lower_is_better=True,
     ),
+    "brier": Metric(
+        "Brier",
+        "Brier score",
+        "the mean squared distance of the probabilities from what came true",
+        lower_is_better=True,
+    ),
+    "log_loss": Metric(
+        "Log loss",
+        "log loss",
+        "the mean of minus the logarithm of the probability of what came true",
+        lower_is_better=True,
+    ),
     TREC: Metric(
         "AP (trec_eval)",
         "AP (trec_eval)",
@@ -282,6 +294,7 @@ def weighted_scores(
 
 def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
     predictions = predicted_classes(probabilities)
+    losses = _losses(labels, probabilities, weights)
     if probabilities.ndim == 2:
         confusion = _confusion(labels, predictions, probabilities.shape[1], weights)
         correct = (predictions == labels).astype(float)
@@ -293,6 +306,7 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
             ACCURACY: _ratio(weights @ correct, weights.sum(axis=1)),
             "balanced_accuracy": _balanced_accuracy(confusion),
             "calibration_error": _calibration_error(correct, probabilities.max(axis=1), weights),
+            **losses,
         }
     confusion = _confusion(labels, predictions, 2, weights)
     f1, hits = _f1(confusion), confusion[:, 1, 1]
@@ -304,6 +318,7 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
         **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced_accuracy(confusion),
         "calibration_error": _calibration_error(labels, probabilities, weights),
+        **losses,
     }
 
 
@@ -354,6 +369,31 @@ def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> A
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
     return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
+
+
+def clip_losses(labels: Array, table: Array) -> dict[str, Array]:
+    """The Brier score and log loss of each clip, as scikit-learn has them.
+
+    Parameters
+    ----------
+    labels
+        A class from 0 on for each clip [N], or by annotator and clip [A, N].
+    table
+        Probabilities [N, classes].
+    """
+    classes = table.shape[1]
+    squares = ((np.eye(classes)[labels] - table) ** 2).sum(axis=-1)
+    given = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
+    return {"brier": squares / 2 if classes == 2 else squares, "log_loss": -np.log(given)}
+
+
+def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
+    binary = probabilities.ndim == 1
+    table = np.column_stack([1 - probabilities, probabilities]) if binary else probabilities
+    total = weights.sum(axis=1)
+    return {
+        key: _ratio(weights @ losses, total) for key, losses in clip_losses(labels, table).items()
+    }
 
 
 def _ratio(top: Array, bottom: Array) -> Array:

@@ -35,6 +35,8 @@ BINARY = {
         sum(abs((p - y)[np.minimum(9, (p * 10).astype(int)) == k].sum()) for k in range(10))
         / len(y)
     ),
+    "brier": theirs.brier_score_loss,
+    "log_loss": lambda y, p: theirs.log_loss(y, p, labels=[0, 1]),
 }
 CLASSES = {
     "f1_macro": lambda y, p: theirs.f1_score(y, p.argmax(1), average="macro", zero_division=0),
@@ -44,6 +46,8 @@ CLASSES = {
     "accuracy": lambda y, p: theirs.accuracy_score(y, p.argmax(1)),
     "balanced_accuracy": lambda y, p: theirs.balanced_accuracy_score(y, p.argmax(1)),
     "auroc": lambda y, p: theirs.roc_auc_score(y, p, multi_class="ovr"),
+    "brier": theirs.brier_score_loss,
+    "log_loss": theirs.log_loss,
 }
 PAIRS = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1

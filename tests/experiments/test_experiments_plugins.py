@@ -300,7 +300,7 @@ def test_a_slip_in_predictions_is_one_line(experiment, tmp_path, monkeypatch, te
     assert not (tmp_path / "run").exists()
 
 
-def brier(labels, probabilities, weights):
+def squares(labels, probabilities, weights):
     return weights @ np.square(probabilities - labels) / weights.sum(axis=1)
 
 
@@ -315,9 +315,9 @@ def own(make_run):
         def make_folds(self, y, tests, *, groups=None):
             return super().make_folds(y, tests)[:1]
 
-    METRICS["brier"] = Metric(
-        "Brier", "Brier score", "the mean square of what is missing to certainty",
-        binary=True, lower_is_better=True, compute=brier,
+    METRICS["squares"] = Metric(
+        "Squares", "mean square", "the mean square of what is missing to certainty",
+        binary=True, lower_is_better=True, compute=squares,
     )  # fmt: skip
 
     @target("clips", trains=False)
@@ -337,23 +337,23 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, tmp_pat
     record, [fit, *_] = run.record, run.predictions()
     assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
     scores = record.scores[0]
-    assert scores.mean["brier"] == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
-    low, high = scores.interval["brier"]
-    assert low <= scores.mean["brier"] <= high
+    assert scores.mean["squares"] == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
+    low, high = scores.interval["squares"]
+    assert low <= scores.mean["squares"] <= high
     page = om.report(run, tmp_path / "page.html").read_text()
-    for text in ("First fold: one fit, for a look", "Brier", "what is missing to certainty"):
+    for text in ("First fold: one fit, for a look", "Squares", "what is missing to certainty"):
         assert text in page, text
     assert om.load_run(tmp_path / "run").predictions()[0].ids == fit.ids
-    result = run_obygaze("models", "compare", run.folder, "--metric", "brier")
-    assert "; Brier\n" in result.stdout
-    assert "brier" in run_obygaze("models", "compare", "--help").stdout
+    result = run_obygaze("models", "compare", run.folder, "--metric", "squares")
+    assert "; Squares\n" in result.stdout
+    assert "squares" in run_obygaze("models", "compare", "--help").stdout
     del PROTOCOLS["first-fold"]  # as in another process
     refused(run_obygaze("report", run.folder, "-o", tmp_path / "x"), "unknown protocol 'first-f")
 
 
 def test_runs_that_are_older_than_a_metric_are_read(make_run, own, tmp_path):
     """As a release that adds a metric must read its users' runs."""
-    assert "Brier" not in om.report(make_run("good"), tmp_path / "page.html").read_text()
+    assert "Squares" not in om.report(make_run("good"), tmp_path / "page.html").read_text()
 
 
 def test_a_table_is_made_and_named_in_help(own, world, tmp_path):
