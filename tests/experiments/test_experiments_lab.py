@@ -6,15 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, Split
-from tests.conftest import run_obygaze
 from tests.experiments.conftest import MakeRun
-from tests.kit.run import World, write_experiment
+from tests.kit.run import World
 
 
 def test_a_model_that_hardly_says_positive_is_told_of(
@@ -43,55 +39,22 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
 
 def test_validation_clips_choose_the_cut(world: World, make_run: MakeRun) -> None:
     """No cut has a better F1 on them; one half is the cut everywhere, and the order stays."""
-    few = {"train_negatives": ("EN", "HN", "NS"), "balance": "none", "test_negatives": ()}
-    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", **few)
+    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
+                   train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
     plain, cut = ([f for f in run.predictions() if f.model == name] for name in ("logistic", "cut"))
-    saved = {model["fit"]: model for model in run.models() if model["model"] == "cut"}
-    label_of = dict(zip(world.ids, (level == "S" for level in world.levels), strict=True))
-    for before, after, fit in zip(plain, cut, run.record.fits, strict=True):
-        t = saved[after.fit]["cut"]
-        assert (0 < t < 1, t == run.record.cuts["cut"][after.fit]) == (True, True)
-        p, q = before.probabilities, after.probabilities
-        np.testing.assert_allclose(q, p * (1 - t) / (p * (1 - t) + (1 - p) * t))
-        assert ((q > 0.5) == (p > t)).all()
-        assert roc_auc_score(after.labels, q) == roc_auc_score(before.labels, p)
-        model, about = om.load_model(saved[after.fit]["folder"])
-        [held] = [fold for fold in range(9) if fit.name == f"validation fold {fold}"]
-        ids = world.clips(*world.levels, folds=[held])
+    saved = [row for row in run.models() if row["model"] == "cut"]
+    assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
+    for before, after, row, fit in zip(plain, cut, saved, run.record.fits, strict=True):
+        p, t = before.probabilities, row["cut"]
+        np.testing.assert_allclose(after.probabilities, p * (1 - t) / (p + t - 2 * p * t))
+        areas = [roc_auc_score(f.labels, f.probabilities) for f in (before, after)]
+        assert areas[0] == areas[1]
+        ids = world.clips(*world.levels, folds=[int(fit.name.removeprefix("validation fold "))])
+        truth = np.isin(ids, world.clips("S"))
+        model, about = om.load_model(row["folder"])
+        raw = model.predict_proba(np.stack([world.rows[clip] for clip in ids]))[:, 1]
+        best = max(f1_score(truth, raw > other) for other in [0, *raw])
+        called = np.array(om.predict(row["folder"], world.store, ids=ids).predicted) == "S"
+        assert f1_score(truth, called) == best
         assert {*ids} <= {*about["seen"]}
-        scores = om.predict(saved[after.fit]["folder"], world.store, ids=ids)
-        truth = np.array([label_of[clip] for clip in scores.ids])
-        raw = model.predict_proba(world.features[[world.ids.index(clip) for clip in scores.ids]])
-        best = max(f1_score(truth, raw[:, 1] > s) for s in [0, *raw[:, 1]])
-        assert f1_score(truth, np.array(scores.predicted) == "S") == best
-        np.testing.assert_allclose(scores.probabilities[:, 1] > 0.5, raw[:, 1] > t)
-    assert np.mean([f.called.sum() for f in cut]) > np.mean([f.called.sum() for f in plain])
-
-
-def test_what_has_no_cut_is_refused(world: World, tmp_path: Path) -> None:
-    three = {"positives": None, "train_negatives": None, "levels": ["EN", "HN", "S"]}
-    for keys, name, value, fact in (
-        (three, "logistic", "validation", "for two classes, and logistic tells 3"),
-        ({}, "logistic", 0.3, "must be 'validation' (got 0.3)"),
-        ({}, "pcbm-tree", "validation", "learns from validation clips, too"),
-    ):
-        estimators = [{"name": name, "threshold": value}]
-        toml = write_experiment(tmp_path / "e.toml", world, estimators=estimators, **keys)
-        with pytest.raises(ExperimentError) as caught:
-            om.load_experiment(toml)
-        assert fact in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_skipped_fold_is_named_once_and_ends_with_3(world: World, tmp_path: Path) -> None:
-    """Though the folds that are left have numbers."""
-    ids = world.clips("HN", "S")
-    folds = [row // 2 % (3 if world.levels[world.ids.index(clip)] == "S" else 4)
-             for row, clip in enumerate(ids)]  # fmt: skip
-    Manifest.load(world.manifest).with_parts(splits=[Split("few", ids, folds)]).save(tmp_path / "m")
-    toml = write_experiment(tmp_path / "e.toml", world, manifest=tmp_path / "m", split="few",
-                            protocol="split", estimators=["majority"])  # fmt: skip
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert (result.exit_code, len(om.load_run(tmp_path / "run").predictions())) == (3, 3)
-    assert result.stderr.count("test fold 3") == 1
-    assert "1 fit or test was skipped" in result.stderr
+    assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)

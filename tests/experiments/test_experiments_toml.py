@@ -71,6 +71,8 @@ SLIPS = [
     ('estimators = ["mpl"]', ["unknown estimator 'mpl'; did you mean mlp?"]),
     ('estimators = [{name = "mlp", batchsize = 8}]', ["'batchsize'; did you mean batch_size"]),
     ("estimators = [{hidden = 8}]", ["estimators must be a list of names, or of tables"]),
+    ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
+    ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
 ]
 
@@ -89,8 +91,10 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         ((), ["positives"], 'positives is missing; add positives = ["S"'),
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different ones are meant"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
+        (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
+         NO_LEVELS, "for two classes, and mlp tells 3 apart"),
         (('concepts = ["Loook"]',), NO_LEVELS, "unknown concept 'Loook'; did you mean Look?"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ExperimentError) as caught:
             names(load(tmp_path, *lines, without=without))
         assert fact in str(caught.value)
