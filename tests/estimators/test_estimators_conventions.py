@@ -210,10 +210,7 @@ def test_a_banks_requests_decide(routing):
     never = om.ConceptBottleneck(om.RandomDirections().set_fit_request(concepts=False))
     with pytest.raises(TypeError, match=r"concepts.*not routed"):
         never.fit(X, Y, concepts=C)
-    both = {"concepts": C, "groups": FILMS}
-    with pytest.raises(ValueError, match=r"\[groups\] are passed but .* ConceptBank"):
-        cross_val_score(asks, X, Y, cv=GroupKFold(4), params=both)
-    assert asks.get_metadata_routing().consumes("fit", both) == {"concepts"}
+    assert asks.get_metadata_routing().consumes("fit", ["concepts", "groups"]) == {"concepts"}
 
 
 @pytest.mark.parametrize("kind", [om.ConceptBottleneck, om.HybridBottleneck])

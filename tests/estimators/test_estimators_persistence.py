@@ -127,22 +127,15 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     assert again.named_steps["conceptbank"].names_ == model.named_steps["conceptbank"].names_
 
 
-def test_of_a_search_the_best_estimator_is_saved(tmp_path):
-    search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2).fit(X, LEVELS)
-    om.save_model(search, tmp_path / "model", ABOUT)
-    again, _ = om.load_model(tmp_path / "model")
-    assert (type(again), again.C) == (om.LogisticProbe, search.best_params_["C"])
-    assert (again.predict_proba(X) == search.predict_proba(X)).all()
-
-
 @pytest.mark.parametrize(
     "model",
     [
         make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
         LinearSVC(random_state=0, fit_intercept=False),
         make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
+        GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
     ],
-    ids=["nested", "alone", "discriminant"],
+    ids=["nested", "alone", "discriminant", "search"],
 )
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)

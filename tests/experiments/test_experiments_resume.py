@@ -24,11 +24,8 @@ from tests.conftest import run_obygaze
 from tests.kit.files import contents
 from tests.kit.run import make_world, write_store
 
-ESTIMATORS = (
-    {"name": "mlp", "max_iter": 3, "threshold": "validation"},
-    {"name": "pcbm-logistic", "bank__C": 0.1},
-    "majority",
-)
+ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
+              {"name": "pcbm-logistic", "bank__C": 0.1}, "majority")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -144,21 +144,12 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
     assert all(f"**{text}**" in (model / "README.md").read_text() for text in cautions)
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        {
-            "name": "mlp",
-            "max_iter": 3,
-            "hidden_layer_sizes": [16, 8],
-            "calibrate": True,
-            "threshold": "validation",
-        },
-        {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1, "bank__output": "decision"},
-        "knn",
-    ],
-    ids=["mlp", "decision", "knn"],
-)
+@pytest.mark.parametrize("estimator", [
+    {"name": "mlp", "max_iter": 3, "hidden_layer_sizes": [16, 8], "calibrate": True,
+     "threshold": "validation"},
+    {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1, "bank__output": "decision"},
+    "knn",
+], ids=["mlp", "decision", "knn"])  # fmt: skip
 def test_onnxruntime_says_the_same(marked, tmp_path, estimator):
     """But for what is no chain of layers."""
     model, _ = train(tmp_path, marked, estimator)
