@@ -131,8 +131,8 @@ def describe_official(record: RunRecord) -> str:
 def describe_cuts(record: RunRecord) -> list[str]:
     """Where models say "positive", of those whose cut the validation clips chose."""
     return [
-        f"{name}: cut at {span(cuts, '.2f')}, chosen on validation clips; one "
-        "half of its probabilities is this cut."
+        f"{name}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
+        "probabilities are moved so that one half is the cut."
         for name, cuts in record.cuts.items()
         if cuts
     ]
