@@ -26,7 +26,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.progress import progress
+from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
@@ -149,24 +149,25 @@ def _compute(
 ) -> Outcome:
     """Every fit of a plan, or what an interrupted run had of it.
 
-    Where no bar is shown, there are lines about the fits done and the time left; those of an
-    interrupted run took no time in this one.
+    Where no bar is shown, there are lines about the fits done and the time left. Both go by the
+    fits of this run alone: those of an interrupted one take no time.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
-    begin = last = time.monotonic()
-    resumed = 0
     try:
-        for done, planned in enumerate(progress(todo, "train", unit="fit"), start=1):
-            earlier = finished.load(planned, plan.data)
-            outcome.add(earlier or planned.compute(plan.data, memo), finished)
-            now = time.monotonic()
-            resumed += earlier is not None
-            if done == resumed:
-                begin = now
-            elif not sys.stderr.isatty() and now - last >= LINE_EVERY_S and done < len(todo):
-                last, left = now, (now - begin) / (done - resumed) * (len(todo) - done)
-                text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
-                log(f"{done} of {len(todo)} fits, about {text} left")
+        kept = [finished.load(planned, plan.data) for planned in todo]
+        total, made = kept.count(None), 0
+        begin = last = time.monotonic()
+        with meter(total, "train", unit="fit") as advance:
+            for done, (planned, result) in enumerate(zip(todo, kept, strict=True), start=1):
+                outcome.add(result or planned.compute(plan.data, memo), finished)
+                if result is not None:
+                    continue
+                made, now = made + 1, time.monotonic()
+                advance(1)
+                if not sys.stderr.isatty() and now - last >= LINE_EVERY_S and made < total:
+                    last, left = now, (now - begin) / made * (total - made)
+                    text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+                    log(f"{done} of {len(todo)} fits, about {text} left")
         outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]
