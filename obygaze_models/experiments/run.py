@@ -154,11 +154,11 @@ def _compute(
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     try:
-        kept = [finished.load(planned, plan.data) for planned in todo]
-        total, made = kept.count(None), 0
+        earlier = [finished.load(planned, plan.data) for planned in todo]
+        total, made = earlier.count(None), 0
         begin = last = time.monotonic()
         with meter(total, "train", unit="fit") as advance:
-            for done, (planned, result) in enumerate(zip(todo, kept, strict=True), start=1):
+            for done, (planned, result) in enumerate(zip(todo, earlier, strict=True), start=1):
                 outcome.add(result or planned.compute(plan.data, memo), finished)
                 if result is not None:
                     continue

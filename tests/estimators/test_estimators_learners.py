@@ -84,9 +84,6 @@ def test_concepts_are_learned_from_all_clips_of_the_folds():
 
 
 def test_facts_tell_what_was_chosen():
-    assert fit("svm").facts["C"][0] in (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
-    network = fit("mlp")
-    assert [epoch["epoch"] for epoch in network.history] == [1, 2, 3]
     assert fit("pcbm-hybrid").facts["accuracy"]["on"] == "validation"
     released = fit("pcbm-tree", negatives="b", bank__C=0.05, head__random_state=42)
     assert {quality["C"] for quality in released.facts["concepts"].values()} == {0.05}
