@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from unittest.mock import Mock
 
 import msgspec
@@ -39,7 +40,8 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     result = run_obygaze("models", "run", "sure.toml")
     assert result.exit_code == 0
     assert "train logistic on EN vs S" in result.stderr
-    first, wrote, *tables = result.stdout.splitlines()
+    note, first, wrote, *tables = result.stdout.splitlines()
+    assert note == "Tests 10 of 100 clips"
     record = json.loads((tmp_path / "runs/sure/run.json").read_text(encoding="utf-8"))
     score = record["scores"][0]["mean"]["f1"]
     assert first.startswith(f"logistic: F1 positive {score:.2f} (too few clips to say) on ")
@@ -69,6 +71,25 @@ def test_a_slip_is_one_line_without_secrets(write, world, tmp_path, arguments, c
     assert "hush" not in result.output
     assert "Traceback" not in result.output
     assert not [*tmp_path.glob("runs/*")]
+
+
+def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
+    """Of three Sure clips the drawn folds have none to test; the split that it names has."""
+    manifest = Manifest.load(world.manifest)
+    sure = world.clips("S")[:3]
+    levels = ["NS" if level == "S" and clip not in sure else level
+              for clip, level in zip(world.ids, world.levels, strict=True)]  # fmt: skip
+    few = replace(manifest.labels(), levels=levels)
+    replace(manifest).with_parts(labels=[few]).save(tmp_path / "few")
+    write(manifest="few", split=None)
+    refused = run_obygaze("models", "run", "sure.toml")
+    assert refused.exit_code == 1
+    [remedy] = re.findall(r"obygaze (manifests split .* --overwrite)", refused.stderr)
+    [rows] = re.findall(r"fold +EN +S\n[- ]+\n((?:\d+ +\d+ +\d+\n){10})", refused.stderr)
+    assert sum(int(row.split()[2]) for row in rows.splitlines()) == 3
+    assert run_obygaze(*remedy.split()).exit_code == 0
+    write(manifest="few", split=re.search(r'split = "(\w+)"', refused.stderr)[1])
+    assert run_obygaze("models", "run", "sure.toml").exit_code == 0
 
 
 @pytest.mark.parametrize(

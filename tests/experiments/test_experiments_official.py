@@ -299,7 +299,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     few.save(tmp_path / "m")
     changed = replace(
         task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
-        concepts=("Look", "Posture", "Body"), split="02_EN_HN_S",
+        concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
     )  # fmt: skip
     run = om.run_experiment(changed, tmp_path / "run")
     assert {scores.test: scores.fits for scores in run.record.scores} == {
