@@ -340,7 +340,7 @@ def split(
       obygaze manifests split manifests/series --by director --folds 5
     """
     from obygaze_features.manifests.items import group_noun, safe_id
-    from obygaze_features.manifests.splits import NEIGHBOUR_S, neighbours
+    from obygaze_features.manifests.splits import describe_neighbours
 
     loaded = of.Manifest.load(manifest)
     if by and folds is None:
@@ -357,12 +357,9 @@ def split(
         f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
         f"{manifest / 'splits' / new.name}.csv"
     )
-    if near := neighbours(loaded.items, new, NEIGHBOUR_S):
-        clips = counted(len(near), "clip is", "clips are")
+    if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {clips} within {NEIGHBOUR_S:g} s of a clip of another fold in the same "
-            f"file, such as {join_some(near, 2)}, and so alike that scores are too high; keep "
-            "files whole: --by media",
+            f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
             err=True,
         )
 

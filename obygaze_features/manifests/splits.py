@@ -170,7 +170,8 @@ def _deal_groups(
 
     Whole numbers only, so that every machine deals alike.
     """
-    names, rows = np.unique(groups, return_inverse=True)
+    group_names, rows = np.unique(groups, return_inverse=True)
+    names: list[str] = group_names.tolist()
     levels_seen, codes = np.unique(levels, return_inverse=True)
     counts = np.zeros((len(names), len(levels_seen)), dtype=np.int64)
     np.add.at(counts, (rows, codes), 1)
@@ -183,7 +184,7 @@ def _deal_groups(
     ):
         fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])
         dealt[fold] += counts[row]
-        fold_of[str(names[row])] = fold
+        fold_of[names[row]] = fold
     return fold_of
 
 
@@ -382,3 +383,11 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
         spans = items.files, items.starts, items.ends
         near[own] = meet_in_time(spans, rows[own], rows[others], gap)
     return [split.ids[row] for row in np.flatnonzero(near).tolist()]
+
+
+def describe_neighbours(items: Items, split: Split) -> str:
+    """How many clips are within `NEIGHBOUR_S` of one of another fold; empty if none is."""
+    near = neighbours(items, split, NEIGHBOUR_S)
+    clips = counted(len(near), "clip is", "clips are")
+    text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of another fold in the same file, such as "
+    return f"{text}{join_some(near, 2)}" * bool(near)

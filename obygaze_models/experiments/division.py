@@ -9,7 +9,7 @@ from typing import Any
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.items import group_noun
-from obygaze_features.manifests.splits import stratified
+from obygaze_features.manifests.splits import describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import N_FOLDS, Array, ByFolds, Fold
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
@@ -92,23 +92,23 @@ def make_division(
                 f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), '
                 'or draw ten new folds (split = "")'
             )
-        split, column = manifest.split(only), experiment.groups
-        groups = manifest.items.groups(column, split.ids) if column else split.ids
-        if divided := len({*zip(groups, split.folds, strict=True)}) > len({*groups}):
+        own, column = manifest.split(only), experiment.groups
+        groups = manifest.items.groups(column, own.ids) if column else own.ids
+        if divided := len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
             note = f"folds are drawn: {only} divides {group_noun(column or '')}s"
         division = make_division(
             replace(experiment, split="" if divided else only), manifest, problems
         )
-        return replace(division, note=note)
-    name = choose_protocol(experiment)
+        return replace(division, note="; ".join(filter(None, [note, division.note])))
+    name, note = choose_protocol(experiment), ""
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
         films = manifest.items.groups(experiment.groups or "film", manifest.ids)
-        split = manifest.split(experiment.split) if experiment.split else None
+        chosen = manifest.split(experiment.split) if experiment.split else None
         number = {film: fold for fold, film in enumerate(sorted(set(films)))}
         fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
-        ids, title = (frozenset(split.ids), split.name) if split else (None, "")
+        ids, title = (frozenset(chosen.ids), chosen.name) if chosen else (None, "")
         return Division(name, title, fold_of, len(number) - 1, ids)
     if name == "official" and not experiment.split:
         raise ExperimentError(
@@ -119,8 +119,9 @@ def make_division(
     if experiment.split:
         split = manifest.split(experiment.split)
     else:
-        column, ids = experiment.groups, manifest.labels(experiment.label_set).ids
-        folds = min(N_FOLDS, len({*manifest.items.groups(column, ids)})) if column else N_FOLDS
+        column, labels = experiment.groups, manifest.labels(experiment.label_set)
+        groups = manifest.items.groups(column, labels.ids) if column else labels.ids
+        folds = min(N_FOLDS, len({*groups})) if column else N_FOLDS
         split = stratified(
             manifest,
             folds=folds,
@@ -130,12 +131,16 @@ def make_division(
             name=f"stratified, {folds} folds{f' by {column}' * bool(column)}, "
             f"seed {experiment.seed}",
         )
+        near = "" if column or experiment.gap else describe_neighbours(manifest.items, split)
+        note = near and f'{near}; groups = "media" or gap = 5 keeps them apart'
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
             f"{gaps[0]}; number its folds from 0 on without gaps"
         )
-    return Division(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
+    return Division(
+        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), note=note
+    )
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
