@@ -12,7 +12,7 @@ from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
 from obygaze_features.store import ArraySpec, commit
-from obygaze_models.experiments import fit as fitting
+from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.run import RECIPE, write_experiment, write_rows
@@ -174,22 +174,11 @@ def test_the_commands_take_sequence_models(planted, model, tmp_path):
         assert str(model) in line
 
 
-def test_a_run_of_other_frames_starts_anew(planted, monkeypatch, tmp_path):
-    experiment, lines = planted.experiment({"name": "frame-mil", "max_iter": 2}), []
-    real, calls = fitting.fit_estimator, []
-
-    def fit(*arguments, **options):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(fitting, "fit_estimator", fit)
+def test_a_run_of_other_frames_starts_anew(planted, tmp_path):
+    first = planted.experiment({"name": "frame-mil", "max_iter": 2})
     changed = write_store(tmp_path / "s.zarr", planted.manifest, 2 * planted.frames, planted.native)
-    for chosen in (experiment, replace(experiment, store=changed)):
-        with pytest.raises(KeyboardInterrupt):
-            om.run_experiment(chosen, tmp_path / "run", log=lines.append)
-    assert any("store, features changed. Starting anew." in line for line in lines)
+    plans = [make_plan(given).identity() for given in (first, replace(first, store=changed))]
+    assert {key for key in plans[0] if plans[0][key] != plans[1][key]} == {"store", "features"}
 
 
 def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):

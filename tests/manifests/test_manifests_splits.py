@@ -1,10 +1,8 @@
 """Splits: even folds, the same again from the same seed; the released ones and their leaks."""
 
 import json
-import time
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,11 +86,9 @@ def test_a_column_of_groups_is_there_and_filled():
 
 def test_overlapping_spans_are_not_split():
     """Two annotators of one file: their spans show the same seconds."""
-    spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
-    apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
-    assert of.stratified(labelled(["S"] * 3, apart), folds=3)
-    pair = Items.of([*spans, Item("b1", media="f", start=5, end=15), Item("c", media="g")])
-    with pytest.raises(UsageError, match=r"3 clips show the same seconds.*a1, a2.*--by media"):
+    spans = [Item(f"a{n}", media="f", start=5 * n, end=5 * n + 10) for n in range(3)]
+    pair = Items.of([*spans, Item("c", media="g")])
+    with pytest.raises(UsageError, match=r"3 clips show the same seconds.*a0, a1.*--by media"):
         of.stratified(labelled(["S"] * 4, pair), folds=4)
     assert of.stratified(labelled(["S"] * 4, pair), folds=2, groups="media").folds == [0, 0, 0, 1]
 
@@ -126,18 +122,6 @@ def test_overlaps_in_time_against_brute_force(spans, cut, gap):
     ]
 
 
-def test_neighbours_of_many_clips_are_found_in_time():
-    """The spans of a hundred thousand clips follow each other in a thousand files."""
-    rows = np.arange(100_000)
-    ids, files = [f"i{row}" for row in rows], [f"f{row // 100}" for row in rows]
-    starts, blank = (rows % 100) * 2.0, [""] * len(rows)
-    items = Items(ids, ["clip"] * len(rows), blank, files, blank, starts, starts + 2, check=False)
-    began = time.perf_counter()
-    near = overlapping(items, ids[::10], [i for row, i in enumerate(ids) if row % 10], 0)
-    assert near == ids[::10]
-    assert time.perf_counter() - began < 5  # a fifth of it, on an idle machine
-
-
 def test_the_command(manifest, obygaze, tmp_path):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output
@@ -166,21 +150,6 @@ def test_the_command(manifest, obygaze, tmp_path):
         assert (whole.exit_code, whole.stderr) == (0, ""), whole.output
         assert len({*of.Manifest.load(folder).split(name).folds}) == (options or (0, 3))[1]
     refused(obygaze("manifests", "split", folder, "--by", "serie"), "did you mean series")
-
-
-def test_all_sixteen_runs_come_out_id_by_id(released, small_authors):
-    golden = json.loads((small_authors / "obygaze12/released_runs.json").read_text())
-    for name, runs in golden["runs"].items():
-        split = released.split(name)
-        result = {run.name: run for run in released.runs(name).runs}
-        assert result.keys() == runs.keys() == set("01234567")
-        for run, ids in runs.items():
-            assert result[run].train == ids["train"]
-            assert result[run].validation == ids["val"]
-            assert {split.fold_of[i] for i in ids["train"]}.isdisjoint((0, 9, int(run)))
-    with_media = {item.id for item in released if item.media}
-    for name, ids in golden["tests"].items():
-        assert sorted(with_media & set(released.split(name).fold(9))) == ids
 
 
 def test_audit_counts_as_a_person_would(manifest):
