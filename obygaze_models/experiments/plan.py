@@ -248,7 +248,8 @@ class Plan:
         notes = (
             self.films.note,
             self.division.note,
-            f'{protocol.title} (protocol = "{self.division.protocol}")'
+            f'{protocol.title} (protocol = "{self.division.protocol}"'
+            + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap * bool(experiment.gap),
             soft * experiment.is_soft,
