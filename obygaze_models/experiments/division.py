@@ -121,7 +121,7 @@ def make_division(
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
         groups = manifest.items.groups(column, labels.ids) if column else labels.ids
-        folds = min(N_FOLDS, len({*groups})) if column else N_FOLDS
+        folds = min(N_FOLDS, len({*groups}))
         split = stratified(
             manifest,
             folds=folds,

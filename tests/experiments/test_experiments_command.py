@@ -90,7 +90,6 @@ def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
     [
         (["ten"], {}, "ten", "folds of ten, the only split of toy"),
         (["ten", "other"], {"split": "other"}, "other", ""),
-        (["ten", "other"], {"split": ""}, "stratified, 10 folds, seed 0", ""),
         ([], {}, "stratified, 10 folds, seed 0", ""),
     ],
 )
