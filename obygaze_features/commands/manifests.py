@@ -374,7 +374,7 @@ def split(
     type=click.FloatRange(0),
     default=5.0,
     metavar="SECONDS",
-    help="Clips of a file that are at most so far apart are neighbours.  [default: 5]",
+    help="Clips of a file that are at most so far apart are neighbours.",
 )
 @click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")
 @json_option

@@ -40,7 +40,7 @@ FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
     "leak": "Do not compare these scores with others; Methods counts the clips.",
     "skipped": "Scores are over fewer fits than planned.",
-    "films": "The other films have no scores.",
+    "films": "The others have no scores.",
     "one-film": "No interval can be given: it would be over other films.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",

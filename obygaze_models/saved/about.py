@@ -176,7 +176,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     trained_on = frozenset(about["seen"])
     asked = [items[items.row(clip)] for clip in ids]
     footage = about.get("footage", {}).items()
-    spans: list[tuple[str | None, Any]] = [(name, span) for name, of in footage for span in of]
+    spans: list[tuple[str | None, Any]] = [(name, span) for name, own in footage for span in own]
     spans += [
         (_name(item), None if item.start is None else (item.start, item.end)) for item in asked
     ]
