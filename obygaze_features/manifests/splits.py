@@ -338,7 +338,7 @@ def meet_in_time(
     """
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
-    margin = 0 if gap is None else round(gap * 1e6) + 1
+    margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
     files, starts, ends = spans[0], *(np.rint(times * 1e6) for times in spans[1:])
     others = others[np.lexsort((starts[others], files[others]))]
     # The latest end among the others of a file, up to each of them.

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,7 +98,9 @@ SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 
 
 @given(
-    st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11), st.sampled_from([None, 0, 1, 3])
+    st.lists(SPAN, min_size=2, max_size=12),
+    st.integers(1, 11),
+    st.sampled_from([None, 0, 1, 3, np.inf]),
 )
 def test_overlaps_in_time_against_brute_force(spans, cut, gap):
     items = Items.of(
