@@ -28,6 +28,7 @@ name = "Rehearsal"
 manifest = "manifest"
 store = "stores/tiny-xclip.zarr"
 split = "leak-free"
+protocol = "leak-free"
 positives = ["S"]
 train_negatives = ["EN", "HN"]
 estimators = [{estimator}]

@@ -93,7 +93,8 @@ def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
     def make_folds(problem: Problem) -> list[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
-        return LeaveFilmOut().make_folds(labels, tests, groups=known.groups)
+        cv = LeaveFilmOut(balance="none")
+        return cv.make_folds(labels, tests, groups=known.groups)
 
     count = len(make_folds(problem))
     yield from _mlps(folder, f"leave-film-out, {count} MLPs", known, [problem], make_folds, 10)

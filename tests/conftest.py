@@ -203,6 +203,7 @@ def experiment(world: World) -> Experiment:
         manifest=world.manifest,
         store=world.store,
         split="ten",
+        protocol="leak-free",
         positives=("S",),
         train_negatives=("HN",),
         test_negatives=(("EN",), ("EN", "HN")),

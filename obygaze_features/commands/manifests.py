@@ -307,30 +307,49 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 @manifests.command()
 @folder_argument("manifest")
 @labels_option
-@click.option("--by-film", is_flag=True, help="One fold per film, to leave films out.")
-@click.option("--folds", type=int, default=10, help="How many folds.")
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Keep groups whole: clips of the same film, media (file), or cell of another column of "
+    "items.csv. A fold per group, or --folds.",
+)
+@click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
+@click.option("--folds", type=int, help="How many folds.  [default: 10]")
 @click.option("--seed", type=int, default=0, help="Another seed, another split.")
-@click.option("--name", help="The split's name; by default leak-free or leave-film-out.")
+@click.option("--name", help="The split's name; by default leak-free, leave-film-out or the like.")
 @overwrite_option
 def split(
-    manifest: Path, by_film: bool, name: str | None, overwrite: bool, labels: str | None, **how: int
+    manifest: Path,
+    by: str | None,
+    folds: int | None,
+    seed: int,
+    name: str | None,
+    overwrite: bool,
+    labels: str | None,
 ) -> None:
     """Split the labelled clips into folds: one column for all of them.
 
     The levels are spread evenly. Whatever is trained and tested on such a split, train and test
-    never meet. Spans that overlap in time (of two annotators, say) cannot be split singly: use
-    --by-film.
+    never meet. Spans that overlap in time (of two annotators, say) cannot be split singly, and
+    those that follow each other in one file are alike: use --by media.
 
     \b
     Examples:
       obygaze manifests split manifests/obygaze12
       obygaze manifests split manifests/obygaze12 --by-film
+      obygaze manifests split manifests/series --by director --folds 5
     """
+    from obygaze_features.manifests.items import group_noun, safe_id
+    from obygaze_features.manifests.splits import describe_neighbours
+
     loaded = of.Manifest.load(manifest)
-    if by_film:
-        new = of.leave_film_out(loaded, labels=labels, name=name or "leave-film-out")
+    if by and folds is None:
+        name = name or f"leave-{safe_id(group_noun(by))}-out"
+        new = of.leave_film_out(loaded, labels=labels, groups=by, name=name)
     else:
-        new = of.stratified(loaded, labels=labels, name=name or "leak-free", **how)
+        name = name or (f"by-{safe_id(by)}" if by else "leak-free")
+        how = {"folds": 10 if folds is None else folds, "seed": seed}
+        new = of.stratified(loaded, labels=labels, groups=by, name=name, **how)
     loaded.add_split(new, overwrite=overwrite)
     least, most = min(new.sizes), max(new.sizes)
     sizes = f"{least}" if least == most else f"{least} to {most}"
@@ -338,6 +357,11 @@ def split(
         f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
         f"{manifest / 'splits' / new.name}.csv"
     )
+    if near := describe_neighbours(loaded.items, new):
+        echo(
+            f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
+            err=True,
+        )
 
 
 @manifests.command()
@@ -345,13 +369,21 @@ def split(
 @click.option("--train", multiple=True, metavar="SPLIT", help="Splits that models train on.")
 @click.option("--test", multiple=True, metavar="SPLIT", help="Splits that they are tested on.")
 @click.option("--test-fold", type=int, help="The fold that is tested on; by default the last.")
+@click.option(
+    "--gap",
+    type=click.FloatRange(0),
+    default=5.0,
+    metavar="SECONDS",
+    help="Clips of a file that are at most so far apart are neighbours.",
+)
 @click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")
 @json_option
 def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
     """Which test clips are in a training pool, and in which run's training set.
 
-    By default every split that has runs (every split, where none has) as training set against
-    every split as test set.
+    Test clips that have a neighbour there, a clip that follows or precedes them in their file, are
+    counted and named, too. By default every split that has runs (every split, where none has) as
+    training set against every split as test set.
 
     \b
     Examples:
@@ -368,3 +400,5 @@ def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None
     if with_ids:
         for leak in leaks:
             echo(f"\n{leak.test} in {leak.train}, {leak.where}: {' '.join(leak.ids)}")
+            if leak.neighbours:
+                echo(f"neighbours: {' '.join(leak.neighbours)}")

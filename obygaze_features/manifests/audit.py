@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.tables import align
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.splits import overlapping
+from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Leak:
     """Test items of one split that another split, or a run on it, trains on.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of
-    a run; `ids` are the test items in it; `by_class` counts them and all test items.
+    a run; `ids` are the test items in it; `by_class` counts them and all test items. `neighbours`
+    are the other test items that touch one of it in their file, or are hardly apart.
     """
 
     test: str
@@ -33,6 +35,7 @@ class Leak:
     tested: list[str]
     ids: list[str]
     by_class: Mapping[str, tuple[int, int]]
+    neighbours: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """The leak as JSON, with its ids."""
@@ -47,11 +50,12 @@ def audit(
     train: Collection[str] | None = None,
     test: Collection[str] | None = None,
     test_fold: int | None = None,
+    gap: float = NEIGHBOUR_S,
 ) -> list[Leak]:
     """Pair every training split with every test split and find items that are in both.
 
     By default every split is tested on, in its last fold, and the splits that have runs are those
-    to train on, or all where none has.
+    to train on, or all where none has. Neighbours are at most `gap` seconds apart.
     """
     names = manifest.split_names
     if not names:
@@ -63,12 +67,12 @@ def audit(
         leak
         for test_name in test or names
         for train_name in train or manifest.run_names or names
-        for leak in _leaks_of_pair(manifest, train_name, test_name, test_fold)
+        for leak in _leaks_of_pair(manifest, train_name, test_name, test_fold, gap)
     ]
 
 
 def _leaks_of_pair(
-    manifest: Manifest, train_name: str, test_name: str, test_fold: int | None
+    manifest: Manifest, train_name: str, test_name: str, test_fold: int | None, gap: float
 ) -> list[Leak]:
     train, test = manifest.split(train_name), manifest.split(test_name)
     fold = test.last_fold if test_fold is None else test_fold
@@ -86,11 +90,13 @@ def _leaks_of_pair(
     leaks = []
     for where, ids in sources.items():
         leaked = overlapping(manifest.items, tested, ids)
+        near = {*overlapping(manifest.items, tested, ids, gap)}.difference(leaked)
         of_class, in_all = (
             Counter(class_of.get(i, "unlabelled") for i in ids) for ids in (leaked, tested)
         )
         by_class = {name: (of_class[name], in_all[name]) for name in sorted(in_all)}
-        leaks.append(Leak(test_name, fold, train_name, where, tested, leaked, by_class))
+        neighbours = [i for i in tested if i in near]
+        leaks.append(Leak(test_name, fold, train_name, where, tested, leaked, by_class, neighbours))
     return leaks
 
 
@@ -108,6 +114,14 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
     verdict = "No test item is in any training pool."
     if any(leak.ids for leak in leaks):
         verdict = "Test items are in training pools: scores of these pairs measure memory as well."
+    for leak in leaks:
+        if leak.neighbours and leak.where == "pool":
+            verdict += (
+                f"\n{len(leak.neighbours)} of {len(leak.tested)} test items of {leak.test} fold "
+                f"{leak.test_fold} have a neighbour in their file that trains in {leak.train} "
+                f"({join_some(leak.neighbours, 3)}): keep files whole (obygaze manifests split "
+                "MANIFEST --by media), or their clips apart (gap = 5 in an experiment)."
+            )
     header = ["tested on", "trained on", "in the pool", "by class", "in each run's training set"]
     return f"{align(header, rows, left=5)}\n\n{verdict}"
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import did_you_mean, join_some, shorten
+from obygaze_features.common.text import did_you_mean, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
@@ -135,6 +135,34 @@ class Items:
             raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}")
         return self.row_of[identifier]
 
+    def column(self, name: str) -> list[str]:
+        """The cells by which items are grouped: ``film``, ``media``, ``kind``, or one of `extra`.
+
+        `ManifestError` names the columns that there are.
+        """
+        columns = {"film": self.films, "media": self.media, "kind": self.kinds, **self.extra}
+        if name not in columns:
+            raise ManifestError(unknown_name("column", name, columns))
+        return columns[name]
+
+    def groups(self, name: str, ids: Sequence[str]) -> list[str]:
+        """The group of each of the ids by a column; `ManifestError` where one has none."""
+        cells = self.column(name)
+        groups = [cells[self.row(identifier)] for identifier in ids]
+        if "" in groups:
+            raise ManifestError(
+                f"{ids[groups.index('')]} has no {group_noun(name)}, by which the clips are to be "
+                f"kept together; fill in the column {name} of items.csv, or name another"
+            )
+        return groups
+
+    @cached_property
+    def files(self) -> NDArray[np.int64]:
+        """The number of each item's file; where none is named, of its film."""
+        names = [media or film for media, film in zip(self.media, self.films, strict=True)]
+        number = {name: code for code, name in enumerate(dict.fromkeys(names))}
+        return np.array([number[name] for name in names], dtype=np.int64)
+
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
         index = np.asarray(rows, dtype=int)
@@ -205,6 +233,11 @@ class Items:
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
             yield row, f"a span from {span} does not go forward"
+
+
+def group_noun(column: str) -> str:
+    """What messages call a group of items that have the same cell in a column."""
+    return {"media": "file"}.get(column, column)
 
 
 def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:

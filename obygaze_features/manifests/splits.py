@@ -7,24 +7,28 @@ rebuilt here, so that results can be compared with the very runs that were publi
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, pairwise
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Items, raise_first
+from obygaze_features.manifests.items import Items, group_noun, raise_first
 from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest
 
 ROLES = ("train", "validation")
+NEIGHBOUR_S = 5.0
+"""Clips of a file that are at most so far apart are told of where one trains and one tests."""
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ def stratified(
     folds: int = 10,
     seed: int = 0,
     labels: str | None = None,
+    groups: str | None = None,
     name: str = "leak-free",
 ) -> Split:
     """One fold for every labelled item, the levels spread evenly over the folds.
@@ -122,42 +127,90 @@ def stratified(
     continues where the last one stopped, so that neither a level's nor the folds' sizes differ by
     more than one. Shuffled means in the order of the SHA-256 of "seed:id": a split that a paper
     names by its seed is the same for everybody, whatever the release of any library.
+
+    With `groups`, a column of the items such as ``film`` or ``media``, the items of a group are in
+    one fold; then levels are as even as whole groups allow.
     """
     label_set = manifest.labels(labels)
+    ids = label_set.ids
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds, not {folds}")
-    if folds > len(label_set):
-        raise UsageError(
-            f"there are {len(label_set)} labelled items for {folds} folds; take fewer folds"
-        )
-    if overlap := first_overlap(manifest.items, label_set.ids):
-        raise UsageError(
-            f"{overlap[0]} and {overlap[1]} show the same seconds of a film, so that folds of "
-            "single items would leak; leave whole films out with --by-film"
-        )
-    fold_of: dict[str, int] = {}
-    for level in sorted(set(label_set.levels)):
-        members = [identifier for identifier, code in label_set.level_of.items() if code == level]
-        members.sort(key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())
-        for identifier in members:
-            fold_of[identifier] = len(fold_of) % folds
+    units = manifest.items.groups(groups, ids) if groups else ids
+    if folds > (count := len(set(units))):
+        units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
+        raise UsageError(f"there are {units_text} for {folds} folds; take fewer folds")
+    deal = _deal_groups if groups else _deal_items
+    fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
-    about |= {"folds": folds, "seed": seed}
-    return Split(name, label_set.ids, [fold_of[i] for i in label_set.ids], about=about)
+    about |= {"folds": folds, "seed": seed} | ({"groups": groups} if groups else {})
+    split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
+    if shared := neighbours(manifest.items, split):
+        raise UsageError(
+            f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as one "
+            f"of another fold, such as {join_some(shared, 2)}, so that the folds would leak; keep "
+            'the clips of a file together: --by media (in an experiment groups = "media")'
+        )
+    return split
+
+
+def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
+    """The fold of each item."""
+    fold_of: dict[str, int] = {}
+    for level in sorted(set(levels)):
+        members = [i for i, own in zip(ids, levels, strict=True) if own == level]
+        for identifier in sorted(members, key=partial(_shuffled, seed)):
+            fold_of[identifier] = len(fold_of) % folds
+    return fold_of
+
+
+def _deal_groups(
+    levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
+) -> dict[str, int]:
+    """The fold of each group: the largest first, each to the fold with the fewest of its levels.
+
+    Whole numbers only, so that every machine deals alike.
+    """
+    group_names, rows = np.unique(groups, return_inverse=True)
+    names: list[str] = group_names.tolist()
+    levels_seen, codes = np.unique(levels, return_inverse=True)
+    counts = np.zeros((len(names), len(levels_seen)), dtype=np.int64)
+    np.add.at(counts, (rows, codes), 1)
+    totals = counts.sum(axis=0)
+    weights = totals.max() ** 2 // totals**2  # of two levels the rarer matters more
+    dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
+    fold_of = {}
+    for row in sorted(
+        range(len(names)), key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row]))
+    ):
+        fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])
+        dealt[fold] += counts[row]
+        fold_of[names[row]] = fold
+    return fold_of
+
+
+def _shuffled(seed: int, name: str) -> bytes:
+    return hashlib.sha256(f"{seed}:{name}".encode()).digest()
 
 
 def leave_film_out(
-    manifest: Manifest, *, labels: str | None = None, name: str = "leave-film-out"
+    manifest: Manifest,
+    *,
+    labels: str | None = None,
+    groups: str = "film",
+    name: str = "leave-film-out",
 ) -> Split:
-    """One fold per film, films in order of their id; of all items, or of a label set's."""
+    """One fold per film, in order of their id; of all items, or of a label set's.
+
+    Or per group of another column of the items, such as ``media``.
+    """
     ids = manifest.labels(labels).ids if labels else list(manifest.ids)
-    film_of = {i: manifest.items.films[manifest.items.row(i)] for i in ids}
-    films = sorted(set(film_of.values()))
-    if len(films) < 2:
-        raise UsageError("leave-film-out needs items of at least two films")
-    number = {film: fold for fold, film in enumerate(films)}
-    about = {"method": "one fold a film", "films": films}
-    return Split(name, ids, [number[film_of[i]] for i in ids], about=about)
+    group_of = manifest.items.groups(groups, ids)
+    names, noun = sorted(set(group_of)), group_noun(groups)
+    if len(names) < 2:
+        raise UsageError(f"leave-{noun}-out needs items of at least two {noun}s")
+    number = {group: fold for fold, group in enumerate(names)}
+    about = {"method": f"one fold a {noun}", f"{noun}s": names}
+    return Split(name, ids, [number[group] for group in group_of], about=about)
 
 
 @dataclass(frozen=True)
@@ -269,57 +322,72 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
     return RunSet(split.name, runs, about)
 
 
-class FilmSpans:
-    """Spans of films, sorted, so that any number of others can be checked for overlap.
+def meet_in_time(
+    spans: Sequence[Array], tested: Array, others: Array, gap: float | None = None
+) -> Array:
+    """Which of the tested rows show the same seconds of a file as one of the others.
 
-    It is made of film -> each span's start and end.
+    Parameters
+    ----------
+    spans
+        The number of each row's file, its start and its end; NaN where a row has no times.
+    tested, others
+        Rows of these.
+    gap
+        Also count what touches, or is at most so many seconds apart.
     """
-
-    def __init__(self, spans: Mapping[str, Iterable[tuple[float, float]]]) -> None:
-        # For each film the starts in order, and the latest end among the spans up to each of them.
-        ordered = {film: sorted(pairs) for film, pairs in spans.items()}
-        self._starts = {film: [start for start, _ in pairs] for film, pairs in ordered.items()}
-        self._latest = {
-            film: list(accumulate((end for _, end in pairs), max))
-            for film, pairs in ordered.items()
-        }
-
-    def overlap(self, film: str, start: float, end: float) -> bool:
-        """Whether a span of a film has time in common with one of these."""
-        if film not in self._starts:
-            return False
-        before = bisect_left(self._starts[film], end)
-        return before > 0 and self._latest[film][before - 1] > start
-
-
-def overlapping(items: Items, tested: Sequence[str], training: Iterable[str]) -> list[str]:
-    """The tested ids that are among the training ids, or overlap one of them in time."""
-    trained = set(training)
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for _, film, start, end in _spans(items, trained):
-        spans.setdefault(film, []).append((start, end))
-    film_spans = FilmSpans(spans)
-    leaked = {
-        i for i, film, start, end in _spans(items, tested) if film_spans.overlap(film, start, end)
-    }
-    return [identifier for identifier in tested if identifier in trained or identifier in leaked]
+    if not len(others):
+        return np.zeros(len(tested), dtype=bool)
+    margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
+    files, starts, ends = spans[0], *(np.rint(times * 1e6) for times in spans[1:])
+    others = others[np.lexsort((starts[others], files[others]))]
+    # The latest end among the others of a file, up to each of them.
+    by_end = np.lexsort((ends[others], files[others]))
+    rank = np.empty(len(others), dtype=np.int64)
+    rank[by_end] = np.arange(len(others))
+    latest = ends[others[by_end]][np.maximum.accumulate(rank)]
+    # The last of the others that starts before each tested row ends.
+    rows = np.concatenate([tested, others])
+    is_other = np.arange(len(rows)) >= len(tested)
+    order = np.lexsort(
+        (is_other, np.where(is_other, starts[rows], ends[rows] + margin), files[rows])
+    )
+    before = np.empty(len(rows), dtype=np.int64)
+    before[order] = np.cumsum(is_other[order]) - 1
+    last = before[: len(tested)]
+    same_file = (last >= 0) & (files[others[last]] == files[tested])
+    return np.asarray(same_file & (latest[last] > starts[tested] - margin))
 
 
-def first_overlap(items: Items, ids: Iterable[str]) -> tuple[str, str] | None:
-    """Two of the ids whose spans overlap in time, if any do."""
-    ordered = sorted((film, start, end, i) for i, film, start, end in _spans(items, ids))
-    # Where any two overlap, so do two that follow each other.
-    for (film, _, end, first), (other, start, _, second) in pairwise(ordered):
-        if film == other and start < end:
-            return first, second
-    return None
+def overlapping(
+    items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
+) -> list[str]:
+    """The tested ids that are among the training ids, or `meet_in_time` with one of them."""
+    trained, near = set(training), np.zeros(len(tested), dtype=bool)
+    if not np.isnan(items.starts).all():
+        rows, others = (np.array([*map(items.row, ids)], dtype=int) for ids in (tested, training))
+        near = meet_in_time((items.files, items.starts, items.ends), rows, others, gap)
+    return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
 
 
-def _spans(items: Items, ids: Iterable[str]) -> Iterator[tuple[str, str, float, float]]:
-    """Id, film's file, start and end of each item that is a span."""
-    if not (items.starts == items.starts).any():
-        return
-    for identifier in ids:
-        item = items[items.row(identifier)]
-        if item.start is not None and item.end is not None:
-            yield identifier, item.media or item.film, item.start, item.end
+def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
+    """The ids of a split that `meet_in_time` with one of another fold."""
+    if np.isnan(items.starts).all():
+        return []
+    rows, folds = np.array([*map(items.row, split.ids)], dtype=int), np.array(split.folds)
+    near, files = np.zeros(len(rows), dtype=bool), items.files[rows]
+    file_of, fold_counts = np.unique(np.unique([files, folds], axis=1)[0], return_counts=True)
+    divided = np.isin(files, file_of[fold_counts > 1])
+    for fold in np.unique(folds[divided]):
+        own, others = (divided & (part) for part in (folds == fold, folds != fold))
+        spans = items.files, items.starts, items.ends
+        near[own] = meet_in_time(spans, rows[own], rows[others], gap)
+    return [split.ids[row] for row in np.flatnonzero(near).tolist()]
+
+
+def describe_neighbours(items: Items, split: Split) -> str:
+    """How many clips are within `NEIGHBOUR_S` of one of another fold; empty if none is."""
+    near = neighbours(items, split, NEIGHBOUR_S)
+    clips = counted(len(near), "clip is", "clips are")
+    text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of another fold in the same file, such as "
+    return f"{text}{join_some(near, 2)}" * bool(near)

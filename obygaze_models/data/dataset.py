@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
 from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
 
@@ -41,7 +42,7 @@ class ClipDataset:
     levels
         The level code of each clip.
     groups
-        The film of each clip; "" where the manifest names none.
+        The film of each clip, or its cell in the column `grouped_by`; "" where it has none.
     concepts
         Booleans [N, K]: which concepts are annotated.
     concept_names
@@ -56,6 +57,8 @@ class ClipDataset:
         Frame features [N, T, D], where they are asked for.
     annotators
         By annotator their own labels, of the clips that they labelled, without features.
+    grouped_by
+        The column of the items that `groups` is.
     """
 
     ids: list[str]
@@ -69,6 +72,7 @@ class ClipDataset:
     classes: tuple[str, ...] = ()
     frames: Array | None = None
     annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
+    grouped_by: str = "film"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,7 +101,7 @@ class ClipDataset:
 
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
-        parts.append(counted(len(set(self.groups.tolist()) - {""}), "film"))
+        parts.append(counted(len(set(self.groups.tolist()) - {""}), group_noun(self.grouped_by)))
         parts += [f"{count} {name}" for name, count in self._class_counts().items()]
         return f"ClipDataset({', '.join(parts)})"
 
@@ -106,7 +110,7 @@ class ClipDataset:
 
         rows = {
             "clips": f"{len(self):,}",
-            "films": f"{len(set(self.groups.tolist()) - {''}):,}",
+            f"{group_noun(self.grouped_by)}s": f"{len(set(self.groups.tolist()) - {''}):,}",
             "X": " x ".join(map(str, self.X.shape)),
             "classes": ", ".join(f"{n:,} {name}" for name, n in self._class_counts().items()),
             "concepts": ", ".join(self.concept_names),
@@ -160,6 +164,7 @@ def load_dataset(
     labels: str | None = None,
     split: str | None = None,
     frames: bool | str = False,
+    groups: str = "film",
 ) -> ClipDataset:
     """The clips of a manifest with their features, ready for scikit-learn.
 
@@ -184,6 +189,8 @@ def load_dataset(
     frames
         Read the frame features, too: True for the array ``frames``, or the array's name. Clips
         that have none are left out.
+    groups
+        The column of the items that fills `groups`: ``film``, ``media``, or another of items.csv.
 
     Examples
     --------
@@ -212,6 +219,7 @@ def load_dataset(
         pooling=pooling,
         fold_of=manifest.split(split).fold_of if split is not None else {},
         concepts=[concept] if concept else (),
+        groups=groups,
     )
     if task:
         codes = task.labels(data)
@@ -234,6 +242,7 @@ def join_clips(
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
     annotators: Sequence[str] = (),
+    groups: str = "film",
 ) -> tuple[ClipDataset, Join]:
     """Join labels and features by id, in the manifest's order; count what is missing.
 
@@ -253,6 +262,8 @@ def join_clips(
         Concepts that are asked for. Those that cannot be seen are learned only where asked for.
     annotators
         Label sets that come along, too.
+    groups
+        The column of the items by which clips are grouped.
     """
     truth = manifest.labels(labels)
     if absent := sorted(set(levels) - set(truth.levels)):
@@ -270,7 +281,9 @@ def join_clips(
     asked = {scheme.concept(name) for name in concepts}
     visible = set(scheme.visual_concepts or scheme.concept_names) | asked
     names = tuple(name for name in scheme.concept_names if name in visible)
-    data = label_clips(manifest, ids, features, names, labels=labels, fold_of=fold_of)
+    data = label_clips(
+        manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
+    )
     own = {}
     for name in annotators:
         clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
@@ -318,16 +331,19 @@ def label_clips(
     *,
     labels: str | None = None,
     fold_of: Mapping[str, int] = {},
+    groups: str = "film",
 ) -> ClipDataset:
     """The annotations of labelled clips beside their features, a row each."""
     truth = manifest.labels(labels)
     concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
+    cells = manifest.items.column(groups)
     return ClipDataset(
         ids=list(ids),
         X=features,
         levels=[truth.level_of[clip] for clip in ids],
-        groups=np.array([manifest[clip].film for clip in ids], dtype=np.str_),
+        groups=np.array([cells[manifest.items.row(clip)] for clip in ids], dtype=np.str_),
         concepts=np.array(concepts, dtype=bool).reshape(len(ids), len(concept_names)),
         concept_names=concept_names,
         folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
+        grouped_by=groups,
     )

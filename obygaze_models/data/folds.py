@@ -19,11 +19,15 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 
 N_FOLDS = 10
+Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
 """``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
 train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
 """
-Balance = Literal["undersample", "weights", "none"]
+BALANCE: Balance = "undersample"
+"""The default of all protocols that draw their training clips: models say each class, and those
+that cannot weigh classes do, too.
+"""
 RandomState = int | np.random.RandomState | None
 Array = NDArray[Any]
 
@@ -77,7 +81,12 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         """What each fold trains on before it is balanced, validates and tests."""
 
     def make_folds(
-        self, y: Array, tests: Mapping[str, Array], *, groups: Sequence[str] | Array | None = None
+        self,
+        y: Array,
+        tests: Mapping[str, Array],
+        *,
+        groups: Sequence[str] | Array | None = None,
+        near: Callable[[Array], Array] | None = None,
     ) -> list[Fold]:
         """The folds of an experiment.
 
@@ -88,11 +97,21 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         tests
             The same in each test set, by its name.
         groups
-            The film of each clip.
+            The film of each clip, or what else is kept together.
+        near
+            From the rows of a fold's test clips to a boolean for each clip: whether it is too near
+            to one of these to train or to validate.
         """
         parts, folds = list(self._parts(y, groups)), []
         for index, seed in enumerate(draw_seeds(self.random_state, len(parts))):
             name, train, validation, tested, group = parts[index]
+            sets = {
+                test: select_rows(tested[test] if isinstance(tested, Mapping) else tested, codes)
+                for test, codes in tests.items()
+            }
+            if near is not None:
+                apart = ~near(np.unique(np.concatenate([*sets.values()])))
+                train, validation = train & apart, validation & apart
             pool = select_rows(train, y)
             folds.append(
                 Fold(
@@ -101,12 +120,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
                     seed,
                     balanced(pool, y, seed, self.balance),
                     select_rows(validation, y),
-                    {
-                        test: select_rows(
-                            tested[test] if isinstance(tested, Mapping) else tested, codes
-                        )
-                        for test, codes in tests.items()
-                    },
+                    sets,
                     group,
                     0 if self.balance is None else len(pool),
                 )

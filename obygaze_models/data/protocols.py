@@ -33,6 +33,7 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.folds import (
+    BALANCE,
     Array,
     Balance,
     ByFolds,
@@ -94,7 +95,7 @@ def find_protocol(name: str) -> type[Splitter]:
     "leak-free",
     "Leak-free: one fold column for all clips; the last fold tests",
     "one test fold",
-    balance="undersample",
+    balance=BALANCE,
 )
 class LeakFree(ByFolds):
     """One fold column for all clips: the last fold tests, each other one validates in turn.
@@ -120,7 +121,7 @@ class LeakFree(ByFolds):
         folds: Sequence[int] | Array | None = None,
         *,
         last: int | None = None,
-        balance: Balance = "undersample",
+        balance: Balance = BALANCE,
         random_state: RandomState = 0,
     ) -> None:
         super().__init__(folds, last=last, random_state=random_state)
@@ -141,14 +142,16 @@ class LeakFree(ByFolds):
     "leave-film-out",
     "Leave film out: each film in turn is tested by models that never saw it",
     "films left out",
-    balance="none",
+    balance=BALANCE,
     in_turn=True,
 )
 class LeaveFilmOut(Splitter):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
     A film is eligible if it has at least `min_clips` clips of each class; the others train in
-    every fold. Training rows are taken as they are, not balanced, as the authors did.
+    every fold. Groups of another kind, such as files or directors, do as films: with
+    ``min_clips=1`` and ``balance="none"`` it splits as scikit-learn's `LeaveOneGroupOut`, but that
+    groups which lack a class do not test.
 
     Parameters
     ----------
@@ -177,7 +180,7 @@ class LeaveFilmOut(Splitter):
         self,
         *,
         min_clips: int = FILM_CLIPS,
-        balance: Balance = "none",
+        balance: Balance = BALANCE,
         random_state: RandomState = 0,
     ) -> None:
         self.min_clips = min_clips
@@ -219,10 +222,9 @@ class LeaveFilmOut(Splitter):
         eligible = self.eligible(y, films)
         if len(eligible) < 2:
             raise ExperimentError(
-                f"leave-film-out needs at least two films with {self.min_clips} clips of each "
-                f"class, and {len(eligible)} of {len(set(films.tolist()))} have them; pass a "
-                "smaller min_clips, or in an experiment use a split by film (obygaze manifests "
-                "split MANIFEST --by-film)"
+                f"leave-film-out needs at least two films or other groups with {self.min_clips} "
+                f"clips of each class, and {len(eligible)} of {len(set(films.tolist()))} have "
+                "them; give a smaller min_clips, such as min_clips = 1"
             )
         return films, eligible
 
@@ -231,7 +233,7 @@ class LeaveFilmOut(Splitter):
     "split",
     "Split: each fold tests in turn, so that every clip is tested once",
     "each fold in turn",
-    balance="undersample",
+    balance=BALANCE,
     in_turn=True,
 )
 class ManifestSplit(LeakFree):

@@ -317,7 +317,7 @@ def _compare(
     only_first = int((second_wrong & ~first_wrong).sum())
     only_second = int((first_wrong & ~second_wrong).sum())
     clips, classes = first.run.clips(), first.run.record.tests[test].classes
-    films = [clips[clip].film for clip in ids.tolist()]
+    films = [clips[clip].group for clip in ids.tolist()]
     disagreements = only_first + only_second
     means = [  # as the runs print them
         {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
-from obygaze_features.manifests.splits import stratified
+from obygaze_features.manifests.items import group_noun
+from obygaze_features.manifests.splits import describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold
+from obygaze_models.data.folds import N_FOLDS, Array, ByFolds, Fold
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
@@ -46,13 +47,19 @@ class Division:
     """Which split was taken where the experiment names none."""
 
     def folds(
-        self, data: ClipDataset, problem: Problem, *, seed: int, balance: str | None = None
+        self,
+        data: ClipDataset,
+        problem: Problem,
+        *,
+        seed: int,
+        near: Callable[[Array], Array] | None = None,
+        **options: Any,
     ) -> list[Fold]:
-        """The folds of one problem; `balance` as an experiment has it."""
-        options: dict[str, Any] = {} if balance is None else {"balance": balance}
+        """The folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
         tests = {task.name: task.labels(data) for task in problem.tests}
-        folds = splitter.make_folds(problem.train.labels(data), tests, groups=data.groups)
+        how: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
+        folds = splitter.make_folds(problem.train.labels(data), tests, **how)
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
         names = [name for own in films for name in own]
         if self.protocol != "split" or max(map(len, films), default=0) != 1:
@@ -62,22 +69,12 @@ class Division:
         return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
 
 
-def choose_protocol(experiment: Experiment, manifest: Manifest) -> str:
-    """The experiment's protocol; by default ``official`` for a benchmark's sets, ``split`` where
-    each fold is a film, else ``leak-free``.
-    """
+def choose_protocol(experiment: Experiment) -> str:
+    """The experiment's protocol; by default ``official`` for a benchmark's sets, else ``split``."""
     if experiment.protocol is not None:
         return experiment.protocol
-    if not experiment.split:
-        return "leak-free"
-    if experiment.split == OFFICIAL and experiment.balance is None:
-        return "official"
-    films = dict(zip(manifest.ids, manifest.items.films, strict=True))
-    fold_of = manifest.split(experiment.split).fold_of
-    pairs = {(fold, films.get(clip, "")) for clip, fold in fold_of.items()}
-    folds, names = ({pair[part] for pair in pairs} for part in (0, 1))
-    by_film = "" not in names and len(pairs) == len(folds) == len(names) > 1
-    return "split" if by_film else "leak-free"
+    fixed = experiment.balance is None and not experiment.gap
+    return "official" if experiment.split == OFFICIAL and fixed else "split"
 
 
 def make_division(
@@ -88,29 +85,30 @@ def make_division(
     by_folds = asked is None or (issubclass(PROTOCOLS[asked], ByFolds) and asked != OFFICIAL)
     if experiment.split is None and by_folds and manifest.split_names:
         only, *others = manifest.split_names
+        note = f"folds of {only}, the only split of {manifest.name}"
         if others:
             raise ExperimentError(
                 f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
                 f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), '
                 'or draw ten new folds (split = "")'
             )
-        division = make_division(replace(experiment, split=only), manifest, problems)
-        note = f"folds of {only}, the only split of {manifest.name}"
-        return replace(division, note=f"{note}; protocol {division.protocol}")
-    name = choose_protocol(experiment, manifest)
+        own, column = manifest.split(only), experiment.groups
+        groups = manifest.items.groups(column, own.ids) if column else own.ids
+        if divided := len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
+            note = f"folds are drawn: {only} divides {group_noun(column or '')}s"
+        division = make_division(
+            replace(experiment, split="" if divided else only), manifest, problems
+        )
+        return replace(division, note="; ".join(filter(None, [note, division.note])))
+    name, note = choose_protocol(experiment), ""
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
-        films = manifest.items.films
-        if "" in films:
-            nameless = manifest.ids[films.index("")]
-            raise ExperimentError(
-                f"{manifest.name}: {nameless} has no film, which leave-film-out asks of each clip"
-            )
-        split = manifest.split(experiment.split) if experiment.split else None
+        films = manifest.items.groups(experiment.groups or "film", manifest.ids)
+        chosen = manifest.split(experiment.split) if experiment.split else None
         number = {film: fold for fold, film in enumerate(sorted(set(films)))}
         fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
-        ids, title = (frozenset(split.ids), split.name) if split else (None, "")
+        ids, title = (frozenset(chosen.ids), chosen.name) if chosen else (None, "")
         return Division(name, title, fold_of, len(number) - 1, ids)
     if name == "official" and not experiment.split:
         raise ExperimentError(
@@ -121,19 +119,28 @@ def make_division(
     if experiment.split:
         split = manifest.split(experiment.split)
     else:
+        column, labels = experiment.groups, manifest.labels(experiment.label_set)
+        groups = manifest.items.groups(column, labels.ids) if column else labels.ids
+        folds = min(N_FOLDS, len({*groups}))
         split = stratified(
             manifest,
-            folds=N_FOLDS,
+            folds=folds,
             seed=experiment.seed,
             labels=experiment.label_set,
-            name=f"stratified, {N_FOLDS} folds, seed {experiment.seed}",
+            groups=column,
+            name=f"stratified, {folds} folds{f' by {column}' * bool(column)}, "
+            f"seed {experiment.seed}",
         )
+        near = "" if column or experiment.gap else describe_neighbours(manifest.items, split)
+        note = near and f'{near}; groups = "media" or gap = 5 keeps them apart'
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
             f"{gaps[0]}; number its folds from 0 on without gaps"
         )
-    return Division(name, split.name, split.fold_of, split.last_fold, frozenset(split.ids))
+    return Division(
+        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), note=note
+    )
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:

@@ -59,7 +59,10 @@ _HINTS = {
     "array": "the name of an array",
     "pooling": 'the name of a pooling, such as "max"',
     "frames": "the name of an array of frames",
-    "protocol": 'the name of a protocol, such as "leak-free"',
+    "protocol": 'the name of a protocol, such as "split"',
+    "groups": 'the column of clips that stay together, such as "media"',
+    "min_clips": "a whole number from 1 up",
+    "gap": "a number of seconds from 0 up",
     "balance": 'how training clips are balanced, such as "none"',
     "predictions": 'a list of tables, such as ["theirs.csv"]',
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
@@ -112,13 +115,21 @@ class Experiment:
         The array of frame features, read where an estimator takes sequences of frames.
     protocol
         ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
-        By default ``official`` if `split` is called so; ``split`` if each fold of it is a film, so
-        that every film is tested; else ``leak-free``.
+        By default ``official`` if `split` is called so; else ``split``, which tests every clip.
+    groups
+        The column of the items whose groups stay together: ``film``, ``media``, or another of
+        items.csv. Folds that are drawn keep them whole, `leave-film-out` leaves them out in turn,
+        and intervals are over draws of them. By default films, which drawn folds do not keep whole.
+    min_clips
+        Of each class, for a group to test by `leave-film-out`; ten by default.
+    gap
+        Clips of a file that is tested neither train nor validate within so many seconds of a test
+        clip.
     balance
         ``undersample``: draw as many training clips of each class as the smallest has;
         ``weights``: train on all clips, with classes weighted by the inverse of their size;
-        ``none``: train on all clips as they are. By default ``undersample`` for `leak-free` and
-        `split`, ``none`` for `leave-film-out`.
+        ``none``: train on all clips as they are. By default ``undersample``, but for protocols
+        that fix the training clips.
     predictions
         Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
@@ -148,6 +159,9 @@ class Experiment:
     pooling: _Name | None = None
     frames: _Name = "frames"
     protocol: _Name | None = None
+    groups: _Name | None = None
+    min_clips: Annotated[int, Meta(ge=1)] | None = None
+    gap: Annotated[float, Meta(ge=0)] = 0.0
     balance: _Name | None = None
     predictions: tuple[Path, ...] = ()
     estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
@@ -171,11 +185,14 @@ class Experiment:
         if not isinstance(negatives, str):
             yield 'negatives is "a", "b" or "c", of concepts; levels go into train_negatives'
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
-        if self.balance is not None and self.protocol not in (None, *balanced):
-            yield (
-                f"the protocol {self.protocol} fixes the training clips; leave balance out, or "
-                f"take {' or '.join(balanced)}"
-            )
+        for key in ("balance", "gap"):
+            if getattr(self, key) and self.protocol not in (None, *balanced):
+                yield (
+                    f"the protocol {self.protocol} fixes the training clips; leave {key} out, or "
+                    f"take {' or '.join(balanced)}"
+                )
+        if self.min_clips is not None and self.protocol != "leave-film-out":
+            yield 'min_clips is of one protocol; add protocol = "leave-film-out", or leave it out'
         for kind, value, names in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),

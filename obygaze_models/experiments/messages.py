@@ -15,6 +15,7 @@ import numpy as np
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.registry import PluginError, find_entry, plugins
@@ -39,7 +40,7 @@ FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
     "leak": "Do not compare these scores with others; Methods counts the clips.",
     "skipped": "Scores are over fewer fits than planned.",
-    "films": "The other films have no scores.",
+    "films": "The others have no scores.",
     "one-film": "No interval can be given: it would be over other films.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
@@ -84,10 +85,12 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     yield from (warning for warning in record.warnings if warning.code != "leak")
     if record.films.note:
         yield RunWarning("films", "", f"This {record.films.note}.")
+    noun = group_noun(record.films.by)
     if any(scores.films < 2 for scores in record.scores):
-        yield RunWarning("one-film", "", "The test clips are of one film, or no films are named.")
+        text = f"The test clips are of one {noun}, or no {noun}s are named."
+        yield RunWarning("one-film", "", text)
     elif trained := record.films.also_trained:
-        text = f"Of the {record.films.tested:,} films in the test sets, {trained:,} have other "
+        text = f"Of the {record.films.tested:,} {noun}s in the test sets, {trained:,} have other "
         yield RunWarning("also-trained", "", f"{text}clips in training.")
     for name, test in record.tests.items():
         if test.share is None:

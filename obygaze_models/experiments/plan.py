@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,9 +19,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests.items import group_noun
+from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
@@ -43,9 +47,11 @@ from obygaze_models.experiments.fit import (
 from obygaze_models.experiments.predictions import FitPredictions, OutsideModel, read_outside
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
-from obygaze_models.experiments.summary import span
+from obygaze_models.experiments.summary import BALANCED, span
 
 Array = NDArray[Any]
+MAX_ROWS = 20
+"""Of folds or films that an error lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +154,13 @@ class Plan:
         """How many films the test clips are of, how many of those train in the same fold, and why
         the others are not tested.
         """
-        films, titles = self.data.groups.tolist(), film_titles(self.manifest)
+        films, by = self.data.groups.tolist(), self.data.grouped_by
+        titles = film_titles(self.manifest) if by == "film" else {}
         tested: set[str] = set()
         also_trained: set[str] = set()
+        clips: set[int] = set()
         for fold in (fold for folds in self.folds.values() for fold in folds):
+            clips.update(fold.test_rows.tolist())
             test_films = {films[row] for row in fold.test_rows.tolist()} - {""}
             tested |= test_films
             also_trained |= test_films & {films[row] for row in fold.train.tolist()}
@@ -163,6 +172,9 @@ class Plan:
                 titles.get(film, film): self._why_untested(film)
                 for film in sorted(set(films) - tested - {""})
             },
+            by=by,
+            clips=len(clips),
+            of=len(clips) if PROTOCOLS[self.division.protocol].in_turn else self.join.used,
         )
 
     def _why_untested(self, film: str) -> str:
@@ -170,9 +182,10 @@ class Plan:
             labels = task.labels(self.data)[self.data.groups == film]
             sizes = {name: int((labels == code).sum()) for code, name in enumerate(task.classes)}
             rarest = min(sizes, key=sizes.__getitem__)
-            if self.division.protocol == "leave-film-out" and sizes[rarest] < FILM_CLIPS:
+            needed = self.experiment.min_clips or FILM_CLIPS
+            if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
                 clips = counted(sizes[rarest], "clip")
-                return f"{clips} of {rarest}; {FILM_CLIPS} are needed to test"
+                return f"{clips} of {rarest}; {needed} are needed to test"
             if len(sizes) == 2 and not sizes[rarest]:
                 return f"no clip of {rarest}"
         return "not in a test fold"
@@ -188,7 +201,9 @@ class Plan:
                 fold=self.division.fold_of.get(name),
                 used=reasons.get(name, "") if clip.level in levels else "not in the task",
             )
-            for name, clip in annotated_clips(self.manifest, self.labels).items()
+            for name, clip in annotated_clips(
+                self.manifest, self.labels, self.data.grouped_by
+            ).items()
         }
 
     def describe(self) -> str:
@@ -196,15 +211,15 @@ class Plan:
         folds = [fold for folds in self.folds.values() for fold in folds]
         sizes = [len(fold.train) for fold in folds]
         tested = {row for fold in folds for row in fold.test_rows.tolist()}
-        films = ", ".join(self.films.titles.values())
+        films, first = ", ".join(self.films.titles.values()), self.films.note
         lines = [
-            f"{self.experiment.name}: {self.experiment.goal}",
+            f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
             f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
-            f"protocol: {PROTOCOLS[self.division.protocol].title}",
-            *self.notes,
+            *(note for note in self.notes if note != first),
             f"tested: {counted(len(tested), 'clip')}"
-            + (f" of {counted(self.films.tested, 'film')} ({films})" if films else ""),
+            + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
+            + (f" ({films})" if films else ""),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
         ]
@@ -226,8 +241,19 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """What was chosen for the experiment, in a line each."""
+        experiment, protocol = self.experiment, PROTOCOLS[self.division.protocol]
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
-        notes = (self.division.note, self.films.note, soft * self.experiment.is_soft)
+        gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
+        balance = experiment.balance or protocol.default_balance
+        notes = (
+            self.films.note,
+            self.division.note,
+            f'{protocol.title} (protocol = "{self.division.protocol}"'
+            + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
+            + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
+            gap * bool(experiment.gap),
+            soft * experiment.is_soft,
+        )
         return [note for note in notes if note]
 
 
@@ -236,28 +262,56 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     plan = plan_clips(experiment)
     experiment = plan.experiment
     seeds = experiment.seeds or (experiment.seed,)
+    keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
+    options = {key: value for key, value in keys.items() if value is not None}
     for problem in plan.problems:
-        folds = [
-            replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
-            for seed in seeds
-            for fold in plan.division.folds(
-                plan.data, problem, seed=seed, balance=experiment.balance
-            )
-        ]
+        try:
+            folds = [
+                replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
+                for seed in seeds
+                for fold in plan.division.folds(
+                    plan.data, problem, seed=seed, near=_near(plan), **options
+                )
+            ]
+        except ExperimentError as refusal:
+            raise ExperimentError(f"{refusal}\n{_class_table(plan, problem.train)}") from None
         usable = (
             _usable(plan, problem, replace(fold, index=index)) for index, fold in enumerate(folds)
         )
         plan.folds[problem.train.name] = [fold for fold in usable if fold is not None]
     if not any(plan.folds.values()):
-        first = plan.skipped[0]
+        first, name = plan.skipped[0], experiment.split or "few"
+        split = f"obygaze manifests split {for_shell(experiment.manifest)} --folds 3 --name {name}"
         raise ExperimentError(
-            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
-            "label more clips, make fewer folds (obygaze manifests split MANIFEST --folds N "
-            "--overwrite), or see which clips the store lacks"
+            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; label more "
+            f'clips, or make fewer folds: {split} --overwrite, and split = "{name}" in the '
+            f"experiment\n{_class_table(plan, plan.problems[0].train)}"
         )
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
+
+
+def _near(plan: Plan) -> Callable[[Array], Array] | None:
+    """Which clips are within the experiment's gap of those of some rows, in the same file."""
+    items, gap = plan.manifest.items, plan.experiment.gap
+    rows = np.array([items.row(clip) for clip in plan.data.ids], dtype=np.int64)
+    spans = items.files, items.starts, items.ends
+    return (lambda tested: meet_in_time(spans, rows, rows[tested], gap)) if gap else None
+
+
+def _class_table(plan: Plan, task: Task) -> str:
+    """How many clips of each class are in each fold, or in each group that could be left out."""
+    labels, data = task.labels(plan.data), plan.data
+    by_group = plan.division.protocol == "leave-film-out"
+    units = data.groups if by_group else data.folds
+    rows = [
+        [unit, *(int((labels[units == unit] == code).sum()) for code in range(len(task.classes)))]
+        for unit in np.unique(units[labels >= 0]).tolist()
+    ]
+    more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
+    head = group_noun(data.grouped_by) if by_group else "fold"
+    return align([head, *task.classes], [*rows[:MAX_ROWS], *more])
 
 
 def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) -> Plan:
@@ -317,6 +371,7 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
         among=division.ids,
         concepts=[name for name in experiment.concepts if name != ALL],
         annotators=annotators,
+        groups=experiment.groups or "film",
     )
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):

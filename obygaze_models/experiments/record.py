@@ -16,6 +16,7 @@ import msgspec
 from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
@@ -182,20 +183,26 @@ class Films(_Part, frozen=True, kw_only=True):
     """How many films the test clips are of, and how many of those trained in the same fit.
 
     `titles` has the title of each tested film by its id; `untested` the title of each other film
-    of the run's clips, and why it is not tested.
+    of the run's clips, and why it is not tested. They are groups of another kind where clips are
+    grouped `by` another column. Where the protocol tests one fold, it has `clips` `of` so many.
     """
 
     tested: int
     also_trained: int
     titles: dict[str, str] = {}
     untested: dict[str, str] = {}
+    by: str = "film"
+    clips: int = 0
+    of: int = 0
 
     @property
     def note(self) -> str:
-        """What must be said first where not all films are tested; empty if they are."""
+        """What must be said first where not all films or clips are tested; empty if they are."""
+        clips = f"{self.clips:,} of {counted(self.of, 'clip')}" if self.clips < self.of else ""
         if not self.untested or not self.tested:
-            return ""
-        total = f"tests {self.tested} of {counted(self.tested + len(self.untested), 'film')}"
+            return f"tests {clips}" * bool(clips)
+        total = counted(self.tested + len(self.untested), group_noun(self.by))
+        total = f"tests {clips}{', and ' * bool(clips)}{self.tested} of {total}"
         if self.tested <= MAX_FILMS_NAMED:
             return f"{total}: {', '.join(self.titles.values())}"
         reasons = [f"{title} ({reason})" for title, reason in self.untested.items()]

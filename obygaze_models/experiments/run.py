@@ -96,9 +96,9 @@ def run_experiment(
         with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
             refuse_to_overwrite(output, overwrite=overwrite)  # the other may have ended just now
             plan = make_plan(experiment)
+            finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
             for note in plan.notes:
                 log(f"{plan.experiment.name}: {note}")
-            finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes

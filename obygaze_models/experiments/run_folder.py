@@ -82,6 +82,8 @@ class Clip:
         In the fold column that the run trained by, if it has a place there.
     used
         Why it took no part; empty if it did.
+    group
+        By which the run kept clips together: the film, unless it named another column.
     """
 
     id: str
@@ -94,6 +96,7 @@ class Clip:
     concepts: tuple[str, ...]
     fold: int | None
     used: str
+    group: str = ""
 
     @property
     def number(self) -> int | None:
@@ -327,7 +330,7 @@ def _read_tables(run: Run) -> Tables:
                 f"one was edited or is damaged; run it again with: {MAKE}"
             )
     if run.record.protocol == "leave-film-out":
-        predictions = [replace(part, group=clips[part.ids[0]].film) for part in predictions]
+        predictions = [replace(part, group=clips[part.ids[0]].group) for part in predictions]
     for scores in run.record.scores:
         check_scores(scores, predictions)
     return Tables(predictions, clips, explained)
@@ -389,9 +392,9 @@ def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
+def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> dict[str, Clip]:
     """All clips that `labels` has by id, in the manifest's order, as if no run had used them."""
-    titles = film_titles(manifest)
+    titles, group_of = film_titles(manifest), manifest.items.column(groups)
     return {
         item.id: Clip(
             id=item.id,
@@ -404,8 +407,9 @@ def annotated_clips(manifest: Manifest, labels: LabelSet) -> dict[str, Clip]:
             concepts=labels.concepts_of[item.id],
             fold=None,
             used="",
+            group=group,
         )
-        for item in manifest
+        for item, group in zip(manifest, group_of, strict=True)
         if item.id in labels.level_of
     }
 
@@ -423,10 +427,11 @@ def format_clips(clips: Iterable[Clip]) -> str:
 
 def _read_clips(path: Path) -> dict[str, Clip]:
     """The clips by id, in the table's order."""
-    rows = read_table(path, required=[field.name for field in fields(Clip)]).rows()
+    rows = read_table(path, required=[f.name for f in fields(Clip) if f.name != "group"]).rows()
     content = [
         {key: None if key in ("start", "end", "fold") and not row[key] else row[key] for key in row}
         | {"concepts": [*filter(None, row["concepts"].split("|"))]}
+        | {"group": row.get("group", row["film"])}  # an earlier run's are films
         for row in rows
     ]
     try:

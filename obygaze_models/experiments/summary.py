@@ -8,6 +8,7 @@ from textwrap import fill
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import too_few
@@ -15,7 +16,7 @@ from obygaze_models.scoring.metrics import METRICS, column_titles
 
 WIDTH = 100
 MAX_FILM_ROWS = 12
-_BALANCED = {
+BALANCED = {
     "undersample": "each class is drawn down to the smallest",
     "weights": "all are used, with each class weighted by the inverse of its size",
     "none": "all are used, and classes are not balanced",
@@ -109,9 +110,10 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
         notes.append(describe_official(record))
     fits = record.fit_count
     mean = f"Mean (standard deviation) over {fits} fits" if fits > 1 else "One fit"
-    notes.append(f"{mean}; the interval is over draws of films.")
+    noun = group_noun(record.films.by)
+    notes.append(f"{mean}; the interval is over draws of {noun}s.")
     if any(scores.films < 2 for scores in record.scores):
-        notes.append("Where it is -, the test clips are of one film, or no films are named.")
+        notes.append(f"Where it is -, the test clips are of one {noun}, or no {noun}s are named.")
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 
@@ -148,7 +150,7 @@ def describe_balance(record: RunRecord) -> str:
     if record.balance == "undersample" and any(pools):
         clips = f"{span(sizes)} of {span(pools)} training clips a fit"
     other = _OTHER_BALANCE[record.balance]
-    return f'{clips}: {_BALANCED[record.balance]} (balance = "{other}" changes this).'
+    return f'{clips}: {BALANCED[record.balance]} (balance = "{other}" changes this).'
 
 
 def span(numbers: Sequence[float], form: str = ",") -> str:
@@ -225,7 +227,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     models = [scores for scores in record.scores if scores.test == test]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles = record.films.titles
-    head = f"{test}: {METRICS[main].title}, film left out ({counted(len(films), 'film')})"
+    noun = group_noun(record.films.by)
+    head = f"{test}: {METRICS[main].title}, {noun} left out ({counted(len(films), noun)})"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]

@@ -47,6 +47,7 @@ def films_left_out(context: ReproductionContext) -> Pending:
         train_negatives=("HN",),
         test_negatives=(("EN", "HN"),),
         split=_CLIPS if has_clips else None,
+        balance="none",  # as the authors do
         # The bottleneck explains decisions in the report; to choose its C in 90 fits gains nothing.
         estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
     )

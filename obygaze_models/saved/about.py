@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from obygaze_features.common.files import read_bytes, read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.splits import FilmSpans
+from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
 
 T = TypeVar("T")
@@ -174,20 +175,20 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
         Some of them.
     """
     trained_on = frozenset(about["seen"])
-    spans = FilmSpans(
-        {
-            name: [WHOLE if span is None else (span[0], span[1]) for span in spans]
-            for name, spans in about.get("footage", {}).items()
-        }
-    )
-
-    def overlaps(item: Item) -> bool:
-        start, end = WHOLE if item.start is None or item.end is None else (item.start, item.end)
-        return (name := _name(item)) is not None and spans.overlap(name, start, end)
-
+    asked = [items[items.row(clip)] for clip in ids]
+    footage = about.get("footage", {}).items()
+    spans: list[tuple[str | None, Any]] = [(name, span) for name, own in footage for span in own]
+    spans += [
+        (_name(item), None if item.start is None else (item.start, item.end)) for item in asked
+    ]
+    number = {name: code for code, name in enumerate(dict.fromkeys(name for name, _ in spans))}
+    files = np.array([number[name] for name, _ in spans], dtype=np.int64)
+    times = np.array([span or WHOLE for _, span in spans], dtype=float).reshape(-1, 2)
+    others, tested = np.split(np.arange(len(spans)), [len(spans) - len(asked)])
+    renamed = meet_in_time((files, *times.T), tested, others).tolist()
     return [
-        "yes" if clip in trained_on else SEEN_RENAMED if overlaps(items[items.row(clip)]) else "no"
-        for clip in ids
+        "yes" if clip in trained_on else SEEN_RENAMED if meets else "no"
+        for clip, meets in zip(ids, renamed, strict=True)
     ]
 
 

@@ -104,14 +104,7 @@ def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
     folds = np.where(data.folds == 4, -1, data.folds)  # a fold without clips tests nothing
     tested = [set(folds[test]) for _, test in om.ManifestSplit(folds).split(data.X, data.y)]
     assert tested == [{fold} for fold in range(10) if fold != 4]
-    # Each film tests once, and no clip of it trains; a random state is a number or NumPy's.
-    splitter = om.LeaveFilmOut()
-    splits = list(splitter.split(data.X, data.y, data.groups))
-    assert splitter.get_n_splits(data.X, data.y, data.groups) == len(splits) == 4
-    for train, test in splits:
-        [film] = set(data.groups[test])
-        assert sorted([*train, *test]) == list(range(len(data)))
-        assert film not in data.groups[train]
+    # A random state is a number or NumPy's.
     first, again, rival, number = (
         [train.tolist() for train, _ in om.LeakFree(random_state=state).split(data.X, data.y)]
         for state in (*map(np.random.RandomState, (3, 3, 4)), np.int64(3))

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import logit
 from sklearn.metrics import f1_score
+from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split
-from obygaze_models.experiments.summary import describe_balance
+from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.summary import describe_balance, describe_run, headline
 from obygaze_models.explain.attributions import attribute, explain_rows
 from tests.kit.files import contents, csv_rows
 from tests.kit.run import RECIPE, make_world, write_store
@@ -117,9 +119,9 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
 PROTOCOLS = [
     ({"protocol": "leak-free"}, True),
     ({"protocol": "split", "balance": "none"}, False),
-    ({"protocol": "leave-film-out", "split": None}, False),
-    ({"protocol": "leave-film-out", "split": None, "balance": "undersample"}, True),
-    ({"balance": "weights"}, False),
+    ({"protocol": "leave-film-out", "split": None}, True),
+    ({"protocol": "leave-film-out", "split": None, "balance": "none"}, False),
+    ({"protocol": None, "balance": "weights"}, False),
 ]
 
 
@@ -128,9 +130,8 @@ def test_an_experiment_balances_as_it_says(make_run, change, balanced):
     name = "-".join(map(str, change.values()))
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
     record = make_run(f"balance-{name}", **more, **change).record
-    protocol = change.get("protocol", "leak-free")
-    by_default = "none" if protocol == "leave-film-out" else "undersample"
-    assert (record.protocol, record.balance) == (protocol, change.get("balance", by_default))
+    protocol = change["protocol"] or "split"
+    assert (record.protocol, record.balance) == (protocol, change.get("balance", "undersample"))
     for fit in record.fits:
         assert (len(set(fit.train.classes.values())) == 1) == balanced
         if protocol != "leave-film-out":  # 50 Sure, 100 others, in folds of the same shares
@@ -166,14 +167,9 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
 
 def test_films_are_left_out_in_turn(world, make_run, tmp_path):
     """Those with ten clips of each class; the run names the others."""
-    run = make_run("films", protocol="leave-film-out", split=None)
-    assert len(run.record.fits) == 4 * 3
-    assert (run.record.films.tested, run.record.films.also_trained) == (4, 0)
-    assert run.record.leaked == []
-    for scores in run.record.scores:
-        assert scores.groups.keys() == {"tt0", "tt1", "tt2", "tt3"}
-        means = [group.mean["auroc"] for group in scores.groups.values()]
-        assert np.mean(means) == pytest.approx(scores.mean["auroc"])
+    [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
+    means = [scores.groups[film].mean["auroc"] for film in ("tt0", "tt1", "tt2", "tt3")]
+    assert np.mean(means) == pytest.approx(scores.mean["auroc"])
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
@@ -185,24 +181,79 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
     assert films.note == "tests 3 of 4 films: tt0, tt2, tt3"
 
 
-@pytest.mark.parametrize(
-    ("fold_of_film", "protocol"), [((2, 0, 1, 3), "split"), ((0, 1, 2, 2), "leak-free")]
-)
-def test_where_each_fold_is_a_film_each_film_tests(world, make_run, fold_of_film, protocol):
-    """Unless another protocol is named; by any split every clip is tested once."""
-    folds = [fold_of_film[int(clip[2])] for clip in world.ids]
+def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
+    """So that every clip is tested once; where another protocol tests one fold, that is said."""
+    folds = [(2, 0, 1, 2)[int(clip[2])] for clip in world.ids]
     manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
-    name = "".join(map(str, fold_of_film))
-    manifest.save(world.folder / name)
-    changes = {"manifest": world.folder / name, "split": "mine", "estimators": ("majority",)}
-    run = make_run(f"auto-{name}", **changes)
-    assert (run.record.protocol, run.record.experiment["protocol"]) == (protocol, protocol)
+    manifest.save(world.folder / "mine")
+    changes = {"manifest": world.folder / "mine", "split": "mine", "estimators": ("majority",)}
+    run = make_run("auto", **changes, protocol=None)
+    assert (run.record.protocol, run.record.experiment["protocol"]) == ("split", "split")
     tested = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
-    last = {f"tt{film}" for film, fold in enumerate(fold_of_film) if fold == max(fold_of_film)}
-    if protocol == "split":
-        assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
-        run = make_run(f"named-{name}", **changes, protocol="leak-free")
-    assert {row["id"][:3] for row in predictions(run)} == last
+    assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
+    assert run.record.films.note == ""
+    one = make_run("named", **changes, protocol="leak-free")
+    assert {row["id"][:3] for row in predictions(one)} == {"tt0", "tt3"}
+    first = "Tests 75 of 150 clips, and 2 of 4 films: tt0, tt3"
+    assert headline(one.record)[0] == first
+    described = make_plan(replace(experiment, **changes)).describe()
+    assert first[1:] in " ".join(described.split()).partition("1 fit")[0]
+
+
+@pytest.fixture(scope="module")
+def spans(world):
+    """The world's clips as seconds of their films; five directors made all of these."""
+    manifest, folder = Manifest.load(world.manifest), world.folder / "spans"
+    rows = np.arange(len(manifest))
+    times = {"starts": rows * 2.0, "ends": rows * 2.0 + 2}
+    media, director = [f"{clip[:3]}.mp4" for clip in world.ids], [f"d{row % 5}" for row in rows]
+    items = replace(manifest.items, media=media, **times, extra={"director": director})
+    replace(manifest, items=items).with_parts(labels=[manifest.labels()]).save(folder)
+    return folder
+
+
+def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run):
+    """In drawn folds, where each is left out in turn, in intervals and leaks; as scikit-learn's."""
+    changes = {"manifest": spans, "groups": "director", "test_negatives": ()}
+    drawn = make_run("drawn", **changes, split=None, protocol=None)
+    left = make_run("left", **changes, split=None, protocol="leave-film-out", min_clips=1)
+    data = om.load_dataset(spans, world.store, positives=["S"], negatives=["HN"], groups="director")
+    assert "5 directors" in repr(data)
+    group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
+    for run in (drawn, left):
+        films = run.record.films
+        assert (films.by, films.tested, films.also_trained) == ("director", 5, 0)
+        assert run.record.scores[0].films == 5
+        assert "over draws of directors" in describe_run(run.record)
+        seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
+        for fit in run.predictions():
+            tested = {group_of[clip] for clip in fit.ids}
+            assert not tested & {group_of[clip] for clip in seen[fit.fit]}
+        assert om.load_run(run.folder).predictions()
+    assert left.record.scores[0].groups.keys() == {*group_of.values()}
+    of_films = make_run("films-train", **changes | {"groups": None}, split="", protocol=None)
+    assert of_films.record.films.also_trained == 4
+    columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
+    assert cv.get_n_splits(*columns) == 5
+    for own, theirs in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
+        assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
+    notes = make_plan(replace(experiment, **changes, split=None, protocol=None)).notes
+    assert "folds are drawn: ten divides directors" in notes  # it is the only split
+
+
+def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
+    changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
+    free, apart = (make_plan(replace(experiment, **changes, gap=gap)) for gap in (0, 5))
+    assert any('groups = "media" or gap = 5 keeps' in note for note in free.notes)
+    assert any("within 5 s of a test clip" in note for note in apart.notes)
+    items, films = free.manifest.items, free.data.groups
+    starts = items.starts[[items.row(clip) for clip in free.data.ids]]
+    for left, right in zip(*(plan.folds["HN vs S"] for plan in (free, apart)), strict=True):
+        tested = left.test_rows
+        near = (abs(starts[:, None] - starts[tested]) - 2 <= 5) & (films[:, None] == films[tested])
+        for own, rest in ((left.train, right.train), (left.validation, right.validation)):
+            assert len(rest) < len(own)
+            assert rest.tolist() == own[~near[own].any(axis=1)].tolist()
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):

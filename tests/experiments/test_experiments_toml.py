@@ -66,6 +66,8 @@ SLIPS = [
     ('test_negatives = [["EN"], ["EN"]]', ["the same test set twice"]),
     ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
     ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
+    ('protocol = "official"\ngap = 5', ["fixes the training clips; leave gap out"]),
+    ("min_clips = 3", ['add protocol = "leave-film-out"']),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
     ('concepts = ["Look"]', ["has positives and concepts; one task at a time"]),
     ('estimators = ["mpl"]', ["unknown estimator 'mpl'; did you mean mlp?"]),
@@ -140,7 +142,10 @@ REFUSED = [
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr, which is of clips such as clip-1, cl"]),
     (with_gaps, ["goes up to fold 10, and no clip is in fold 4"]),
-    (without_sure_tests, ["nothing can be learnt", "has no clip of S; label more"]),
+    (without_sure_tests, ["nothing can be learnt", "--name ten --overwrite", "9      5  0"]),
+    ({"protocol": "leave-film-out", "min_clips": 13}, [
+        "groups with 13 clips of each class, and 0 of 4 have", "min_clips = 1", "tt0   13  12"]),
+    ({"groups": "serie"}, ["unknown column 'serie'; known are film, media, kind"]),
     (with_own_levels, ['write negatives = "b"']),
 ]  # fmt: skip
 
@@ -153,5 +158,6 @@ def test_what_cannot_be_run_leaves_no_folder(world, experiment, tmp_path, change
         om.run_experiment(replace(experiment, **change), tmp_path / "of/mine/run")
     message = str(caught.value)
     assert all(fact in message for fact in facts), message
-    assert "\n" not in message
+    _, *table = message.splitlines()  # of the classes by fold or film, if anything
+    assert {*"".join(table[1:2])} <= {"-", " "}
     assert not (tmp_path / "of").exists()

@@ -29,7 +29,7 @@ def train(folder, world, estimator, name="model", **keys):
 
 @pytest.mark.parametrize(
     ("task", "is_all"),
-    [({"protocol": "leave-film-out"}, True),
+    [({"protocol": "leave-film-out", "balance": "none"}, True),
      ({"positives": None, "train_negatives": None, "levels": ["EN", "HN", "S"]}, False)],
 )  # fmt: skip
 def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, is_all):

@@ -49,7 +49,7 @@ PIECES = (
 )  # fmt: skip
 #: As in an experiment, and near to it.
 KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seed", "seeds", "split",
-        "frames", "array", "negatives", "stores", "predictions", "x")  # fmt: skip
+        "frames", "array", "negatives", "stores", "predictions", "groups", "gap", "x")  # fmt: skip
 TOML_VALUES: tuple[Any, ...] = (
     "", "x", "S", "all", "official", "paper", "frames", "\x1b[31m", "../..", "/dev/zero", "a" * 300,
     0, 1, -1, 10**15, 0.5, float("nan"), float("inf"), True, [], ["S"], ["EN", "HN", "S"], [[]],

@@ -144,6 +144,7 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
     elif result.exit_code not in (0, 1, 2, 3):
         yield f"exit code {result.exit_code}"
     message = result.stderr.partition("Error: ")[2].rstrip("\n")
+    message = re.sub(r"\n.*\n[- ]+\n[^\0]*", "", message)  # a table below the line is fine
     if "\n" in message or len(message) > 2000:
         lines = len(message.splitlines())
         yield f"an error of {lines} lines, {len(message)} characters: {message:.150}"

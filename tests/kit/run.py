@@ -128,7 +128,7 @@ def write_experiment(path: Path, world: World | None = None, **keys: object) -> 
     if world is not None:
         values = {
             "name": "Sure", "manifest": world.manifest, "store": world.store, "split": "ten",
-            "positives": ["S"], "train_negatives": ["HN"],
+            "protocol": "leak-free", "positives": ["S"], "train_negatives": ["HN"],
         }  # fmt: skip
     values |= keys
     lines = [f"{key} = {to_toml(value)}\n" for key, value in values.items() if value is not None]

@@ -3,17 +3,18 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.manifest import save_parts
-from obygaze_features.manifests.splits import first_overlap, overlapping
-from tests.kit.files import refused
+from obygaze_features.manifests.splits import neighbours, overlapping
+from tests.kit.files import refused, write
 
 ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
@@ -50,21 +51,58 @@ def test_split_of_a_seed_never_changes():
             of.stratified(manifest, folds=folds)
 
 
+GROUPED = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["EN", "S"])), min_size=2, max_size=80
+)
+
+
+@given(GROUPED, st.integers(2, 5), st.integers(0, 99))
+def test_groups_of_any_column_stay_whole(rows, folds, seed):
+    groups, levels = map(list, zip(*rows, strict=True))
+    items = Items.of([Item(f"i{row}", media=f"{row}") for row in range(len(rows))],
+                     {"director": groups})  # fmt: skip
+    manifest, sizes = labelled(levels, items), Counter(groups)
+    if len(sizes) < folds:
+        with pytest.raises(UsageError, match=f"{len(sizes)} director"):
+            of.stratified(manifest, folds=folds, groups="director")
+        return
+    split = of.stratified(manifest, folds=folds, seed=seed, groups="director")
+    assert split.folds == of.stratified(manifest, folds=folds, seed=seed, groups="director").folds
+    assert len({*zip(groups, split.folds, strict=True)}) == len(sizes)
+    assert {*split.folds} == {*range(folds)}
+    if len({*levels}) == 1:  # as even as the largest group allows
+        counts = Counter(split.folds).values()
+        assert max(counts) - min(counts) <= max(sizes.values())
+
+
+def test_a_column_of_groups_is_there_and_filled():
+    items = Items.of([Item("a", film="f"), Item("b")], {"director": ["x", "y"]})
+    assert (items.column("film"), items.column("director")) == (["f", ""], ["x", "y"])
+    with pytest.raises(ManifestError, match="known are film, media, kind, director"):
+        items.column("series")
+    with pytest.raises(ManifestError, match="b has no film"):
+        of.leave_film_out(labelled(["S", "S"], items))
+    assert of.leave_film_out(labelled(["S", "S"], items), groups="director").folds == [0, 1]
+
+
 def test_overlapping_spans_are_not_split():
-    """Two annotators of one film: their spans show the same seconds."""
-    spans = [Item("a1", media="f", start=0, end=10), Item("a2", media="f", start=10, end=20)]
-    apart = Items.of([*spans, Item("b1", media="g", start=5, end=15)])
-    assert of.stratified(labelled(["S"] * 3, apart), folds=3)
-    pair = Items.of([*spans, Item("b1", media="f", start=5, end=15)])
-    with pytest.raises(UsageError, match=r"a1 and b1 show the same seconds.*--by-film"):
-        of.stratified(labelled(["S"] * 3, pair), folds=3)
+    """Two annotators of one file: their spans show the same seconds."""
+    spans = [Item(f"a{n}", media="f", start=5 * n, end=5 * n + 10) for n in range(3)]
+    pair = Items.of([*spans, Item("c", media="g")])
+    with pytest.raises(UsageError, match=r"3 clips show the same seconds.*a0, a1.*--by media"):
+        of.stratified(labelled(["S"] * 4, pair), folds=4)
+    assert of.stratified(labelled(["S"] * 4, pair), folds=2, groups="media").folds == [0, 0, 0, 1]
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 
 
-@given(st.lists(SPAN, min_size=2, max_size=12), st.integers(1, 11))
-def test_overlaps_in_time_against_brute_force(spans, cut):
+@given(
+    st.lists(SPAN, min_size=2, max_size=12),
+    st.integers(1, 11),
+    st.sampled_from([None, 0, 1, 3, np.inf]),
+)
+def test_overlaps_in_time_against_brute_force(spans, cut, gap):
     items = Items.of(
         [
             Item(f"i{row}", media=film, start=start, end=start + length)
@@ -72,20 +110,22 @@ def test_overlaps_in_time_against_brute_force(spans, cut):
         ]
     )
 
-    def overlap(a, b):
+    def meet(a, b):
         (film, start, length), (second, begin, duration) = spans[a], spans[b]
-        return film == second and start < begin + duration and begin < start + length
+        apart = max(start, begin) - min(start + length, begin + duration)
+        return film == second and (apart < 0 if gap is None else apart <= gap)
 
     rows = range(len(spans))
-    assert overlapping(items, items.ids[:cut], items.ids[cut:]) == [
-        f"i{a}" for a in rows[:cut] if any(overlap(a, b) for b in rows[cut:])
+    assert overlapping(items, items.ids[:cut], items.ids[cut:], gap) == [
+        f"i{a}" for a in rows[:cut] if any(meet(a, b) for b in rows[cut:])
     ]
-    result = first_overlap(items, items.ids)
-    assert (result is None) == (not any(overlap(a, b) for a in rows for b in rows if a < b))
-    assert result is None or overlap(int(result[0][1:]), int(result[1][1:]))
+    split = Split("x", items.ids, [row % 3 for row in rows])
+    assert neighbours(items, split, gap) == [
+        f"i{a}" for a in rows if any(meet(a, b) for b in rows if a % 3 != b % 3)
+    ]
 
 
-def test_the_command(manifest, obygaze):
+def test_the_command(manifest, obygaze, tmp_path):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output
     about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5}
@@ -94,21 +134,25 @@ def test_the_command(manifest, obygaze):
     films = of.Manifest.load(manifest).split("leave-film-out")
     assert films.folds == [0, 0, 0, 0, 0, 1]
     assert obygaze("manifests", "split", manifest, "--name", "../up").exit_code == 2
-
-
-def test_all_sixteen_runs_come_out_id_by_id(released, small_authors):
-    golden = json.loads((small_authors / "obygaze12/released_runs.json").read_text())
-    for name, runs in golden["runs"].items():
-        split = released.split(name)
-        result = {run.name: run for run in released.runs(name).runs}
-        assert result.keys() == runs.keys() == set("01234567")
-        for run, ids in runs.items():
-            assert result[run].train == ids["train"]
-            assert result[run].validation == ids["val"]
-            assert {split.fold_of[i] for i in ids["train"]}.isdisjoint((0, 9, int(run)))
-    with_media = {item.id for item in released if item.media}
-    for name, ids in golden["tests"].items():
-        assert sorted(with_media & set(released.split(name).fold(9))) == ids
+    lines = (f"{file}.mp4,{start},{start + 2},S,{file}" for file in "fgh" for start in (0, 2, 9))
+    table, folder = write(tmp_path / "t.csv", "file,start,end,label,series", *lines), tmp_path / "m"
+    obygaze("manifests", "import", "csv", table, "-o", folder)
+    mixed = obygaze("manifests", "split", folder, "--folds", 3)
+    assert all(fact in mixed.stderr for fact in ("within 5 s", "--by media"))
+    audited = obygaze("manifests", "audit", folder, "--gap", 0, "--json")
+    [leak] = json.loads(audited.stdout)
+    split = of.Manifest.load(folder).split("leak-free")
+    assert leak["neighbours"] == [i for i in neighbours(of.Manifest.load(folder).items, split, 0)
+                                  if split.fold_of[i] == 2]  # fmt: skip
+    assert leak["neighbours"][0] in obygaze("manifests", "audit", folder).output
+    for by, options, name in (
+        ("media", (), "leave-file-out"),
+        ("series", ("--folds", 2), "by-series"),
+    ):
+        whole = obygaze("manifests", "split", folder, "--by", by, *options)
+        assert (whole.exit_code, whole.stderr) == (0, ""), whole.output
+        assert len({*of.Manifest.load(folder).split(name).folds}) == (options or (0, 3))[1]
+    refused(obygaze("manifests", "split", folder, "--by", "serie"), "did you mean series")
 
 
 def test_audit_counts_as_a_person_would(manifest):

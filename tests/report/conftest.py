@@ -35,7 +35,8 @@ CONCEPTS = (
 
 BOTTLENECKS = ({"name": "pcbm-tree", "negatives": "b"}, {"name": "pcbm-logistic", "negatives": "b"})
 HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
-SURE = {"positives": ("S",), "split": "four"}
+FOUR = {"split": "four", "protocol": "leak-free"}
+SURE = {"positives": ("S",)} | FOUR
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
@@ -44,8 +45,8 @@ EXPERIMENTS = {
         "positives": ("S",), "train_negatives": ("HN",), "test_negatives": (("EN", "HN"),),
         "protocol": "leave-film-out", "estimators": ("mlp", BOTTLENECKS[1]),
     },
-    "concepts": {"concepts": ("Look", "Body"), "split": "four", "estimators": ("logistic",)},
-    "classes": {"levels": ("EN", "HN", "S"), "split": "four", "estimators": BOTTLENECKS[1:]},
+    "concepts": {"concepts": ("Look", "Body"), "estimators": ("logistic",)} | FOUR,
+    "classes": {"levels": ("EN", "HN", "S"), "estimators": BOTTLENECKS[1:]} | FOUR,
 }  # fmt: skip
 
 FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
