@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -176,7 +176,7 @@ class BlockRecord:
 
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
-        values = {**asdict(self), "sha256": self._seal()}
+        values = {**vars(self), "sha256": self._seal()}
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
