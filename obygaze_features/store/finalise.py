@@ -146,14 +146,17 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
 
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
-    # xarray reads from the group's attributes which arrays are coordinates.
+    # xarray reads from the group's attributes which arrays are coordinates; features are not.
+    times = [name for name in store.arrays if name == "frame_time"]
+    coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
     group = zarr.create_group(
-        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": " ".join(texts)}
+        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": coordinates}
     )
-    n, frames = len(store), fmt.frame_count(store.specs)
+    n = len(store)
     for spec in store.specs:
         rows = fmt.final_rows(spec, n)
-        group.create_array(**fmt.array_layout(spec, n, *rows, compress=compress, frames=frames))
+        layout = fmt.array_layout(spec, n, *rows, compress=compress, beside=store.specs)
+        group.create_array(**layout)
     for name, column in texts.items():
         group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
     table = fmt.encode_ids(store.ids)

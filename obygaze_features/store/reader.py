@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-    from obygaze_features.manifests import Items
+    from obygaze_features.manifests import Items, Manifest
     from obygaze_features.store.diff import Difference
     from obygaze_features.store.export import Exported
     from obygaze_features.store.transfer import Packed, Pushed
@@ -233,7 +233,7 @@ class Store:
                     "shape": [n, *spec.shape],
                     "dtype": spec.dtype,
                     "bytes": n * spec.row_bytes,
-                    "meaning": spec.meaning,
+                    **spec.attributes,
                 }
                 for spec in self.specs
             },
@@ -356,17 +356,30 @@ class Store:
 
         return to_pandas(self, array)
 
-    def to_xarray(self, arrays: Sequence[str] | None = None) -> xr.Dataset:
+    def to_xarray(
+        self,
+        arrays: Sequence[str] | str | None = None,
+        *,
+        manifest: Manifest | Path | str | None = None,
+        labels: str | None = None,
+    ) -> xr.Dataset:
         """Arrays as a dataset; see `obygaze_features.store.views.to_xarray`."""
         from obygaze_features.store.views import to_xarray
 
-        return to_xarray(self, arrays)
+        return to_xarray(self, arrays, manifest=manifest, labels=labels)
 
-    def dataset(self, array: str, ids: Sequence[str] | None = None) -> StoreDataset:
+    def dataset(
+        self,
+        array: str,
+        ids: Sequence[str] | None = None,
+        *,
+        manifest: Manifest | Path | str | None = None,
+        labels: str | None = None,
+    ) -> StoreDataset:
         """An array as a dataset for PyTorch; see `obygaze_features.store.views.StoreDataset`."""
         from obygaze_features.store.views import StoreDataset
 
-        return StoreDataset(self, array, ids)
+        return StoreDataset(self, array, ids, manifest=manifest, labels=labels)
 
     def verify(self) -> list[Damage]:
         """Read everything again and list what is damaged."""
