@@ -74,6 +74,7 @@ def import_features(
     backbone: str | None = None,
     preprocessing: str | None = None,
     precision: str | None = None,
+    columns: Sequence[str] = (),
     retry_failed: bool = False,
 ) -> Store:
     """Make a store of a manifest's items from features in other formats.
@@ -98,6 +99,9 @@ def import_features(
         A TOML or JSON file that says how the features were made.
     backbone, preprocessing, precision
         The same in a few words. What is missing is recorded as unknown.
+    columns
+        The names of the columns of the arrays that are as wide; a Parquet table of numbers has
+        them itself.
     retry_failed
         Read rows again that failed in an earlier run.
     """
@@ -123,8 +127,10 @@ def import_features(
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
-    if opened.recipe and (recipe or is_stated):
+    if opened.recipe and (recipe or is_stated or columns):
         raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
+    if columns:
+        opened = replace(opened, columns=columns)
     made = opened.recipe or stated
     return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
 
