@@ -21,6 +21,7 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
     table_options,
+    text_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
@@ -302,6 +303,31 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
     difference = diff(of.Manifest.load(left), of.Manifest.load(right))
     emit(difference.to_json(), as_json, lambda _: difference.describe(str(left), str(right)))
     exit_if(not difference.same, 1)
+
+
+@manifests.command("set")
+@folder_argument("manifest")
+@text_options(
+    name="Its name.",
+    version="Its version.",
+    source="Where it comes from.",
+    licence="Of the labels, such as CC-BY-4.0.",
+    citation="What to cite.",
+)
+def set_(manifest: Path, **texts: str | None) -> None:
+    """Change what a manifest says of itself: licence, citation, name, version, source.
+
+    Items and labels stay as they are, and so does the digest. Stores that are extracted from now
+    on have the new texts; those that there are have their own: obygaze stores set.
+
+    \b
+    Examples:
+      obygaze manifests set manifests/mine --licence CC-BY-4.0
+      obygaze manifests set manifests/mine --name doors --citation "Doe (2026). Doors."
+    """
+    changed = of.Manifest.load(manifest).set(**texts)
+    names = [name for name, text in texts.items() if text is not None]
+    echo(f"{', '.join(names)} of {changed.name} changed -> {manifest}")
 
 
 @manifests.command()

@@ -32,6 +32,7 @@ from obygaze_features.common.cli import (
     names_option,
     output_options,
     store_argument,
+    text_options,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some, redact_url
@@ -114,6 +115,28 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     )
     if not already:
         echo(f"card -> {store / 'README.md'}")
+
+
+@stores.command("set")
+@folder_argument("store")
+@text_options(
+    licence="Of the features, such as CC-BY-4.0.", citation="What to cite.", name="Its name."
+)
+def set_(store: Path, **texts: str | None) -> None:
+    """Change what a store says of itself: licence, citation, name.
+
+    The features stay as they are. A final store gets a new card and new checksums, in one step;
+    push it again where you pushed it.
+
+    \b
+    Examples:
+      obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
+      obygaze stores set stores/xclip.zarr --citation "Doe (2026). Features of doors."
+    """
+    from obygaze_features.store import open_store
+
+    facts = open_store(store).set(**texts).attributes
+    echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
 
 
 @stores.command()
@@ -270,6 +293,8 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 def _describe_info(path: object, facts: dict[str, Any]) -> str:
+    from obygaze_features.store.format import WEIGHTS_TEXTS
+
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
@@ -284,6 +309,8 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         f"items      digest {facts['items_digest']}",
         f"precision  {facts['precision']}",
         f"licence    {facts['licence'] or 'not stated'}",
+        f"citation   {facts['citation'] or 'not stated'}",
+        *(f"weights    {key} {backbone[key]}" for key in WEIGHTS_TEXTS if backbone.get(key)),
         "arrays",
     ]
     if synthetic := backbone.get("config", {}).get("synthetic"):
@@ -292,6 +319,8 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         shape = " x ".join(map(str, array["shape"]))
         size = f"{array['bytes']:,} B"
         lines.append(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
+        if names := array.get("columns"):
+            lines.append(f"    of {join_some(names)}")
     if facts["failures"]:
         lines.append("failed")
         lines += [f"  {item_id}: {reason}" for item_id, reason in facts["failures"].items()]

@@ -208,6 +208,25 @@ class Manifest:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
+    def set(
+        self,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        source: str | None = None,
+        licence: str | None = None,
+        citation: str | None = None,
+    ) -> Manifest:
+        """The manifest with these texts; also in the folder that it was loaded from, if any."""
+        texts = {"name": name, "version": version, "source": source}
+        texts |= {"licence": licence, "citation": citation}
+        given: dict[str, Any] = {key: text for key, text in texts.items() if text is not None}
+        if not given:
+            raise UsageError(f"nothing to set; give one of {', '.join(texts)}")
+        if self.folder is not None:
+            write_text(self.folder / HEADER, to_json({**read_header(self.folder), **given}))
+        return replace(self, **given)
+
     def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)

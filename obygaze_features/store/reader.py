@@ -394,6 +394,19 @@ class Store:
         finalise(self.path, compress=compress, allow_incomplete=allow_incomplete)
         return self.refresh()
 
+    def set(
+        self,
+        *,
+        licence: str | None = None,
+        citation: str | None = None,
+        name: str | None = None,
+    ) -> Store:
+        """Change the licence, the citation or the name; a final store's card says so, too."""
+        from obygaze_features.store.finalise import set_texts
+
+        set_texts(self.path, {"licence": licence, "citation": citation, "name": name})
+        return self.refresh()
+
     def subset(
         self,
         output: Path | str,
