@@ -35,13 +35,20 @@ from obygaze_features.common.cli import (
     text_options,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, join_some, redact_url
+from obygaze_features.common.text import (
+    counted,
+    for_shell,
+    format_duration,
+    join_some,
+    redact_url,
+)
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
     from obygaze_features.store.diff import Difference
     from obygaze_features.store.repair import Repair
+    from obygaze_features.store.status import StoreProgress
     from obygaze_features.store.verify import Damage
 
 MAX_VALUE_WIDTH = 40
@@ -76,6 +83,43 @@ def info(store: Path | str, as_json: bool) -> None:
     from obygaze_features.store import open_store
 
     emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
+
+
+@stores.command()
+@folder_argument("folder")
+@json_option
+def status(folder: Path, as_json: bool) -> None:
+    """Show how far the stores of a folder are: done, failed, to do, who is at work, time left.
+
+    The speed is that of the blocks that were written in the last hour while somebody is at work,
+    else that of the last extraction in the store's log. Ends with exit code 3 if a store cannot be
+    read.
+
+    \b
+    Examples:
+      obygaze stores status stores
+      obygaze stores status stores --json
+    """
+    from obygaze_features.store.status import report_progress
+
+    reports = report_progress(folder)
+    if as_json:
+        echo_json([asdict(report) for report in reports])
+    else:
+        header = ["store", "state", "running", "rows", "done", "failed", "to do", "rows/s", "left"]
+        echo(align(header, map(_describe_progress, reports), left=3))
+    problems = [report.problem for report in reports if report.problem]
+    for problem in problems:
+        echo(problem, err=True)
+    exit_if(problems)
+
+
+def _describe_progress(report: StoreProgress) -> list[str]:
+    hosts = [f"{host} ({counted(blocks, 'block')})" for host, blocks in report.running.items()]
+    counts = [f"{n:,}" for n in (report.rows, report.done, report.failed, report.to_do)]
+    speed, left = report.rows_per_second, report.seconds_left
+    times = [f"{speed:.1f}" if speed else "-", format_duration(left) if left else "-"]
+    return [Path(report.path).name, report.state, join_some(hosts, 3) or "-", *counts, *times]
 
 
 @stores.command()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 
 import pytest
 
-from obygaze_features.store import open_store
+from obygaze_features.store import StoreWriter, open_store
+from obygaze_features.store.claims import Claims
 from tests.kit import store as toys
 from tests.kit.files import refused
 from tests.kit.store import flip_bit
@@ -42,6 +45,31 @@ def test_damage_is_named_and_repaired(obygaze, path):
     result = obygaze("stores", "verify", path)
     assert (result.exit_code, "repair" in result.stdout) == (1, False)
     assert "next: pull the store again, or restore" in result.stdout
+
+
+def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
+    copy("final", "done.zarr")
+    for name in ("busy.zarr", "idle.zarr"):
+        toys.a_store(tmp_path / name, blocks=[0, 1, 2])
+    for block in range(3):  # four rows every ten seconds
+        os.utime(tmp_path / f"busy.zarr/blocks/{block:06d}.json", (0, 1e9 + 10 * block))
+    Claims(tmp_path / "busy.zarr/claims").take(4)
+    writer = StoreWriter(open_store(tmp_path / "idle.zarr"))
+    writer.log("extracted", clips=12, seconds=4.0)
+    copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
+    result = obygaze("stores", "status", tmp_path)
+    assert result.exit_code == 3
+    assert "torn.zarr/blocks/000000.json: it is not the commit record" in result.stderr
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    here = [platform.node(), "(1", "block)"]
+    assert lines["busy.zarr"] == ["open", *here, "18", "11", "1", "6", "0.4", "15", "s"]
+    assert lines["idle.zarr"] == ["open", "-", "18", "11", "1", "6", "3.0", "2.0", "s"]
+    assert lines["done.zarr"] == ["final", "-", "18", "17", "1", "0", "-", "-"]
+    assert lines["torn.zarr"][0] == "unreadable"
+    reports = json.loads(obygaze("stores", "status", tmp_path, "--json").stdout)
+    assert [report["to_do"] for report in reports] == [6, 0, 6, 0]
+    assert reports[0]["running"] == {platform.node(): 1}
+    refused(obygaze("stores", "status", tmp_path / "done.zarr/native/c"), "has no stores", code=2)
 
 
 def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
