@@ -21,7 +21,6 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
     table_options,
-    text_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
@@ -307,13 +306,11 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 
 @manifests.command("set")
 @folder_argument("manifest")
-@text_options(
-    name="Its name.",
-    version="Its version.",
-    source="Where it comes from.",
-    licence="Of the labels, such as CC-BY-4.0.",
-    citation="What to cite.",
-)
+@click.option("--name", help="Its name.")
+@click.option("--version", help="Its version.")
+@click.option("--source", help="Where it comes from.")
+@click.option("--licence", help="Of the labels, such as CC-BY-4.0.")
+@click.option("--citation", help="What to cite.")
 def set_(manifest: Path, **texts: str | None) -> None:
     """Change what a manifest says of itself: licence, citation, name, version, source.
 
@@ -325,9 +322,9 @@ def set_(manifest: Path, **texts: str | None) -> None:
       obygaze manifests set manifests/mine --licence CC-BY-4.0
       obygaze manifests set manifests/mine --name doors --citation "Doe (2026). Doors."
     """
-    changed = of.Manifest.load(manifest).set(**texts)
-    names = [name for name, text in texts.items() if text is not None]
-    echo(f"{', '.join(names)} of {changed.name} changed -> {manifest}")
+    given = {name: text for name, text in texts.items() if text is not None}
+    changed = of.Manifest.load(manifest).set(**given)
+    echo(f"{', '.join(given)} of {changed.name} changed -> {manifest}")
 
 
 @manifests.command()

@@ -32,7 +32,6 @@ from obygaze_features.common.cli import (
     names_option,
     output_options,
     store_argument,
-    text_options,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import (
@@ -163,9 +162,9 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
 @stores.command("set")
 @folder_argument("store")
-@text_options(
-    licence="Of the features, such as CC-BY-4.0.", citation="What to cite.", name="Its name."
-)
+@click.option("--licence", help="Of the features, such as CC-BY-4.0.")
+@click.option("--citation", help="What to cite.")
+@click.option("--name", help="Its name.")
 def set_(store: Path, **texts: str | None) -> None:
     """Change what a store says of itself: licence, citation, name.
 
@@ -179,7 +178,8 @@ def set_(store: Path, **texts: str | None) -> None:
     """
     from obygaze_features.store import open_store
 
-    facts = open_store(store).set(**texts).attributes
+    given = {name: text for name, text in texts.items() if text is not None}
+    facts = open_store(store).set(**given).attributes
     echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
 
 

@@ -59,16 +59,6 @@ def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
     return lambda command: functools.reduce(lambda made, add: add(made), options[::-1], command)
 
 
-def text_options(**meanings: str) -> Callable[[Command], Command]:
-    """Options that take a text, by their names."""
-    return join_options(
-        *(
-            click.option(f"--{name}", metavar="TEXT", help=meaning)
-            for name, meaning in meanings.items()
-        )
-    )
-
-
 def split_names(
     ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
 ) -> list[str] | None:

@@ -208,24 +208,17 @@ class Manifest:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
-    def set(
-        self,
-        *,
-        name: str | None = None,
-        version: str | None = None,
-        source: str | None = None,
-        licence: str | None = None,
-        citation: str | None = None,
-    ) -> Manifest:
-        """The manifest with these texts; also in the folder that it was loaded from, if any."""
-        texts = {"name": name, "version": version, "source": source}
-        texts |= {"licence": licence, "citation": citation}
-        given: dict[str, Any] = {key: text for key, text in texts.items() if text is not None}
-        if not given:
-            raise UsageError(f"nothing to set; give one of {', '.join(texts)}")
+    def set(self, **texts: str) -> Manifest:
+        """The manifest with another ``name``, ``version``, ``source``, ``licence`` or ``citation``.
+
+        Also in the folder that it was loaded from, if any.
+        """
+        if not texts or not texts.keys() <= {"name", "version", *TEXTS}:
+            raise UsageError(f"nothing to set; give some of name, version, {', '.join(TEXTS)}")
         if self.folder is not None:
-            write_text(self.folder / HEADER, to_json({**read_header(self.folder), **given}))
-        return replace(self, **given)
+            write_text(self.folder / HEADER, to_json(read_header(self.folder) | texts))
+        changes: dict[str, Any] = dict(texts)
+        return replace(self, **changes)
 
     def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:

@@ -189,5 +189,7 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
     with translate(UsageError, "umap", f"is not installed; {remedy}", foreign=ImportError):
         import umap
     near = min(15, len(vectors) - 1)
-    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0).fit_transform(vectors)
+    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(
+        vectors
+    )
     return points.astype(np.float64), "UMAP by cosine; distances between far clips mean little"

@@ -47,6 +47,8 @@ from obygaze_features.store.shards import write_shard
 from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
 
 READ_ONLY = 0o444
+TEXTS = ("licence", "citation", "name")
+"""What a store says of itself that has nothing to do with its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 _CROISSANT = Path(__file__).with_name("croissant.json")
 """The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
@@ -90,16 +92,15 @@ def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool
     return store.refresh()
 
 
-def set_texts(path: Path, texts: Mapping[str, str | None]) -> None:
-    """Change what a store says of itself, with its card and checksums; None leaves a text.
+def set_texts(store: Store, **texts: str) -> Store:
+    """Change ``licence``, ``citation`` or ``name`` of a store; a final one's card says so, too.
 
     The store is replaced in one step by one that shares the files of its features, so that it is
     whole at any moment.
     """
-    store = open_store(path)
-    given = {key: text for key, text in texts.items() if text is not None}
-    if not given:
-        raise UsageError(f"nothing to set; give one of {', '.join(texts)}")
+    if not texts or not texts.keys() <= {*TEXTS}:
+        raise UsageError(f"nothing to set; give some of {', '.join(TEXTS)}")
+    path = store.path
     refuse_while_written(store)
     require_plain_file(path / fmt.LOG, StoreError)
     with disk_errors(path, StoreError):
@@ -112,7 +113,7 @@ def set_texts(path: Path, texts: Mapping[str, str | None]) -> None:
                 path, folder, symlinks=True, copy_function=link_or_copy, dirs_exist_ok=True
             )
             group = read_json(folder / "zarr.json", StoreError)
-            group["attributes"][fmt.ATTRIBUTES] |= given
+            group["attributes"][fmt.ATTRIBUTES] |= texts
             write_text(folder / "zarr.json", to_json(group))
             changed = ["zarr.json"]
             if store.is_final:
@@ -123,10 +124,11 @@ def set_texts(path: Path, texts: Mapping[str, str | None]) -> None:
             write_text(folder / fmt.CHECKSUMS, to_json(checksums))
             log = (path / fmt.LOG).read_bytes() if (path / fmt.LOG).exists() else b""
             write_bytes(folder / fmt.LOG, log)  # the old one is not to grow
-            append_to_log(folder, "set", texts=given)
+            append_to_log(folder, "set", texts=texts)
             if store.is_final:
                 for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
                     (folder / name).chmod(READ_ONLY)
+    return store.refresh()
 
 
 def refuse_while_written(store: Store) -> None:

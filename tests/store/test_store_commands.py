@@ -94,7 +94,7 @@ SLIPS = [
     ("stores info {folder}/notes.txt", 1, ["notes.txt is not a feature store"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store: it has no zarr.json"])
       for command in ("info", "verify", "repair", "finalise")),
-    ("stores set {path}", 2, ["nothing to set; give one of licence, citation, name"]),
+    ("stores set {path}", 2, ["nothing to set; give some of licence, citation, name"]),
     ("stores info s3://", 2, ["s3:// has no bucket; give s3://BUCKET/NAME.zarr"]),
     ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
     ("stores info {own}", 1, ["obygaze stores pack STORE -o NAME.zip"]),
