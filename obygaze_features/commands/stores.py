@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from obygaze_features.store import Store
     from obygaze_features.store.diff import Difference
     from obygaze_features.store.repair import Repair
-    from obygaze_features.store.status import StoreProgress
     from obygaze_features.store.verify import Damage
 
 MAX_VALUE_WIDTH = 40
@@ -90,9 +89,9 @@ def info(store: Path | str, as_json: bool) -> None:
 def status(folder: Path, as_json: bool) -> None:
     """Show how far the stores of a folder are: done, failed, to do, who is at work, time left.
 
-    The speed is that of the blocks that were written in the last hour while somebody is at work,
-    else that of the last extraction in the store's log. Ends with exit code 3 if a store cannot be
-    read.
+    Under "running" is each machine, with the number of blocks that it computes. The speed is that
+    of the blocks of the last hour while somebody is at work, else that of the last extraction in
+    the store's log. Ends with exit code 3 if a store cannot be read.
 
     \b
     Examples:
@@ -103,22 +102,22 @@ def status(folder: Path, as_json: bool) -> None:
 
     reports = report_progress(folder)
     if as_json:
-        echo_json([asdict(report) for report in reports])
+        echo_json(reports)
     else:
         header = ["store", "state", "running", "rows", "done", "failed", "to do", "rows/s", "left"]
         echo(align(header, map(_describe_progress, reports), left=3))
-    problems = [report.problem for report in reports if report.problem]
+    problems = [report["problem"] for report in reports if "problem" in report]
     for problem in problems:
         echo(problem, err=True)
     exit_if(problems)
 
 
-def _describe_progress(report: StoreProgress) -> list[str]:
-    hosts = [f"{host} ({counted(blocks, 'block')})" for host, blocks in report.running.items()]
-    counts = [f"{n:,}" for n in (report.rows, report.done, report.failed, report.to_do)]
-    speed, left = report.rows_per_second, report.seconds_left
+def _describe_progress(report: Mapping[str, Any]) -> list[str]:
+    hosts = [f"{host} ({blocks})" for host, blocks in report.get("running", {}).items()]
+    counts = [f"{report.get(key, 0):,}" for key in ("rows", "done", "failed", "to_do")]
+    speed, left = report.get("rows_per_second"), report.get("seconds_left")
     times = [f"{speed:.1f}" if speed else "-", format_duration(left) if left else "-"]
-    return [Path(report.path).name, report.state, join_some(hosts, 3) or "-", *counts, *times]
+    return [Path(report["path"]).name, report["state"], join_some(hosts, 3) or "-", *counts, *times]
 
 
 @stores.command()
