@@ -246,7 +246,7 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     assert printed.splitlines() == [
         "(12, 32) final",
         "(2, 8, 32)",
-        "('frame', 'frames_2') tt0000001",
+        "('frame', 'feature') tt0000001",
         "(8, 32)",
         "12 (12, 8, 32)",
     ]

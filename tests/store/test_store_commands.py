@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter, open_store
 from obygaze_features.store.claims import Claims
 from tests.kit import store as toys
@@ -70,6 +71,18 @@ def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
     assert [report.get("to_do") for report in reports] == [6, 0, 6, None]
     assert reports[0]["running"] == {platform.node(): 1}
     refused(obygaze("stores", "status", tmp_path / "done.zarr/native/c"), "has no stores", code=2)
+
+
+def test_a_manifest_is_given_its_licence_and_keeps_its_digest(obygaze, tmp_path):
+    before = toys.plain_manifest(3)
+    before.save(tmp_path / "m")
+    obygaze("manifests", "set", tmp_path / "m", "--licence", "CC-BY-4.0", "--name", "doors")
+    after = Manifest.load(tmp_path / "m")
+    assert (after.name, after.licence, after.digest) == ("doors", "CC-BY-4.0", before.digest)
+    assert after.check() == []
+    store = StoreWriter.create(tmp_path / "a.zarr", after, toys.plain_recipe()).store
+    assert store.attributes["licence"] == "CC-BY-4.0"
+    refused(obygaze("manifests", "set", tmp_path / "m"), "nothing to set", code=2)
 
 
 def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
