@@ -97,15 +97,9 @@ def find_nearest(
     owners = np.repeat(np.arange(len(stores)), [len(part) for part in rows])
     every_row = np.concatenate(rows)
     return [
-        _match(
-            stores[owners[place]],
-            int(every_row[place]),
-            float(cosines[place]),
-            int(frames[place]),
-            array,
-        )
-        for place in np.argsort(-cosines, kind="stable")[:top].tolist()
-        if cosines[place] > -np.inf
+        _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
+        for n in np.argsort(-cosines, kind="stable")[:top].tolist()
+        if cosines[n] > -np.inf
     ]
 
 

@@ -159,9 +159,8 @@ class StoreDataset:
                 if not (ids := store.done_ids(ids)):
                     raise StoreError(store.where, f"has no labelled item of {items.name} done")
             number = {code: label for label, code in enumerate(scheme.codes)}
-            for item_id in ids:
-                level = truth.level_of.get(item_id, "")
-                facts = {"id": item_id, "film": items[item_id].film, "level": level}
+            for i, level in ((i, truth.level_of.get(i, "")) for i in ids):
+                facts = {"id": i, "film": items[i].film, "level": level}
                 self._facts.append({**facts, "label": number.get(level, -1)})
             self.classes = tuple(number)
         # Chosen now, so that every worker has the same rows of a store that is being filled.
