@@ -304,6 +304,29 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
     exit_if(not difference.same, 1)
 
 
+@manifests.command("set")
+@folder_argument("manifest")
+@click.option("--name", help="Its name.")
+@click.option("--version", help="Its version.")
+@click.option("--source", help="Where it comes from.")
+@click.option("--licence", help="Of the labels, such as CC-BY-4.0.")
+@click.option("--citation", help="What to cite.")
+def set_(manifest: Path, **texts: str | None) -> None:
+    """Change what a manifest says of itself: licence, citation, name, version, source.
+
+    Items and labels stay as they are, and so does the digest. Stores that are extracted from now
+    on have the new texts; those that there are have their own: obygaze stores set.
+
+    \b
+    Examples:
+      obygaze manifests set manifests/mine --licence CC-BY-4.0
+      obygaze manifests set manifests/mine --name doors --citation "Doe (2026). Doors."
+    """
+    given = {name: text for name, text in texts.items() if text is not None}
+    changed = of.Manifest.load(manifest).set(**given)
+    echo(f"{', '.join(given)} of {changed.name} changed -> {manifest}")
+
+
 @manifests.command()
 @folder_argument("manifest")
 @labels_option

@@ -34,7 +34,13 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, join_some, redact_url
+from obygaze_features.common.text import (
+    counted,
+    for_shell,
+    format_duration,
+    join_some,
+    redact_url,
+)
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
@@ -78,6 +84,43 @@ def info(store: Path | str, as_json: bool) -> None:
 
 
 @stores.command()
+@folder_argument("folder")
+@json_option
+def status(folder: Path, as_json: bool) -> None:
+    """Show how far the stores of a folder are: done, failed, to do, who is at work, time left.
+
+    Under "running" is each machine, with the number of blocks that it computes. The speed is that
+    of the blocks of the last hour while somebody is at work, else that of the last extraction in
+    the store's log. Ends with exit code 3 if a store cannot be read.
+
+    \b
+    Examples:
+      obygaze stores status stores
+      obygaze stores status stores --json
+    """
+    from obygaze_features.store.status import report_progress
+
+    reports = report_progress(folder)
+    if as_json:
+        echo_json(reports)
+    else:
+        header = ["store", "state", "running", "rows", "done", "failed", "to do", "rows/s", "left"]
+        echo(align(header, map(_describe_progress, reports), left=3))
+    problems = [report["problem"] for report in reports if "problem" in report]
+    for problem in problems:
+        echo(problem, err=True)
+    exit_if(problems)
+
+
+def _describe_progress(report: Mapping[str, Any]) -> list[str]:
+    hosts = [f"{host} ({blocks})" for host, blocks in report.get("running", {}).items()]
+    counts = [f"{report.get(key, 0):,}" for key in ("rows", "done", "failed", "to_do")]
+    speed, left = report.get("rows_per_second"), report.get("seconds_left")
+    times = [f"{speed:.1f}" if speed else "-", format_duration(left) if left else "-"]
+    return [Path(report["path"]).name, report["state"], join_some(hosts, 3) or "-", *counts, *times]
+
+
+@stores.command()
 @folder_argument("store")
 @click.option("--compress", is_flag=True, help="Compress each chunk; smaller, slower to read.")
 @click.option(
@@ -114,6 +157,29 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     )
     if not already:
         echo(f"card -> {store / 'README.md'}")
+
+
+@stores.command("set")
+@folder_argument("store")
+@click.option("--licence", help="Of the features, such as CC-BY-4.0.")
+@click.option("--citation", help="What to cite.")
+@click.option("--name", help="Its name.")
+def set_(store: Path, **texts: str | None) -> None:
+    """Change what a store says of itself: licence, citation, name.
+
+    The features stay as they are. A final store gets a new card and new checksums, in one step;
+    push it again where you pushed it.
+
+    \b
+    Examples:
+      obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
+      obygaze stores set stores/xclip.zarr --citation "Doe (2026). Features of doors."
+    """
+    from obygaze_features.store import open_store
+
+    given = {name: text for name, text in texts.items() if text is not None}
+    facts = open_store(store).set(**given).attributes
+    echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
 
 
 @stores.command()
@@ -270,6 +336,8 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 def _describe_info(path: object, facts: dict[str, Any]) -> str:
+    from obygaze_features.store.format import WEIGHTS_TEXTS
+
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
@@ -284,6 +352,8 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         f"items      digest {facts['items_digest']}",
         f"precision  {facts['precision']}",
         f"licence    {facts['licence'] or 'not stated'}",
+        f"citation   {facts['citation'] or 'not stated'}",
+        *(f"weights    {key} {backbone[key]}" for key in WEIGHTS_TEXTS if backbone.get(key)),
         "arrays",
     ]
     if synthetic := backbone.get("config", {}).get("synthetic"):
@@ -292,6 +362,8 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         shape = " x ".join(map(str, array["shape"]))
         size = f"{array['bytes']:,} B"
         lines.append(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
+        if names := array.get("columns"):
+            lines.append(f"    of {join_some(names)}")
     if facts["failures"]:
         lines.append("failed")
         lines += [f"  {item_id}: {reason}" for item_id, reason in facts["failures"].items()]

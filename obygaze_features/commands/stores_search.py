@@ -114,8 +114,8 @@ def search(
 @click.option(
     "--color",
     default="film",
-    metavar="film|level|CONCEPT",
-    help="What the colours show; levels and concepts are those of --manifest.",
+    metavar="film|level|CONCEPT|COLUMN",
+    help="What the colours show; levels, concepts and columns of items are those of --manifest.",
 )
 @click.option("--manifest", type=PATH, help="The manifest whose labels colour the clips.")
 @click.option(
@@ -127,11 +127,12 @@ def search(
 @click.option("--array", default="native", help="The array to map.")
 @overwrite_option
 def map_(store: Path | str, output: Path, manifest: Path | None, **options: Any) -> None:
-    """Draw all clips of a store in two dimensions, coloured by film, level or concept.
+    """Draw all clips of a store in two dimensions, coloured by film, level, concept or column.
 
     \b
     Examples:
       obygaze stores map stores/xclip-kinetics.zarr -o films.html
+      obygaze stores map stores/clip.zarr --manifest manifests/mine --color media -o files.html
       obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color level -o levels.png
       obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color Look -o look.html
     """

@@ -226,6 +226,8 @@ _import_options = join_options(
                  "or another."),
     click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
     click.option("--precision", metavar="NAME", help="In which they were computed."),
+    names_option("--columns", metavar="NAME,...",
+                 help="The names of the numbers of a vector, of arrays as wide as that."),
     click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
     json_option,
 )  # fmt: skip
@@ -272,6 +274,8 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
       obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
       obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr \\
           --recipe made-with.toml
+      obygaze stores import npy X.npy --in-order --columns face,hand,foot \\
+          --manifest manifests/mine -o stores/bodies.zarr
     """
     _import("npy", _by_array(paths), **options)
 

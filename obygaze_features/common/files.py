@@ -236,6 +236,15 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def link_or_copy(source: Path | str, target: Path | str) -> None:
+    """Give a file a second name, or where the file system knows no hard links, make a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        with new_file(Path(target)) as temporary:
+            shutil.copyfile(source, temporary)
+
+
 def _take_name(temporary: Path, path: Path) -> bool:
     """Give a file a name that nothing has; False where the file system knows no hard links."""
     try:

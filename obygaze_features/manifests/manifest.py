@@ -208,6 +208,18 @@ class Manifest:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
+    def set(self, **texts: str) -> Manifest:
+        """The manifest with another ``name``, ``version``, ``source``, ``licence`` or ``citation``.
+
+        Also in the folder that it was loaded from, if any.
+        """
+        if not texts or not texts.keys() <= {"name", "version", *TEXTS}:
+            raise UsageError(f"nothing to set; give some of name, version, {', '.join(TEXTS)}")
+        if self.folder is not None:
+            write_text(self.folder / HEADER, to_json(read_header(self.folder) | texts))
+        changes: dict[str, Any] = dict(texts)
+        return replace(self, **changes)
+
     def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -26,7 +27,7 @@ from obygaze_features.common.figures import (
 )
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, join_some, unknown_name
 from obygaze_features.errors import UsageError, translate
 from obygaze_features.manifests import Manifest
 from obygaze_features.retrieval.search import html_page
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 METHODS = ("pca", "umap")
 MARKERS = "o^sDvP"
 """The marks of groups: six colours of each."""
-UNLABELLED = "no label"
+UNLABELLED, OTHERS = "no label", "others"
+MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
+"""So many of a column's cells have a mark of their own, the commonest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +94,9 @@ def map_clips(
 ) -> ClipMap:
     """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
 
-    `color` is ``film``, or with a manifest ``level`` or the name of a concept; `method` is ``pca``,
-    or ``umap`` where umap-learn is installed; `array` has one vector per clip.
+    `color` is ``film``, or with a manifest ``level``, a concept, or a column of its items, such as
+    ``media``; `method` is ``pca``, or ``umap`` where umap-learn is installed; `array` has one
+    vector per clip.
     """
     if has_frames(store, array):
         raise UsageError(
@@ -142,19 +146,28 @@ def _find_groups(
     store: Store, ids: Sequence[str], color: str, manifest: Manifest | None
 ) -> tuple[list[str], dict[str, str]]:
     """The group of each clip, and the colour of each group."""
-    if color == "film":
-        film_of = dict(zip(store.items.ids, store.items.films, strict=True))
-        films = [film_of[item_id] or "no film" for item_id in ids]
-        names = list(dict.fromkeys(films))
-        return films, dict(zip(names, itertools.cycle(SERIES), strict=False))
+    items = store.items if manifest is None or color == "film" else manifest.items
+    columns = {"film": items.films}
+    if manifest is not None:
+        columns |= {"media": items.media, "kind": items.kinds, **items.extra}
+    if color in columns:
+        cell_of = dict(zip(items.ids, columns[color], strict=True))
+        cells = [cell_of.get(item_id) or f"no {color}" for item_id in ids]
+        common = {cell for cell, _ in Counter(cells).most_common(MAX_GROUPS)}
+        cells = [cell if cell in common else OTHERS for cell in cells]
+        names = list(dict.fromkeys(cells))
+        return cells, dict(zip(names, itertools.cycle(SERIES), strict=False))
     if manifest is None:
-        raise UsageError(f"to color by {color}, give the manifest with the labels: --manifest")
+        raise UsageError(f"to color by {color}, give the manifest that has it: --manifest")
     labels, scheme = manifest.labels(), manifest.label_scheme()
     if color == "level":
         group_of = {item_id: scheme.name_of[code] for item_id, code in labels.level_of.items()}
         names = [level.name for level in scheme.levels]
         colours = dict(zip(names, level_colours(scheme.codes), strict=True))
     else:
+        if not scheme.has_concept(color):
+            known = [*columns, "level", *scheme.concept_names]
+            raise UsageError(unknown_name("column or concept", color, known))
         concept = scheme.concept(color)
         names = [concept, f"without {concept}"]
         colours = dict(zip(names, SERIES[1::-1], strict=True))
@@ -176,5 +189,7 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
     with translate(UsageError, "umap", f"is not installed; {remedy}", foreign=ImportError):
         import umap
     near = min(15, len(vectors) - 1)
-    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0).fit_transform(vectors)
+    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(
+        vectors
+    )
     return points.astype(np.float64), "UMAP by cosine; distances between far clips mean little"

@@ -17,7 +17,9 @@ import platform
 import re
 import tempfile
 import threading
+import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +94,15 @@ class Claims:
         """The blocks that some writer has claimed."""
         return [int(path.stem) for path in self._files() if not self._is_free(path)]
 
+    def active_hosts(self) -> dict[str, int]:
+        """Machine -> how many blocks its writers have claimed; by this machine's clock.
+
+        Nothing is written, so that everybody who can read the store may ask.
+        """
+        now = time.time()
+        claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]
+        return dict(Counter(str(claim.get("host", "?")) for claim in claims))
+
     def stale_files(self) -> list[Path]:
         """The claims of writers that are gone."""
         return [path for path in self._files() if self._is_free(path)]
@@ -118,12 +129,13 @@ class Claims:
                     with contextlib.suppress(OSError):
                         os.utime(path)
 
-    def _is_free(self, path: Path) -> bool:
+    def _is_free(self, path: Path, now: float | None = None) -> bool:
         claim = self._read(path)
         if claim.get("host") == platform.node() and not is_alive(claim.get("process")):
             return True
         with contextlib.suppress(FileNotFoundError):
-            return file_system_time(self.folder) - path.stat().st_mtime > self.lease
+            now = file_system_time(self.folder) if now is None else now
+            return now - path.stat().st_mtime > self.lease
         return True
 
     @staticmethod

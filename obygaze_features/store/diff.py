@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.metadata import StoredArray, remedy
-from obygaze_features.store.reader import Store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
@@ -91,12 +92,13 @@ class Difference:
         return {"identical": self.identical, **asdict(self)}
 
 
-def diff(left: Store, right: Store) -> Difference:
-    """Compare two stores with any items in any order.
+def diff(left: Store, right: Store | Path | str) -> Difference:
+    """Compare two stores with any items in any order: attributes, reference clips, common rows.
 
     Arrays that only one store has, or that differ in shape, are not compared row by row;
     `Difference.attributes` lists them.
     """
+    right = right if isinstance(right, Store) else open_store(right)
     left_ids, right_ids = left.done_ids(), right.done_ids()
     in_left, in_right = set(left_ids), set(right_ids)
     common = [item_id for item_id in left_ids if item_id in in_right]

@@ -24,25 +24,31 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
+    link_or_copy,
     new_folder,
+    read_json,
     require_plain_file,
     sha256_of,
     to_json,
+    write_bytes,
     write_text,
 )
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
+from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
 from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
 
 READ_ONLY = 0o444
+TEXTS = ("licence", "citation", "name")
+"""What a store says of itself that has nothing to do with its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 _CROISSANT = Path(__file__).with_name("croissant.json")
 """The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
@@ -83,6 +89,45 @@ def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool
             store.path, overwrite=True, allow_missing=True, after_swap=confirm
         ) as folder:
             _write_final(folder, store, compress=compress)
+    return store.refresh()
+
+
+def set_texts(store: Store, **texts: str) -> Store:
+    """Change ``licence``, ``citation`` or ``name`` of a store; a final one's card says so, too.
+
+    The store is replaced in one step by one that shares the files of its features, so that it is
+    whole at any moment.
+    """
+    if not texts or not texts.keys() <= {*TEXTS}:
+        raise UsageError(f"nothing to set; give some of {', '.join(TEXTS)}")
+    path = store.path
+    refuse_while_written(store)
+    require_plain_file(path / fmt.LOG, StoreError)
+    with disk_errors(path, StoreError):
+        if not store.is_final:
+            finish_moves(store)
+        confirm = refuse_if_written_since(store)
+        checksums = read_checksums(store.location)
+        with new_folder(path, overwrite=True, after_swap=confirm) as folder:
+            shutil.copytree(
+                path, folder, symlinks=True, copy_function=link_or_copy, dirs_exist_ok=True
+            )
+            group = read_json(folder / "zarr.json", StoreError)
+            group["attributes"][fmt.ATTRIBUTES] |= texts
+            write_text(folder / "zarr.json", to_json(group))
+            changed = ["zarr.json"]
+            if store.is_final:
+                changed += [fmt.CARD, fmt.CROISSANT]
+                kept = {name: sha256 for name, sha256 in checksums.items() if name not in changed}
+                write_card(folder, kept)
+            checksums |= {name: sha256_of(folder / name) for name in changed}
+            write_text(folder / fmt.CHECKSUMS, to_json(checksums))
+            log = (path / fmt.LOG).read_bytes() if (path / fmt.LOG).exists() else b""
+            write_bytes(folder / fmt.LOG, log)  # the old one is not to grow
+            append_to_log(folder, "set", texts=texts)
+            if store.is_final:
+                for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
+                    (folder / name).chmod(READ_ONLY)
     return store.refresh()
 
 
@@ -146,14 +191,17 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
 
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
-    # xarray reads from the group's attributes which arrays are coordinates.
+    # xarray reads from the group's attributes which arrays are coordinates; features are not.
+    times = [name for name in store.arrays if name == "frame_time"]
+    coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
     group = zarr.create_group(
-        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": " ".join(texts)}
+        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": coordinates}
     )
-    n, frames = len(store), fmt.frame_count(store.specs)
+    n = len(store)
     for spec in store.specs:
         rows = fmt.final_rows(spec, n)
-        group.create_array(**fmt.array_layout(spec, n, *rows, compress=compress, frames=frames))
+        layout = fmt.array_layout(spec, n, *rows, compress=compress, beside=store.specs)
+        group.create_array(**layout)
     for name, column in texts.items():
         group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
     table = fmt.encode_ids(store.ids)
@@ -228,10 +276,13 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
     if any(spec.padded for spec in store.specs):
         padding = "; so are the last frames of a clip that has fewer than the backbone takes"
     stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
+    texts = {key: facts["backbone"].get(key) for key in fmt.WEIGHTS_TEXTS}
+    weights = "".join(f"\n- {key} of the weights: {text}" for key, text in texts.items() if text)
     return _CARD.read_text(encoding="utf-8").format(
         **{**facts, **stated, "arrays": arrays},
         counts=counts and f"; {counts}",
         padding=padding,
+        weights=weights,
         first=store.arrays[0],
         revision=facts["backbone"].get("revision") or "not stated",
         steps=json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -38,12 +38,15 @@ CARD = "README.md"
 CROISSANT = "croissant.json"
 COORDINATES = ("id", "film")
 """Text arrays of a final store, for xarray; our own reader uses `IDS` and `ITEMS`."""
+WEIGHTS_TEXTS = ("licence", "citation", "paper")
+"""What a store's attribute `backbone` may say of the weights."""
 SHARD_BYTES = 256 * 2**20
 """Approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
 """Size of a chunk in a final store, where a row takes at most a quarter of it."""
 
-_BY_FRAME = ("frame_index", "frame_time", "frames", "frames_temporal")
+_FRAME_NUMBERS = ("frame_index", "frame_time")
+_BY_FRAME = (*_FRAME_NUMBERS, "frames", "frames_temporal")
 """Arrays whose first axis within a row is the frames."""
 
 
@@ -77,6 +80,8 @@ class ArraySpec:
     padded
         Whether a row may end early: where a clip has fewer frames than the backbone takes, the
         rest of its row is the fill value.
+    columns
+        The names of the numbers of a vector, its last axis; empty where they have none.
     """
 
     name: str
@@ -84,6 +89,7 @@ class ArraySpec:
     dtype: str
     meaning: str
     padded: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def fill(self) -> float | int:
@@ -106,6 +112,16 @@ class ArraySpec:
     def row_bytes(self) -> int:
         """Bytes per row."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def counts_frames(self) -> bool:
+        """Whether the first axis within a row is the frames, or parts of a few frames each."""
+        return self.name in _BY_FRAME
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The array's own attributes in Zarr."""
+        return {"meaning": self.meaning} | ({"columns": [*self.columns]} if self.columns else {})
 
 
 @dataclass(frozen=True)
@@ -135,7 +151,7 @@ class Recipe:
     def attributes(self) -> dict[str, Any]:
         """As in the store's attributes: plain JSON values."""
         arrays = {
-            spec.name: {"shape": spec.shape, "dtype": spec.dtype, "meaning": spec.meaning}
+            spec.name: {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
             | ({"padded": True} if spec.padded else {})
             for spec in self.arrays
         }
@@ -176,7 +192,7 @@ class BlockRecord:
 
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
-        values = {**asdict(self), "sha256": self._seal()}
+        values = {**vars(self), "sha256": self._seal()}
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
@@ -202,6 +218,7 @@ def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
             values["dtype"],
             values["meaning"],
             values.get("padded") is True,
+            tuple(values.get("columns", ())),
         )
         for name, values in attributes["arrays"].items()
     ]
@@ -243,11 +260,12 @@ def array_layout(
     chunk_rows: int = 1,
     *,
     compress: bool = False,
-    frames: int | None = None,
+    beside: Sequence[ArraySpec] = (),
 ) -> dict[str, Any]:
     """Arguments of ``Group.create_array``: chunks in shards, a checksum at the end of each.
 
-    Every setting is explicit, so that a new default in Zarr changes no store.
+    Every setting is explicit, so that a new default in Zarr changes no store. The arrays `beside`
+    it share its axes.
     """
     # Imported here because zarr takes long to import and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
@@ -268,30 +286,48 @@ def array_layout(
         ),
         "filters": None,
         "compressors": None,
-        "dimension_names": dimensions(spec.name, spec.shape, frames),
-        "attributes": {"meaning": spec.meaning},
+        "dimension_names": dimensions(beside or [spec])[spec.name],
+        "attributes": spec.attributes,
     }
 
 
-def dimensions(array: str, shape: Sequence[int], frames: int | None = None) -> tuple[str, ...]:
-    """Names of an array's axes, by which xarray opens a store as one dataset.
+def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
+    """Names of the axes of a store's arrays, by which xarray opens it as one dataset.
 
-    All arrays share the item axis; arrays with `frames` frames share the frame axis.
+    All arrays share the axis of items, those with as many frames that of frames, and those with
+    vectors of the same length and columns that of features.
 
     Examples
     --------
-    >>> dimensions("frame_index", (32,), 32), dimensions("frames", (16, 8), 32)
-    (('item', 'frame'), ('item', 'frames_1', 'frames_2'))
+    >>> native, frames = (8,), (16, 8)
+    >>> dimensions([ArraySpec("native", native, "f4", ""), ArraySpec("frames", frames, "f2", "")])
+    {'native': ('item', 'feature'), 'frames': ('item', 'frame', 'feature')}
     """
-    names = ["item", *(f"{array}_{axis}" for axis in range(1, len(shape) + 1))]
-    if array in _BY_FRAME and shape[0] == frames:
-        names[1] = "frame"
-    return tuple(names)
+    frames, names = frame_count(arrays), {}
+    vectors = [spec for spec in arrays if spec.name not in _FRAME_NUMBERS]
+    first = {(spec.shape[-1], spec.columns): spec.name for spec in reversed(vectors)}
+    widths = [width for width, _ in first]
+    for spec in arrays:
+        axes = ["item", *(f"{spec.name}_{axis}" for axis in range(1, len(spec.shape) + 1))]
+        if spec.counts_frames and spec.shape[0] == frames:
+            axes[1] = "frame"
+        if spec in vectors:
+            width, columns = kind = spec.shape[-1], spec.columns
+            suffix = first[kind] if columns and widths.count(width) > 1 else width
+            axes[-1] = "feature" if len(first) == 1 else f"feature_{suffix}"
+        names[spec.name] = tuple(axes)
+    return names
+
+
+def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """When each of a clip's `count` tokens is shown, [N, count]: the mean of its frames' times."""
+    times: NDArray[np.float64] = frame_times.reshape(len(frame_times), count, -1).mean(axis=2)
+    return times
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
     """The length of the frame axis, from the first array that has one."""
-    lengths = {array.name: array.shape[0] for array in arrays if array.name in _BY_FRAME}
+    lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in _BY_FRAME if name in lengths), None)
 
 
@@ -326,7 +362,7 @@ def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any
         "serializer": BytesCodec(endian=None),
         "filters": None,
         "compressors": (Crc32cCodec(),),
-        "dimension_names": dimensions(name, shape[1:]),
+        "dimension_names": ("item", *(f"{name}_{axis}" for axis in range(1, len(shape)))),
         "attributes": {"meaning": meaning},
         # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
         "config": {"write_empty_chunks": True},

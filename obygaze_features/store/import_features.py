@@ -27,6 +27,7 @@ from obygaze_features.common.text import shorten
 from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder, expected_stem
+from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.format import Recipe, Status
 from obygaze_features.store.import_hdf5 import read_hdf5
@@ -46,6 +47,8 @@ from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
+BLOCK_BYTES, MIN_BLOCKS = 4 << 20, 64
+"""The blocks of an imported store, so long as they have `format.BLOCK_ROWS` or more."""
 MAX_SAMPLED = 51
 """Files that are read, from all over the manifest, to see what most of them have."""
 _HEAD_BYTES = 1 << 20
@@ -71,6 +74,7 @@ def import_features(
     backbone: str | None = None,
     preprocessing: str | None = None,
     precision: str | None = None,
+    columns: Sequence[str] = (),
     retry_failed: bool = False,
 ) -> Store:
     """Make a store of a manifest's items from features in other formats.
@@ -95,6 +99,9 @@ def import_features(
         A TOML or JSON file that says how the features were made.
     backbone, preprocessing, precision
         The same in a few words. What is missing is recorded as unknown.
+    columns
+        The names of the columns of the arrays that are as wide; a Parquet table of numbers has
+        them itself.
     retry_failed
         Read rows again that failed in an earlier run.
     """
@@ -120,8 +127,10 @@ def import_features(
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
-    if opened.recipe and (recipe or is_stated):
+    if opened.recipe and (recipe or is_stated or columns):
         raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
+    if columns:
+        opened = replace(opened, columns=columns)
     made = opened.recipe or stated
     return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
 
@@ -193,7 +202,12 @@ def _fill_store(
         writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
         recipe = replace(recipe, name=path.stem, arrays=arrays)
-        writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
+        # Each block costs several flushes to disk, and an import that is killed loses little.
+        by_size = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
+        block_rows = max(fmt.BLOCK_ROWS, min(by_size, len(manifest) // MIN_BLOCKS))
+        writer = StoreWriter.create(
+            path, manifest, recipe, probe=source.probe, block_rows=block_rows
+        )
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
         rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]

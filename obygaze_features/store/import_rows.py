@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.package import need
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store import format as fmt
@@ -83,6 +83,8 @@ class RowSource:
         Array -> the features of the probe.
     kind
         What it is imported from.
+    columns
+        The names of the columns of a matrix as wide as that.
     """
 
     path: Path
@@ -93,6 +95,7 @@ class RowSource:
     source_of: Callable[[int], str | None] = lambda row: None
     probe: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     kind: str = ""
+    columns: Sequence[str] = ()
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
@@ -108,7 +111,9 @@ class RowSource:
         for name, rows in self.matrices.items():
             with errors_named(f"{self.path}: {name}"):
                 dtype = to_storable(np.empty(0, rows.dtype)).dtype
-            specs.append(ArraySpec(name, rows.shape[1:], str(dtype), f"imported from {kind}"))
+            columns = tuple(self.columns) if rows.shape[-1] == len(self.columns) else ()
+            meaning = f"imported from {kind}"
+            specs.append(ArraySpec(name, rows.shape[1:], str(dtype), meaning, columns=columns))
         return tuple(specs)
 
     def _find_slips(self, manifest: Manifest) -> Iterator[str]:
@@ -122,6 +127,10 @@ class RowSource:
                 )
         if not self.ids:
             yield "has no rows; give a file with a row for each item"
+        widths = {name: rows.shape[-1] for name, rows in self.matrices.items()}
+        if self.columns and len(self.columns) not in widths.values():
+            names = ", ".join(f"{name} is {width} wide" for name, width in widths.items())
+            yield f": {names} (got {counted(len(self.columns), 'name')} of columns)"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has two rows for {shorten(twice)}"
@@ -348,6 +357,7 @@ def read_parquet(path: Path, column: str) -> RowSource:
             if not names:
                 raise StoreError("it has no column of lists of numbers, nor columns of numbers")
             matrices["native"] = np.column_stack([table[name].to_numpy() for name in names])
+            return RowSource(path, matrices, ids, columns=names)
     return RowSource(path, matrices, ids, recipe, without)
 
 

@@ -50,6 +50,12 @@ class _Array(msgspec.Struct):
     shape: list[Count]
     dtype: Literal["float32", "float16", "float64", "int32"]
     meaning: str
+    columns: list[str] = []
+
+    def __post_init__(self) -> None:
+        names = len(set(self.columns))
+        if names and [names] != self.shape[-1:]:
+            raise ValueError(f"it has {names} names of columns for rows of {self.shape}")
 
 
 class _Backbone(msgspec.Struct):

@@ -18,7 +18,7 @@ from obygaze_features.common.package import usable_cores
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store.format import ArraySpec, Status, frame_count
+from obygaze_features.store.format import ArraySpec, Status, frame_count, token_times
 from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
@@ -43,7 +43,8 @@ class Match:
         Of its vector and the query; 1 means the same direction.
     frame, time
         In a search by frame: the number of its nearest frame among those sampled, and the second
-        of its media file in which that frame is shown.
+        of its media file in which that frame is shown. Where a vector is of a few frames, its
+        number and their mean time.
     """
 
     id: str
@@ -96,11 +97,9 @@ def find_nearest(
     owners = np.repeat(np.arange(len(stores)), [len(part) for part in rows])
     every_row = np.concatenate(rows)
     return [
-        _match(
-            stores[owners[place]], int(every_row[place]), float(cosines[place]), int(frames[place])
-        )
-        for place in np.argsort(-cosines, kind="stable")[:top].tolist()
-        if cosines[place] > -np.inf
+        _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
+        for n in np.argsort(-cosines, kind="stable")[:top].tolist()
+        if cosines[n] > -np.inf
     ]
 
 
@@ -136,7 +135,8 @@ def has_frames(store: Store, array: str) -> bool:
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
-    if len(spec.shape) == 2 and spec.shape[0] == frame_count(store.specs):
+    frames = frame_count(store.specs) or 0
+    if len(spec.shape) == 2 and frames % spec.shape[0] == 0:  # one token for one or a few frames
         return True
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 
@@ -225,10 +225,11 @@ def _score(
     return cosines, frames
 
 
-def _match(store: Store, row: int, cosine: float, best: int = -1) -> Match:
+def _match(store: Store, row: int, cosine: float, best: int = -1, array: str = "") -> Match:
     frame, time = (None if best < 0 else best), None
     if frame is not None and "frame_time" in store.arrays:
-        time = float(store.read_rows("frame_time", np.array([row]))[0, frame])
+        times = store.read_rows("frame_time", np.array([row]))
+        time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
     # Rounding can lead a little over 1.
     cosine = min(1.0, max(-1.0, cosine))
     return Match(store.ids[row], store.items.films[row], store.where, cosine, frame, time)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial, partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,15 +29,12 @@ from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import RowReader
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
     from obygaze_features.manifests import Items
-    from obygaze_features.store.diff import Difference
-    from obygaze_features.store.export import Exported
-    from obygaze_features.store.transfer import Packed, Pushed
+    from obygaze_features.store import combine, transfer, views
+    from obygaze_features.store.diff import diff as diff_stores
+    from obygaze_features.store.export import export as export_store
+    from obygaze_features.store.finalise import set_texts
     from obygaze_features.store.verify import Damage
-    from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
 """What `Store.iter_blocks` reads at a time from a final store."""
@@ -233,7 +230,7 @@ class Store:
                     "shape": [n, *spec.shape],
                     "dtype": spec.dtype,
                     "bytes": n * spec.row_bytes,
-                    "meaning": spec.meaning,
+                    **spec.attributes,
                 }
                 for spec in self.specs
             },
@@ -350,23 +347,16 @@ class Store:
 
     # Other libraries, and operations on the whole store
 
-    def to_pandas(self, array: str = "native") -> pd.DataFrame:
-        """An array as a table; see `obygaze_features.store.views.to_pandas`."""
-        from obygaze_features.store.views import to_pandas
-
-        return to_pandas(self, array)
-
-    def to_xarray(self, arrays: Sequence[str] | None = None) -> xr.Dataset:
-        """Arrays as a dataset; see `obygaze_features.store.views.to_xarray`."""
-        from obygaze_features.store.views import to_xarray
-
-        return to_xarray(self, arrays)
-
-    def dataset(self, array: str, ids: Sequence[str] | None = None) -> StoreDataset:
-        """An array as a dataset for PyTorch; see `obygaze_features.store.views.StoreDataset`."""
-        from obygaze_features.store.views import StoreDataset
-
-        return StoreDataset(self, array, ids)
+    if TYPE_CHECKING:  # they import this file: `store/__init__.py` adds them
+        to_pandas = views.to_pandas
+        to_xarray = views.to_xarray
+        dataset = partialmethod(views.StoreDataset)
+        subset = combine.subset
+        export = export_store
+        diff = diff_stores
+        pack = transfer.pack
+        push = transfer.push
+        set = set_texts
 
     def verify(self) -> list[Damage]:
         """Read everything again and list what is damaged."""
@@ -380,52 +370,6 @@ class Store:
 
         finalise(self.path, compress=compress, allow_incomplete=allow_incomplete)
         return self.refresh()
-
-    def subset(
-        self,
-        output: Path | str,
-        *,
-        ids: Collection[str] | str | None = None,
-        films: Collection[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Store:
-        """Make a store of some items or films."""
-        from obygaze_features.store.combine import subset
-
-        return subset(self, output, ids=ids, films=films, overwrite=overwrite)
-
-    def export(
-        self,
-        output: Path | str,
-        *,
-        arrays: Sequence[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Exported:
-        """Write the store as HDF5 or Parquet; see `obygaze_features.store.export.export`."""
-        from obygaze_features.store.export import export
-
-        return export(self, output, arrays=arrays, overwrite=overwrite)
-
-    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
-        """Write a final store into one zip file; see `obygaze_features.store.transfer.pack`."""
-        from obygaze_features.store.transfer import pack
-
-        return pack(self, output, overwrite=overwrite)
-
-    def push(self, target: Path | str) -> Pushed:
-        """Copy a final store to a folder, S3 or the Hub.
-
-        See `obygaze_features.store.transfer.push`.
-        """
-        from obygaze_features.store.transfer import push
-
-        return push(self, target)
-
-    def diff(self, other: Store | Path | str) -> Difference:
-        """Compare with another store: attributes, reference clips and common rows."""
-        from obygaze_features.store.diff import diff
-
-        return diff(self, other if isinstance(other, Store) else open_store(other))
 
     # Internals
 

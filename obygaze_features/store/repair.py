@@ -20,7 +20,7 @@ import numpy as np
 
 from obygaze_features.common.files import (
     disk_errors,
-    new_file,
+    link_or_copy,
     new_folder,
     require_plain_file,
     sync_folder,
@@ -179,11 +179,7 @@ def _set_aside(path: Path, names: Collection[str], aside: Path | None = None) ->
     for name in names:
         target = aside / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(path / name, target)
-        except OSError:  # some file systems know no hard links
-            with new_file(target) as temporary:
-                shutil.copyfile(path / name, temporary)
+        link_or_copy(path / name, target)
     for folder in {path.parent, *(parent for name in names for parent in (aside / name).parents)}:
         if folder.is_relative_to(path.parent):
             sync_folder(folder)

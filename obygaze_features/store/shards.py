@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 
 CHECKSUM_BYTES = 4
+BUFFER_BYTES = 1 << 20
 ABSENT = np.uint64(2**64 - 1)
 _ABSENT = int(ABSENT)
 
@@ -137,7 +138,7 @@ def write_shard(
     with ThreadPoolExecutor(1) as thread:
         hashing = thread.submit(hash_pieces)
         try:
-            with path.open("wb") as file:
+            with path.open("wb", buffering=BUFFER_BYTES) as file:
                 offset = 0
                 for number, chunk in enumerate(chunks):
                     if chunk is not None:

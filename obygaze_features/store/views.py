@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
+from obygaze_features.common.text import as_list
+from obygaze_features.errors import StoreError
+from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+TIMES = "frame_time"
+
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
-    """An array as a table with a row per id and a column per number.
+    """An array as a table with a row per id and a column per number, by its name if it has one.
 
     An array with several axes per row, such as ``frames``, has them in the index: a row per id
     and frame.
@@ -37,34 +41,71 @@ def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
         index = pandas.MultiIndex.from_product([ids, *map(range, inner)], names=names)
     else:
         index = pandas.Index(ids, name="id")
-    frame: pd.DataFrame = pandas.DataFrame(values.reshape(-1, width), index=index)
+    columns = next(spec.columns for spec in store.specs if spec.name == array) or None
+    frame: pd.DataFrame = pandas.DataFrame(values.reshape(-1, width), index, columns)
     return frame
 
 
-def to_xarray(store: Store, arrays: Sequence[str] | None = None) -> xr.Dataset:
-    """Arrays (all by default) as a dataset.
+def to_xarray(
+    store: Store,
+    arrays: Sequence[str] | str | None = None,
+    *,
+    manifest: Manifest | Path | str | None = None,
+    labels: str | None = None,
+) -> xr.Dataset:
+    """Arrays (all by default; one by its name) as a dataset.
 
-    Its dimensions are ``item``, ``frame`` and axes of single arrays; its coordinates are ``id``,
-    by which rows are selected, and ``film``.
+    Its dimensions are ``item``, ``frame``, ``feature`` (where arrays differ in length or columns,
+    ``feature_32`` and so on) and axes of single arrays; its coordinates are ``id``, by which rows
+    are selected, ``film``, the ``time`` of each frame, and the names of columns; of a manifest
+    also ``level`` ("" for none) and ``concepts``, true or false by ``concept``, as in its label
+    set `labels`.
     """
     xarray = need("xarray", extra="views")
-    variables, frames = {}, fmt.frame_count(store.specs)
-    for name in store.arrays if arrays is None else arrays:
-        values = store.read(name, missing="drop")
-        dims = fmt.dimensions(name, values.shape[1:], frames)
-        meaning = store.attributes["arrays"][name]["meaning"]
-        variables[name] = (dims, values, {"meaning": meaning})
+    dimensions, specs = fmt.dimensions(store.specs), {spec.name: spec for spec in store.specs}
     rows, items = np.flatnonzero(store.status == Status.DONE), store.items
-    columns = dict(zip(fmt.COORDINATES, (items.ids, items.films), strict=True))
-    coordinates = {name: ("item", np.array(column)[rows]) for name, column in columns.items()}
+    coordinates: dict[str, Any] = {
+        name: ("item", np.array(column)[rows])
+        for name, column in zip(fmt.COORDINATES, (items.ids, items.films), strict=True)
+    }
+    variables, times = {}, None
+    if TIMES in store.arrays:
+        times = store.read(TIMES, missing="drop")
+    for name in store.arrays if arrays is None else as_list(arrays):
+        values, spec, dims = store.read(name, missing="drop"), specs[name], dimensions[name]
+        if spec.columns:
+            coordinates[dims[-1]] = list(spec.columns)
+        if times is not None and spec.counts_frames and times.shape[1] % values.shape[1] == 0:
+            time = "time" if dims[1] == "frame" else f"{name}_time"
+            coordinates[time] = dims[:2], fmt.token_times(times, values.shape[1])
+        if name != TIMES:
+            variables[name] = (dims, values, {"meaning": spec.meaning})
+    if manifest is not None:
+        _, truth, scheme = _read_labels(manifest, labels)
+        done, names = store.done_ids(), scheme.concept_names
+        coordinates["level"] = "item", [truth.level_of.get(item_id, "") for item_id in done]
+        marks = [[name in truth.concepts_of.get(i, ()) for name in names] for i in done]
+        table = np.array(marks, bool).reshape(len(done), len(names))
+        coordinates |= {"concept": list(names), "concepts": (("item", "concept"), table)}
     keys = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
     dataset = xarray.Dataset(variables, coordinates, {key: store.attributes[key] for key in keys})
     indexed: xr.Dataset = dataset.set_xindex("id")
     return indexed
 
 
+def _read_labels(
+    manifest: Manifest | Path | str, labels: str | None
+) -> tuple[Manifest, LabelSet, LabelScheme]:
+    """A manifest, one of its label sets, and that one's levels and concepts."""
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+    return manifest, manifest.labels(labels), manifest.label_scheme(labels)
+
+
 class StoreDataset:
     """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
+
+    With a manifest it is a dictionary: ``id``, ``film``, ``features`` (the row), ``level`` (its
+    code) and ``label``, the number of that level in `classes`.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
     of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then.
@@ -76,25 +117,52 @@ class StoreDataset:
     array
         Its name.
     ids
-        The rows, in this order; by default all that are done. `StoreError` if a row is not done.
+        The rows, in this order; by default all that are done, with a manifest those of its items
+        that are done and have a level. `StoreError` if a row is not done.
+    manifest, labels
+        A manifest or its folder, and which of its label sets. An id that is asked for and has no
+        level has the label -1.
 
     Examples
     --------
     ::
 
-        dataset = open_store("stores/xclip.zarr").dataset("frames")
-        for ids, frames in DataLoader(dataset, batch_size=64, num_workers=4):
+        store = open_store("stores/xclip.zarr")
+        for ids, frames in DataLoader(store.dataset("frames"), batch_size=64, num_workers=4):
             ...
+        for batch in DataLoader(store.dataset("native", manifest="manifests/mine"), 64):
+            loss = cross_entropy(network(batch["features"]), batch["label"])
     """
 
+    classes: tuple[str, ...] = ()
+    """With a manifest the levels, in the order of their labels."""
+
     def __init__(
-        self, store: Store | Path | str, array: str = "native", ids: Sequence[str] | None = None
+        self,
+        store: Store | Path | str,
+        array: str = "native",
+        ids: Sequence[str] | None = None,
+        *,
+        manifest: Manifest | Path | str | None = None,
+        labels: str | None = None,
     ) -> None:
         self._opened: tuple[int, Store] | None = None
         if not isinstance(store, Store):
             store = open_store(store)
             self._opened = os.getpid(), store
         self.address, self.array = store.location.address, array
+        self._facts: list[dict[str, Any]] = []
+        if manifest is not None:
+            items, truth, scheme = _read_labels(manifest, labels)
+            if ids is None:
+                ids = [i for i in items.ids if i in truth.level_of and i in store]
+                if not (ids := store.done_ids(ids)):
+                    raise StoreError(store.where, f"has no labelled item of {items.name} done")
+            number = {code: label for label, code in enumerate(scheme.codes)}
+            for i, level in ((i, truth.level_of.get(i, "")) for i in ids):
+                facts = {"id": i, "film": items[i].film, "level": level}
+                self._facts.append({**facts, "label": number.get(level, -1)})
+            self.classes = tuple(number)
         # Chosen now, so that every worker has the same rows of a store that is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
@@ -106,14 +174,17 @@ class StoreDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> tuple[str, NDArray[Any]]:
-        """An id and its row."""
+    def __getitem__(self, index: int) -> Any:
+        """An id and its row; with a manifest a dictionary."""
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[str, NDArray[Any]]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Several, as a data loader reads a batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
+        if self._facts:
+            facts = [self._facts[index] for index in indices]
+            return [{**known, "features": row} for known, row in zip(facts, values, strict=True)]
         return [(store.ids[row], value) for row, value in zip(rows.tolist(), values, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -257,7 +257,9 @@ def write_empty_store(
 
     group = zarr.create_group(folder, attributes={fmt.ATTRIBUTES: dict(attributes)})
     for spec in arrays:
-        group.create_array(**fmt.array_layout(spec, len(items), attributes["block_rows"]))
+        group.create_array(
+            **fmt.array_layout(spec, len(items), attributes["block_rows"], beside=arrays)
+        )
     ids = fmt.encode_ids(items.ids)
     group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())

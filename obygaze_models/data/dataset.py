@@ -89,6 +89,17 @@ class ClipDataset:
                 columns[name] = array[chosen]
         return replace(self, **columns)
 
+    def to_torch(self) -> list[dict[str, Any]]:
+        """The clips for ``torch.utils.data.DataLoader``, a dictionary each.
+
+        ``id``, ``film`` (or the column of the groups), ``level``, ``features``; ``label``, the
+        class, where there is a task; ``frames`` where they were read.
+        """
+        columns = {"id": self.ids, "film": self.groups.tolist(), "level": self.levels}
+        arrays = {"features": self.X, "label": self.y, "frames": self.frames}
+        columns |= {name: list(rows) for name, rows in arrays.items() if rows is not None}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
     def votes(self, task: Task) -> Array:
         """The class in a task that each annotator gives to each clip [A, N], -1 for none."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}

@@ -29,7 +29,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
-from obygaze_features.store.format import CHECKSUMS, IDS, STATUS
+from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
 
 Array = NDArray[Any]
 StoreLike = Store | str | Path
@@ -212,7 +212,7 @@ def read_frame_times(store: Store, ids: Sequence[str], count: int) -> Array:
                 f"{store.where}: frame_time has {spec.shape[0]} times a clip, and the model reads "
                 f"{count} frames a clip; extract the clips again: obygaze features extract"
             )
-        times = store.read("frame_time", ids).reshape(len(ids), count, -1).mean(axis=2)
+        times = token_times(store.read("frame_time", ids), count)
     return times
 
 

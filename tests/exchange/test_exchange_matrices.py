@@ -70,11 +70,28 @@ def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
     """Rows are in the manifest's order only where that is said."""
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
-    check(bring("npy native=X.npy frames=F.npy --ids ids.txt"), native=ROWS, frames=FRAMES)
+    names = ["a", "b", "c", "d", "e", "f"]
+    wrong = bring("npy X.npy --ids ids.txt --columns a,b", code=1)
+    assert "native is 6 wide (got 2 names" in wrong.stderr
+    named = f"--columns {','.join(names)}"
+    store = bring(f"npy native=X.npy frames=F.npy --ids ids.txt {named}")
+    check(store, native=ROWS, frames=FRAMES)
+    assert store.to_pandas().columns.tolist() == names
     np.save("X.npy", ROWS)
     np.save("F.npy", FRAMES)
     store = bring("npy native=X.npy frames=F.npy --in-order --retry-failed", code=0)
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
+
+
+def test_a_large_matrix_is_imported_in_few_blocks(tmp_path):
+    """Each block costs seven flushes to disk: 100,000 rows in blocks of 32 take minutes."""
+    rows = numbers(6400, (4,), "float32")
+    np.save(tmp_path / "X.npy", rows)
+    store = import_features(
+        tmp_path / "X.npy", plain_manifest(len(rows)), tmp_path / "large.zarr", in_order=True
+    )
+    assert store.blocks == 64
+    np.testing.assert_array_equal(store.read(), rows)
 
 
 @pytest.mark.parametrize("kind", ["matrix", "arrays", "tensors by id", "bfloat16"])
@@ -118,7 +135,10 @@ def test_a_parquet_table_becomes_a_store(bring, kind):
         columns["native"] = pa.FixedSizeListArray.from_arrays(pa.array(THEIRS.ravel()), D)
     parquet.write_table(pa.table(columns), "X.parquet")
     assert "it has clip, label" in bring("parquet X.parquet", code=2).stderr
-    check(bring("parquet X.parquet --ids clip"), native=ROWS)
+    store = bring("parquet X.parquet --ids clip")
+    check(store, native=ROWS)
+    names = tuple(columns)[2:] if kind == "columns" else ()
+    assert store.specs[0].columns == names
 
 
 def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):

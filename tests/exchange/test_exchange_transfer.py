@@ -51,17 +51,6 @@ def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_st
     assert verify(f"{folder}/other.zarr") == verify(target) == []
 
 
-@pytest.mark.parametrize("share", [0, 0.9])
-def test_a_push_that_was_cut_off_in_its_first_file_is_resumed(share, final_store, tmp_path):
-    target = tmp_path / "shared/toy.zarr"
-    target.mkdir(parents=True)
-    listed = (final_store / "checksums.json").read_bytes()
-    (target / "checksums.json").write_bytes(listed[: int(share * len(listed))])
-    push(final_store, target)
-    assert verify(target) == []
-    assert files_of(target) == files_of(final_store)
-
-
 def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
     """What is there is looked at again, and what is damaged is sent again."""
     push(final_store, target)

@@ -74,6 +74,20 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
             load(**task)
 
 
+def test_a_torch_loop_takes_the_clips_as_they_are(marked):
+    task = {"positives": ["S"], "negatives": ["EN"], "frames": True}
+    data = om.load_dataset(marked.manifest, marked.store, **task)
+    torch = pytest.importorskip("torch")
+    loader = torch.utils.data.DataLoader(data.to_torch(), batch_size=7, num_workers=1)
+    batches = list(loader)
+    assert set(batches[0]) == {"id", "film", "level", "features", "label", "frames"}
+    for name, column in (("features", data.X), ("label", data.y), ("frames", data.frames)):
+        np.testing.assert_array_equal(torch.cat([batch[name] for batch in batches]), column)
+    for name, texts in (("id", data.ids), ("film", data.groups.tolist()), ("level", data.levels)):
+        assert [text for batch in batches for text in batch[name]] == texts
+    assert "label" not in om.load_dataset(marked.manifest, marked.store).to_torch()[0]
+
+
 SPLITTERS = [(om.LeakFree, 9), (om.ManifestSplit, 10), (om.PaperSplit, 8), (om.OfficialSplit, 1)]
 
 

@@ -97,6 +97,11 @@ SCENARIOS = {
         "tiny-clip.zarr", is_sound=has_right_rows, keeps_leftovers=True,
     ),
     "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", (("open.zarr", "x.zarr"),)),
+    **{
+        f"set {state}": Scenario("stores set {out}/x.zarr --licence CC-BY-4.0", "x.zarr",
+                                 ((f"{state}.zarr", "x.zarr"),))
+        for state in ("open", "final")
+    },
     "pack": Scenario("stores pack {data}/final.zarr -o {out}/x.zip", "x.zip"),
     "unpack": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
     "unpack over": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr --overwrite",

@@ -57,7 +57,7 @@ def make_search_store(
     }
     if "frame_time" in values:
         values["frame_time"] = np.tile(np.arange(FRAMES) * 1.5, (n, 1))
-        for name in ("frames", "tokens", "frame_time"):
+        for name in values.keys() & {"frames", "tokens", "frame_time"}:
             values[name][PADDED, values[name].shape[1] // 2 :] = np.nan
         values["native"][ZERO] = 0
     film_of = [films[row % len(films)] for row in range(n)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Concept, LabelScheme, LabelSet, Level
+from obygaze_features.retrieval import clip_map as clip_map_module
 from obygaze_features.retrieval.clip_map import map_clips, write_map
 from tests.retrieval.conftest import FAILED, ZERO
 
@@ -46,7 +48,7 @@ def test_axes_are_principal_components(source, store):
     assert f"{share[0]:.0%} and {share[1]:.0%}" in clip_map.axes
 
 
-def test_colours_are_films_levels_or_a_concept(source, store, manifest):
+def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
     films = map_clips(store)
     assert all(item_id.startswith(film) for item_id, film in group_of(films).items())
     assert len({films.colours[film] for film in films.groups}) == 3
@@ -56,6 +58,16 @@ def test_colours_are_films_levels_or_a_concept(source, store, manifest):
     groups = group_of(map_clips(store, color="look", manifest=manifest))
     assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
     assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
+    # By any column of the items, without labels; what is rare has no colour of its own.
+    items = replace(manifest.items, extra={"director": ["A", "B", "", *["A"] * 37]})
+    by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
+    directors = {name: len(rows) for name, rows in by_director.groups.items()}
+    assert directors == {"A": 28, "B": 1, "no director": 1}
+    files = map_clips(store, color="media", manifest=manifest).groups
+    assert (len(files), list(map(len, files.values()))[:3]) == (30, [1, 1, 1])
+    monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
+    few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
+    assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
 
 
 def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifest, tmp_path):
@@ -84,7 +96,7 @@ def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifes
 def test_bad_maps_are_one_line(store, manifest, tmp_path):
     for options, message in (
         ({"color": "level"}, "--manifest"),
-        ({"color": "Lok", "manifest": manifest}, "unknown concept 'Lok'; did you mean Look"),
+        ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
         ({"method": "umap"}, "pip install umap-learn"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),

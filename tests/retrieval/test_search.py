@@ -15,7 +15,9 @@ import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import nearest as nearest_module
+from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.nearest import Match
+from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
@@ -93,6 +95,23 @@ def test_search_by_frame_says_which_moment(source, any_store, query):
     assert [match.time for match in matches] == (frames * 1.5).tolist()
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert next(match.frame for match in matches if match.id == source.ids[PADDED]) < 2
+
+
+def test_a_token_of_several_frames_has_their_mean_time(tmp_path, query):
+    """As in `models moments`: 3D networks give a token for a few frames."""
+    sizes = {"frames": (2, WIDTH), "frame_time": (4,), "more": (3, WIDTH)}
+    types = {"frames": "float16", "frame_time": "float64", "more": "float32"}
+    arrays = [ArraySpec(name, sizes[name], types[name], "", name != "more") for name in sizes]
+    native = ArraySpec("native", (WIDTH,), "float32", "")
+    path = tmp_path / "a.zarr"
+    source = make_search_store(path, 8, arrays=(native, *arrays), partial=False)
+    matches = of.search(path, vector=query, frames=True)
+    ids, _, tokens = brute(source, query, "frames")
+    assert [match.id for match in matches] == ids
+    times = read_frame_times(of.open_store(path), ids, 2)
+    assert [match.time for match in matches] == times[np.arange(len(ids)), tokens].tolist()
+    with pytest.raises(UsageError, match="more has neither one vector per row nor per frame"):
+        of.search(path, vector=query, frames=True, array="more")
 
 
 def test_like_leaves_the_clip_out_and_averages_frames(source, store):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 
 import pytest
 
-from obygaze_features.store import open_store
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import StoreWriter, open_store
+from obygaze_features.store.claims import Claims
 from tests.kit import store as toys
 from tests.kit.files import refused
 from tests.kit.store import flip_bit
@@ -44,6 +48,43 @@ def test_damage_is_named_and_repaired(obygaze, path):
     assert "next: pull the store again, or restore" in result.stdout
 
 
+def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
+    copy("final", "done.zarr")
+    for name in ("busy.zarr", "idle.zarr"):
+        toys.a_store(tmp_path / name, blocks=[0, 1, 2])
+    for block in range(3):  # four rows every ten seconds
+        os.utime(tmp_path / f"busy.zarr/blocks/{block:06d}.json", (0, 1e9 + 10 * block))
+    Claims(tmp_path / "busy.zarr/claims").take(4)
+    writer = StoreWriter(open_store(tmp_path / "idle.zarr"))
+    writer.log("extracted", clips=12, seconds=4.0)
+    copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
+    result = obygaze("stores", "status", tmp_path)
+    assert result.exit_code == 3
+    assert "torn.zarr/blocks/000000.json: it is not the commit record" in result.stderr
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    here = [platform.node(), "(1)"]
+    assert lines["busy.zarr"] == ["open", *here, "18", "11", "1", "6", "0.4", "15", "s"]
+    assert lines["idle.zarr"] == ["open", "-", "18", "11", "1", "6", "3.0", "2.0", "s"]
+    assert lines["done.zarr"] == ["final", "-", "18", "17", "1", "0", "-", "-"]
+    assert lines["torn.zarr"][0] == "unreadable"
+    reports = json.loads(obygaze("stores", "status", tmp_path, "--json").stdout)
+    assert [report.get("to_do") for report in reports] == [6, 0, 6, None]
+    assert reports[0]["running"] == {platform.node(): 1}
+    refused(obygaze("stores", "status", tmp_path / "done.zarr/native/c"), "has no stores", code=2)
+
+
+def test_a_manifest_is_given_its_licence_and_keeps_its_digest(obygaze, tmp_path):
+    before = toys.plain_manifest(3)
+    before.save(tmp_path / "m")
+    obygaze("manifests", "set", tmp_path / "m", "--licence", "CC-BY-4.0", "--name", "doors")
+    after = Manifest.load(tmp_path / "m")
+    assert (after.name, after.licence, after.digest) == ("doors", "CC-BY-4.0", before.digest)
+    assert after.check() == []
+    store = StoreWriter.create(tmp_path / "a.zarr", after, toys.plain_recipe()).store
+    assert store.attributes["licence"] == "CC-BY-4.0"
+    refused(obygaze("manifests", "set", tmp_path / "m"), "nothing to set", code=2)
+
+
 def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
     names, out = tmp_path / "ids.txt", tmp_path / "some.zarr"
     names.write_text("tt1-003\ntt1-001\n")
@@ -66,6 +107,7 @@ SLIPS = [
     ("stores info {folder}/notes.txt", 1, ["notes.txt is not a feature store"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store: it has no zarr.json"])
       for command in ("info", "verify", "repair", "finalise")),
+    ("stores set {path}", 2, ["nothing to set; give some of licence, citation, name"]),
     ("stores info s3://", 2, ["s3:// has no bucket; give s3://BUCKET/NAME.zarr"]),
     ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
     ("stores info {own}", 1, ["obygaze stores pack STORE -o NAME.zip"]),

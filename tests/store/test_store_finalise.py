@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_finalising_again_changes_nothing_but_what_a_kill_left(path, sound):
     assert [folder.name for folder in path.parent.iterdir()] == [path.name]
 
 
-def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch):
+def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):
     card = (sound / "final.zarr/README.md").read_text()
     for fact in ("ab" * 32, "CC0-1.0", "Somebody (2026)", "| `frames` | 18 × 2 × 3 | float16 |"):
         assert fact in card
@@ -134,10 +135,38 @@ def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypat
     for part in card.split("```python\n")[1:3]:
         exec(part.partition("```")[0].replace("toy.zarr", "final.zarr"), named)
     assert (named["rows"].shape, len(named["ids"])) == ((18, 5), 18)
-    unlicensed = toys.a_manifest(4, licence="", citation="")
-    path = toys.a_store(tmp_path / "toy.zarr", manifest=unlicensed)
+    weights = {"licence": "AGPL-3.0", "paper": "Doe 2025"}
+    recipe = replace(toys.RECIPE, backbone=toys.RECIPE.backbone | weights)
+    path = toys.a_store(tmp_path / "toy.zarr", 4, recipe=recipe)
     finalise(path)
+    told = [f"{key} of the weights: {text}\n" for key, text in weights.items()]
+    assert all(line in (path / "README.md").read_text() for line in told)
+    info = obygaze("stores", "info", path).stdout
+    assert all(f"weights    {key} {text}\n" in info for key, text in weights.items())
+
+
+@pytest.mark.parametrize("state", toys.STATES[:2])
+def test_licence_and_citation_are_set_and_nothing_else(obygaze, copy, state):
+    path = copy(state)
+    before = copy(state, "before.zarr")
+    result = obygaze("stores", "set", path, "--licence", "CC-BY-4.0", "--citation", "Doe (2026)")
+    assert result.stdout == "licence   CC-BY-4.0\ncitation  Doe (2026)\nname      toy\n"
+    assert verify(path) == []
+    store = open_store(path)
+    assert (store.is_final, store.attributes["licence"]) == (state == "final", "CC-BY-4.0")
+    changes = store.diff(before)
+    assert set(changes.attributes) == {"licence", "citation"}
+    assert all(rows.n == rows.equal == 17 for rows in changes.rows.values())
+    assert zarr.open_group(path, mode="r").attrs["obygaze"]["citation"] == "Doe (2026)"
+    if store.is_final:
+        card, croissant = (path / "README.md").read_text(), (path / "croissant.json").read_text()
+        assert "- licence: CC-BY-4.0\n- citation: Doe (2026)\n" in card
+        assert json.loads(croissant)["license"] == "CC-BY-4.0"
+        assert hashlib.sha256((path / "zarr.json").read_bytes()).hexdigest() in croissant
+        assert all(f.stat().st_mode & 0o222 == 0 for f in path.rglob("*") if f.is_file())
+    assert store.finalise().set(licence="").attributes["licence"] == ""
     assert "- licence: not stated" in (path / "README.md").read_text()
+    assert verify(path) == []
 
 
 @pytest.mark.gate

@@ -11,9 +11,10 @@ import pytest
 import zarr
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import Done, StoreWriter, finalise, merge, open_store, verify, views
+from obygaze_features.manifests import LabelSet, Manifest, obygaze_scheme
+from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store, verify, views
 from obygaze_features.store.transfer import pull
-from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
+from obygaze_features.store.views import StoreDataset, to_pandas
 from tests.kit import store as toys
 from tests.kit.servers import serve
 from tests.kit.store import open_state, pack
@@ -23,6 +24,16 @@ VALUES = {
     "frames": np.arange(54, dtype="float16").reshape(9, 2, 3),
 }
 DONE = [0, 1, 2, 4, 5, 8]
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """The folder of a manifest of rows 1 to 8: the last has no level, two have a concept."""
+    manifest, folder = toys.plain_manifest(9), tmp_path_factory.mktemp("labels") / "manifest"
+    ids, levels = manifest.ids[1:8], ["EN", "S", "S", "HN", "S", "EN", "EN"]
+    labels = LabelSet("mine", ids, levels, [("Look",), ("Body",), *[()] * 5])
+    manifest.select(ids=manifest.ids[1:]).with_parts(labels=[labels]).save(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +62,52 @@ def test_a_table_has_a_line_for_each_row_that_is_done(path):
     assert len(frames) == 2 * len(DONE)
 
 
-def test_a_dataset_of_xarray_has_every_array_by_id(path):
-    pytest.importorskip("xarray")
-    dataset = to_xarray(open_store(path))
-    assert dict(dataset.sizes) == {"item": 6, "native_1": 3, "frame": 2, "frames_2": 3}
+def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
+    xarray = pytest.importorskip("xarray")
+    dataset = open_store(path).to_xarray(manifest=labelled)
+    assert dict(dataset.sizes) == {"item": 6, "frame": 2, "feature": 3, "concept": 12}
     row = dataset.sel(id="tt005")
     np.testing.assert_array_equal(row["native"], VALUES["native"][5])
     np.testing.assert_array_equal(row["frames"], VALUES["frames"][5])
+    product = xarray.dot(dataset["native"], dataset["frames"], dim="feature")  # without renaming
+    expected = np.einsum("nd,ntd->nt", VALUES["native"], VALUES["frames"])[DONE]
+    np.testing.assert_array_equal(product, expected)
     assert dataset["film"].dims == ("item",)
+    assert dataset["level"].values.tolist() == ["", "EN", "S", "HN", "S", ""]
+    assert np.flatnonzero(dataset["concepts"].sel(concept="Body")).tolist() == [2]
     assert dataset.attrs["licence"] == "CC0"
     assert dataset["native"].attrs == {"meaning": "native"}
-    assert list(to_xarray(open_store(path), ["frames"])) == ["frames"]
+    assert list(open_store(path).to_xarray("frames")) == ["frames"]
+
+
+def test_columns_and_times_of_frames_have_their_names(tmp_path):
+    """Three classes; two tokens of two frames each."""
+    pytest.importorskip("xarray")
+    classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
+    arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
+              ArraySpec("other", (3,), "float32", ""), ArraySpec("frames", (2, 5), "float32", ""),
+              ArraySpec("frame_time", (4,), "float64", "", padded=True)]  # fmt: skip
+    recipe, manifest = toys.plain_recipe(*arrays), toys.plain_manifest(2)
+    writer = StoreWriter.create(tmp_path / "toy.zarr", manifest, recipe)
+    rows = [{spec.name: np.ones(spec.shape) for spec in arrays[:3]} for _ in range(2)]
+    rows[1]["native"] = np.array([1, 2, 3])
+    made = [Done({**row, "frame_time": t}, None) for row, t in zip(rows, times, strict=True)]
+    writer.write_block(0, made)
+    store = open_store(tmp_path / "toy.zarr")
+    for _ in ("open", "final"):
+        assert store.info()["arrays"]["native"]["columns"] == list(classes)
+        assert store.to_pandas().columns.tolist() == list(classes)
+        dataset = store.to_xarray()
+        shapes = {"native": ("item", "feature_native"), "other": ("item", "feature_3"),
+                  "frames": ("item", "frames_1", "feature_5")}  # fmt: skip
+        assert {name: array.dims for name, array in dataset.items()} == shapes
+        assert dataset["native"].sel(feature_native="hand", id="tt001") == 2
+        np.testing.assert_array_equal(dataset["frames_time"], [[0.5, 2.5], [1, np.nan]])
+        store.finalise()
+    assert {name: array.dims for name, array in opened(store.path).items()} == shapes
+    slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
+    with pytest.raises(StoreError, match="2 names of columns"):
+        StoreWriter.create(tmp_path / "slip.zarr", manifest, slip)
 
 
 def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
@@ -88,6 +134,24 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     monkeypatch.setattr(views.os, "getpid", lambda: -1)
     assert some[0][1].tolist() == VALUES["native"][8].tolist()
     assert opened == [path]
+
+
+def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
+    """A supervised loop needs no wrapper: torch's default collate takes the dictionaries."""
+    torch = pytest.importorskip("torch")
+    dataset = open_store(path).dataset("frames", manifest=labelled)
+    assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level
+    assert dataset.classes == tuple(level.code for level in obygaze_scheme().levels)
+    [batch] = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=1)
+    assert batch["id"] == dataset.ids
+    assert [dataset.classes[label] for label in batch["label"]] == batch["level"]
+    assert batch["level"] == ["EN", "S", "HN", "S"]
+    np.testing.assert_array_equal(batch["features"].numpy(), VALUES["frames"][[1, 2, 4, 5]])
+    unlabelled = open_store(path).dataset("native", ["tt008"], manifest=labelled)[0]
+    assert (unlabelled["level"], unlabelled["label"], unlabelled["film"]) == ("", -1, "")
+    few = Manifest.load(labelled).select(ids=["tt003", "tt008"])
+    with pytest.raises(StoreError, match="no labelled item of made-up"):
+        open_store(path).dataset("native", manifest=few)
 
 
 def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
@@ -129,16 +193,6 @@ def test_a_data_loader_reads_in_workers(stores, state, method):
     np.testing.assert_array_equal(dataset[0][1], before)
 
 
-BEFORE = Path(__file__).with_name("final-before-coordinates.zip")
-"""A final store of the toys' 18 rows, as it was written before stores were consolidated."""
-
-
-@pytest.fixture
-def before(tmp_path):
-    pull(BEFORE, tmp_path / "before.zarr")
-    return tmp_path / "before.zarr"
-
-
 def opened(address):
     xarray = pytest.importorskip("xarray")
     with warnings.catch_warnings():
@@ -149,9 +203,9 @@ def opened(address):
 def test_xarray_opens_a_final_store_whole(final):
     pytest.importorskip("aiohttp")
     store, dataset = open_store(final), opened(final)
-    sizes = {"item": 18, "frame": 2, "native_1": 5, "frames_2": 3, "ids_1": 7}
+    sizes = {"item": 18, "frame": 2, "feature_5": 5, "feature_3": 3, "ids_1": 7}
     assert dict(dataset.sizes) == sizes
-    assert set(dataset.coords) == {"id", "film"}
+    assert set(dataset.coords) == {"id", "film", "ids", "status"}
     assert dataset["id"].values.tolist() == store.ids
     assert set(dataset["film"].values.tolist()) == {"tt1"}
     for name in store.arrays:
@@ -166,15 +220,12 @@ def test_xarray_opens_a_final_store_whole(final):
         np.testing.assert_array_equal(group["probe/native"][:], probe)
 
 
-def test_a_store_of_before_is_the_same(before, sound, tmp_path):
-    assert verify(before) == []
-    today = open_store(sound / "open.zarr")
-    for name in today.arrays:
-        rows = open_store(before).read(name, missing="nan")
-        np.testing.assert_array_equal(rows, today.read(name, missing="nan"))
-    assert finalise(before).is_final
-    part = toys.a_store(tmp_path / "part.zarr", blocks=[])
-    merged = merge([open_store(before), open_store(part)], tmp_path / "merged.zarr")
-    assert len(merged.done_ids()) == 17
-    again = pull(pack(before, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
-    assert toys.contents(again) == toys.contents(before)
+def test_a_store_of_before_is_joined_and_packed_as_it_is(tmp_path):
+    """Final stores had neither coordinates nor axes by these names; tests/golden reads them."""
+    golden = Path(__file__).parents[1] / "golden/data"
+    before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")
+    merged = merge([part, before], tmp_path / "merged.zarr").finalise()
+    assert (merged.done_ids(), verify(merged.path)) == (before.done_ids(), [])
+    assert merged.diff(before).rows["frames"].equal == len(before.done_ids())
+    again = pull(pack(before.path, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
+    assert toys.contents(again) == toys.contents(before.path)

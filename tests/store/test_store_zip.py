@@ -69,9 +69,6 @@ def test_a_bit_that_flips_is_found(stores, tmp_path):
     at = content.index(VALUES["frames"][20].tobytes())
     content[at + 9] ^= 1
     (tmp_path / "x.zip").write_bytes(content)
-    store = open_store(tmp_path / "x.zip")
-    with pytest.raises(StoreError, match=r"x.zip/frames/c/0/0/0: its checksum is wrong.*tt020"):
-        store.read("frames", ["tt020"])
     assert [entry.file for entry in verify(tmp_path / "x.zip")] == ["frames/c/0/0/0"]
     content[content.index(b'"format_version"') + 3] ^= 1
     (tmp_path / "y.zip").write_bytes(content)

@@ -1,0 +1,71 @@
+"""How far the stores of a folder are: what is done, who is at work, and how long it will take."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from obygaze_features.common.files import require_folder
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import format as fmt
+from obygaze_features.store.claims import Claims
+from obygaze_features.store.format import Status
+from obygaze_features.store.reader import Store, open_store
+
+RECENT_S = 3600.0
+"""The blocks by which the speed is measured were written in this time before the last one."""
+
+
+def report_progress(folder: Path | str) -> list[dict[str, Any]]:
+    """How far each store in a folder is, by name; a folder that is a store is the only one.
+
+    Of each ``path``, ``state`` (``open``, ``final``; or ``unreadable``, and only its ``problem``),
+    the numbers of ``rows``, those ``done``, ``failed`` and ``to_do``; ``running``, the machines at
+    work with the number of their blocks; ``rows_per_second``, by the blocks of the last hour while
+    somebody is at work, else of the last extraction; and the ``seconds_left`` at this speed.
+    """
+    folder = Path(folder)
+    require_folder(folder, "a folder of stores", UsageError)
+    is_store = (folder / "zarr.json").exists()
+    paths = [folder] if is_store else sorted(path.parent for path in folder.glob("*/zarr.json"))
+    if not paths:
+        raise UsageError(f"{folder} has no stores; give the folder that they are in")
+    return [_report(path) for path in paths]
+
+
+def _report(path: Path) -> dict[str, Any]:
+    try:
+        store = open_store(path)
+        counts = np.bincount(store.status, minlength=len(Status)).tolist()
+    except StoreError as problem:
+        return {"path": str(path), "state": "unreadable", "problem": str(problem)}
+    to_do, done = counts[Status.TODO], counts[Status.DONE]
+    running = Claims(path / fmt.CLAIMS).active_hosts()
+    speed = None if store.is_final else _recent_speed(store) if running else _logged_speed(path)
+    rows = {"rows": len(store), "done": done, "failed": len(store) - done - to_do, "to_do": to_do}
+    times = {"rows_per_second": speed, "seconds_left": to_do / speed if speed else None}
+    state = store.attributes["state"]
+    return {"path": str(path), "state": state, **rows, "running": running, **times}
+
+
+def _recent_speed(store: Store) -> float | None:
+    """Rows a second, by the times at which the last blocks were written."""
+    names = [fmt.record_name(record.block) for record in store.records]
+    times = np.array([(store.path / name).stat().st_mtime for name in names])
+    times = times[times > times.max(initial=0) - RECENT_S]
+    seconds = float(np.ptp(times)) if times.size else 0
+    return store.block_rows * (len(times) - 1) / seconds if seconds else None
+
+
+def _logged_speed(path: Path) -> float | None:
+    """Clips a second of the last extraction that the store's log tells of."""
+    speed = None
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        for event in map(json.loads, (path / fmt.LOG).read_text(encoding="utf-8").splitlines()):
+            if event["event"] == "extracted" and event["clips"]:
+                speed = float(event["clips"] / event["seconds"])
+    return speed
