@@ -8,13 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.annotations.remarks import (
-    CUT,
-    KEPT,
-    LEFT_OUT,
-    Remark,
-    sort_remarks,
-)
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, sort_remarks
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
@@ -119,10 +113,12 @@ def build_timelines(
             remarks.append(row.remark(past, CUT, "past-end"))
             segment = replace(segment, end=end)
         sound.append(replace(row, segment=segment))
-    unlisted, listed = _unlisted_concepts(sound, scheme), bool(scheme.concepts)
-    scheme = scheme.with_concepts(Concept(concept, visual=not listed) for concept in unlisted)
+    unlisted, listed = _unlisted_concepts(sound, scheme), scheme.concept_names
+    for name, row in unlisted.items() if listed else ():
+        remarks.append(row.remark(unknown_name("concept", name, listed), KEPT))
+    scheme = scheme.with_concepts(Concept(name, visual=not listed) for name in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
-    remarks += [*(unlisted.values() if listed else ()), *concept_remarks, *_overlaps(segments)]
+    remarks += [*concept_remarks, *_overlaps(segments)]
     remarks += _unusual_stretches(_stretches(segments), scheme)
     films_read = {f: known_films.get(f, Film()) for f in sorted({s.film for s in segments})}
     for written, film in film_ids.items():
@@ -231,21 +227,15 @@ def _name_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, Remark]:
-    """The concepts that the scheme does not list, with a remark each, in alphabetical order.
+def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, SourceRow]:
+    """The concepts that the scheme does not list, and the first row that names each.
 
-    Not in the rows' order, which must not matter.
+    In alphabetical order and not in the rows', which must not matter.
     """
-    spelling: dict[str, str] = {}
-    remarks: dict[str, Remark] = {}
-    for row in rows:
-        for name in row.segment.concepts:
-            if not scheme.has_concept(name):
-                key = name_key(name)
-                spelling[key] = min(spelling.get(key, name), name)
-                text = unknown_name("concept", name, scheme.concept_names)
-                remarks.setdefault(key, row.remark(text, KEPT))
-    return {spelling[key]: remarks[key] for key in sorted(remarks)}
+    row_of = {name: row for row in reversed(rows) for name in row.segment.concepts}
+    unlisted = sorted((n for n in row_of if not scheme.has_concept(n)), reverse=True)
+    spelling = {name_key(name): name for name in unlisted}
+    return {spelling[key]: row_of[spelling[key]] for key in sorted(spelling)}
 
 
 def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:

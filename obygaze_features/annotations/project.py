@@ -18,12 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.agreement_report import AgreementReport, agreement_report
-from obygaze_features.annotations.grid import (
-    ROUNDING_US,
-    clips_by_film,
-    microseconds,
-    read_grid,
-)
+from obygaze_features.annotations.grid import ROUNDING_US, clips_by_film, microseconds, read_grid
 from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,

@@ -226,7 +226,7 @@ def thesaurus(
     concept: str | None,
     csv: Path | None,
     elan: Path | None,
-    levels: list[str] | Path | None,
+    levels: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:

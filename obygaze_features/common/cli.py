@@ -166,17 +166,11 @@ def _one_character(delimiter: str | None) -> str | None:
     return delimiter
 
 
-def _names_or_path(names: list[str] | None) -> list[str] | Path | None:
-    """A single one is a path: levels are at least two."""
-    return Path(names[0]) if names and len(names) == 1 else names
-
-
 levels_option = click.option(
     "--levels",
     "--scheme",
     "levels",
     metavar="LOW,...,HIGH|FILE",
-    callback=lambda ctx, param, text: _names_or_path(split_names(ctx, param, text)),
     help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
     "and concepts, or the folder of a manifest or of timelines that has them. By default "
     "ObyGaze12's.",

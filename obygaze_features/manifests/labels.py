@@ -6,7 +6,6 @@ A manifest can have many label sets, and a label set may cover only some of its 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +15,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from obygaze_features.common.files import parse_json, read_bytes
+from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.errors import ManifestError, translate
+from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
@@ -234,7 +233,7 @@ def obygaze_scheme() -> LabelScheme:
     return LabelScheme.from_json(shipped | {"sub_constructs": parts})
 
 
-#: Levels of one's own, ascending, or a scheme, or where there is one; None for the default.
+#: For `choose_scheme`: levels, a scheme, or where there is one; None for the default.
 OwnLevels = Sequence[str] | LabelScheme | Path | None
 
 
@@ -255,9 +254,12 @@ def name_key(text: str) -> str:
 def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     """The scheme that somebody chose: their levels, as one called `name`, or a scheme or its file.
 
+    Commas separate levels in a text; without them it is a path.
     A TOML or JSON file holds a scheme as manifests do, where a level or a concept may be a text; or
     it is the header of a manifest, of timelines or of a label set, or the folder of one.
     """
+    if isinstance(levels, str) and "," in levels:
+        levels = list(filter(None, map(str.strip, levels.split(","))))
     if levels is None or isinstance(levels, LabelScheme):
         return levels
     if not isinstance(levels, str | Path):
@@ -265,17 +267,11 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     path = Path(levels)
     if path.is_dir():
         path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
-    data = read_bytes(path, ManifestError)
-    if path.suffix.lower() == ".toml":
-        with translate(ManifestError, path, "is not valid TOML: {}"):
-            about: Any = tomllib.loads(data.decode())
-    else:
-        about = parse_json(data, path, ManifestError)
+    about = (read_toml if path.suffix == ".toml" else read_json)(path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{path} holds no label scheme: give it levels and concepts")
-    if "label_scheme" not in about:
-        about = {"label_scheme": {"name": path.stem, **about}}
-    return scheme_in(about, path)
+    own = {"label_scheme": {"name": path.stem, **about}}
+    return scheme_in(about if "label_scheme" in about else own, path)
 
 
 def suggest_levels(texts: Iterable[str]) -> str:

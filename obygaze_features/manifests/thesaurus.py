@@ -6,17 +6,15 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Any
 
+from msgspec import to_builtins
+
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.manifests.labels import Concept, LabelScheme
 
 WIDTH = 96
 COLUMNS = ("kind", "of", "text", "source")
-_PARTS = {
-    "instances": "instance",
-    "examples": "example",
-    "further": "instance",
-}
+_PARTS = {"instances": "instance", "examples": "example", "further": "instance"}
 
 
 def sources() -> dict[str, str]:
@@ -27,20 +25,9 @@ def sources() -> dict[str, str]:
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
     """The thesaurus as JSON; with a single concept, without the rest."""
-    entries = [
-        {"name": c.name, "visual": c.visual, "sense": c.sense, "about": c.about, "source": c.source}
-        | {part: list(getattr(c, part)) for part in _PARTS}
-        for c in concepts
-    ]
-    if len(concepts) < len(scheme.concepts):
-        return {"concepts": entries, "sources": sources()}
-    levels = [{"code": x.code, "name": x.name, "about": x.about} for x in scheme.levels]
-    return {
-        "sub_constructs": dict(scheme.sub_constructs),
-        "levels": levels,
-        "concepts": entries,
-        "sources": sources(),
-    }
+    whole = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
+    entries = {"concepts": to_builtins(concepts), "sources": sources()}
+    return entries if len(concepts) < len(scheme.concepts) else whole | entries
 
 
 def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:

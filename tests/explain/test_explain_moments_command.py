@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
 from tests.kit.authors import MOBYGAZE, make_authors
-from tests.kit.files import refused
+from tests.kit.files import refused, write
 
 FRAMES, SIZE = 16, 8
 FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
@@ -101,6 +102,49 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
         values = {key: score["value"] for key, score in entry["scores"].items()}
         assert values == {key: score.value for key, score in scored.scores.items()}
     assert len(read_table(named["scores"])) == len(expected.rows())
+
+
+def test_own_levels_from_a_table_to_scored_moments(mobygaze, obygaze, tmp_path, monkeypatch):
+    """By way of ELAN and back, bit for bit; the film's first 30 s are busy, as both say."""
+    monkeypatch.chdir(tmp_path)
+    header, rest = "film,annotator,start,end,level,concepts", f"{FILM},ann,60,90,static,"
+    rows = [f"{FILM},ann,0,30.0004,busy,crowd|Cars", f"{FILM},ben,5,29,busy,crowd"]
+    write(Path("marks.csv"), header, *rows, rest)
+    imports = ("annotations", "import")
+    refused(obygaze(*imports, "csv", "marks.csv", "-o", "t"), "'busy'", "--levels busy,static,")
+
+    def done(*words):
+        result = obygaze(*words)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    done(*imports, "csv", "marks.csv", "-o", "t", "--levels", "static,busy")
+    done("annotations", "export", "t", "--elan", "--csv", "-o", "out")
+    refused(obygaze(*imports, "elan", "out", "-o", "x"), "names no level", "--levels busy,static,")
+    done(*imports, "elan", "out", "-o", "elan", "--scheme", "t")
+    done(*imports, "csv", "out/segments.csv", "-o", "csv", "--scheme", "t/timelines.json")
+    for back in ("elan", "csv"):
+        assert Path(back, "segments.csv").read_bytes() == Path("t/segments.csv").read_bytes()
+        assert of.Timelines.load(back).scheme == of.Timelines.load("t").scheme
+    assert of.Timelines.load("t").scheme.visual_concepts == ("Cars", "crowd")
+    done("annotations", "project", "t", "--grid", "10", "-o", "m")
+    done("annotations", "merge", "m")
+    merged = of.Manifest.load("m").labels()
+    assert merged.levels == ["busy"] * 3 + ["static"] * 6
+    assert merged.concepts[0] == ("Cars", "crowd")
+    text = done("annotations", "agreement", "m")
+    assert "F1 1.00 (static against busy, 9 clips)" in text
+    write(Path("moments.csv"), "film,start,end,score", f"{FILM},0,30,0.9")
+    frames = [f"{FILM},c{n},{10 * n},{10 * n + 10},{0.9 if n < 3 else 0.1}" for n in range(9)]
+    write(Path("frames.csv"), "film,id,start,end,probability", *frames)
+    evaluate = ("models", "evaluate-moments", "moments.csv", "frames.csv", "t", "--json")
+    scores = json.loads(done(*evaluate))
+    assert scores["positives"] == ["busy"]
+    assert scores["annotators"][0]["scores"]["frame_auroc"]["value"] > 0.99
+    # A picture needs no table, and shows these levels.
+    picture = ("models", "moments", mobygaze.folder / "run", mobygaze.store, "-o", "b.svg")
+    done(*picture, "--timelines", "t")
+    assert "busy" in Path("b.svg").read_text()
 
 
 def test_no_moments_for_elan_leave_the_tables(mobygaze, obygaze, tmp_path):

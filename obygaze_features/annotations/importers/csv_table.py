@@ -71,9 +71,8 @@ def import_timelines(
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
     rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
-    name = safe_id(source.stem)
-    own = choose_scheme(name, levels)
-    return build_timelines(name, rows, films, own, source=source.name)
+    own = choose_scheme(source.stem, levels)
+    return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
 def read_rows(
