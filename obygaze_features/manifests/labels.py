@@ -276,8 +276,8 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 
 def suggest_levels(texts: Iterable[str]) -> str:
     """How to read a table whose levels are these texts, and not those of the scheme."""
-    shown = sorted(filter(None, {*texts}))
-    named = ",".join(shown) if 1 < len(shown) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
+    levels = sorted(filter(None, {*texts}))
+    named = ",".join(levels) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
     return f"to use levels and concepts of your own: --levels {named}, from the least to the most"
 
 

@@ -27,8 +27,9 @@ def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     text = (ROOT / "docs/how-to/timelines.md").read_text()
     for match in BLOCK.finditer(text):
         language, block = match.groups()
-        if language == "csv":  # a file's block is named above it
-            Path(re.findall(r"`(\w+[.]csv)`", text[: match.start()])[-1]).write_text(block)
+        if language in ("csv", "toml"):  # a file's block is named above it
+            names = re.findall(rf"`(\w+[.]{language})`", text[: match.start()])
+            Path(names[-1]).write_text(block)
         elif language == "sh":  # has a row that is left out
             result = obygaze(*shlex.split(block)[1:])
             assert result.exit_code == 3
