@@ -18,7 +18,7 @@ import msgspec
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.items import pick_rows, raise_first
 
@@ -277,7 +277,7 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 def suggest_levels(texts: Iterable[str]) -> str:
     """How to read a table whose levels are these texts, and not those of the scheme."""
     levels = sorted(filter(None, {*texts}))
-    named = ",".join(levels) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
+    named = for_shell(",".join(levels)) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
     return f"to use levels and concepts of your own: --levels {named}, from the least to the most"
 
 

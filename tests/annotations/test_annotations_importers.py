@@ -140,6 +140,8 @@ def test_columns_and_names_are_mapped(tmp_path):
     )
     concepts = ("Look", "Body", "Low-key")
     assert result.segments == (Segment("Juno", "Ann", 1, 2, "HN", concepts, "é"),)
+    [(_, problem, _)] = remarks(read(tmp_path, "f,a,0,50,EN", "f,a,20,60,HN"))
+    assert problem == "overlaps marks.csv, line 2 by 0:00:30"
     # Names become ids, and the film keeps its title.
     result = read(tmp_path, "Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S")
     assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
