@@ -92,9 +92,8 @@ def test_the_worked_case(generator, expected, value):
 def test_gamma_of_any_levels(pairs, generator):
     a, b = zip(*pairs, strict=True)
     first, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
-    for result in (first, second):
-        assert result.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
-    assert first.closed == pytest.approx(second.closed, abs=1e-12)
+    assert first.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
+    assert (second.distance, second.closed) == pytest.approx((first.distance, first.closed))
     same = gamma(a, a, PAPER, Chance(generator))
     assert (same.distance, same.gamma, same.closed_gamma) == (0, 1, 1)
     # The mean over all orders is the closed form.
@@ -230,7 +229,6 @@ def test_the_command(agreement, tmp_path):
     films, out = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
     text = agreement(films, "-o", out)
     assert "made: 2 pairs of label sets in 2 films; means: gamma 0.8" in text
-    assert "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)" in text
     assert "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69" in text
     assert "where they differ, the longest first (4 stretches)" in text
     one, two = csv_rows(out / "agreement.csv")
