@@ -173,7 +173,7 @@ levels_option = click.option(
     metavar="LOW,...,HIGH|FILE",
     help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
     "and concepts, or the folder of a manifest or of timelines that has them. By default "
-    "ObyGaze12's.",
+    "those of the manifest that gets labels, or ObyGaze12's.",
 )
 """Of each command that reads labels."""
 

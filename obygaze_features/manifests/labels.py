@@ -267,7 +267,7 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     path = Path(levels)
     if path.is_dir():
         path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
-    about = (read_toml if path.suffix == ".toml" else read_json)(path, ManifestError)
+    about = (read_toml if path.suffix.lower() == ".toml" else read_json)(path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{path} holds no label scheme: give it levels and concepts")
     own = {"label_scheme": {"name": path.stem, **about}}

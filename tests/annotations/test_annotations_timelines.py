@@ -1,7 +1,5 @@
 """Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
 
-import re
-import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,30 +16,13 @@ from obygaze_features.annotations.remarks import describe_remarks
 from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
-from tests.test_docs import BLOCK, ROOT, Page
+from tests.test_docs import ROOT, Page
 
 
 def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
-    page, output = Page(obygaze), ""
-    text = (ROOT / "docs/how-to/timelines.md").read_text()
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language in ("csv", "toml"):  # a file's block is named above it
-            names = re.findall(rf"`(\w+[.]{language})`", text[: match.start()])
-            Path(names[-1]).write_text(block)
-        elif language == "sh":  # has a row that is left out
-            result = obygaze(*shlex.split(block)[1:])
-            assert result.exit_code == 3
-            output = result.output
-        elif language == "text" and output:
-            assert output.startswith(block)
-            output = ""
-        elif language == "console":
-            page.console(block)
-        elif language == "python":
-            page.python(block, {})
-    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in page.printed
+    printed = Page(obygaze).run((ROOT / "docs/how-to/timelines.md").read_text())
+    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
     names = ("mine", "again", "third")
     first, *others = (of.Timelines.load(Path("timelines", name)) for name in names)
     assert all((other.segments, other.films) == (first.segments, first.films) for other in others)
