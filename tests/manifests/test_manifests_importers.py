@@ -115,7 +115,7 @@ def test_csv_with_a_mapping(tmp_path):
 def test_csv_tables_with_and_without_labels(tmp_path):
     path = tmp_path / "t.csv"
     mood = of.Manifest.from_csv(
-        write(path, "id,level,concepts", "a,calm,rain", "b,tense,rain|dark"),
+        write(path, "id,level,concepts", "a,calm,rain", "b,tense,Rain|dark"),
         levels=["calm", "uneasy", "tense"],
     )
     assert mood.scheme.codes == ("calm", "uneasy", "tense")
