@@ -84,7 +84,7 @@ def test_a_trees_path_in_words(explain, saved, world):
 
 
 def test_a_linear_rules_parts_as_bars(explain, saved, world):
-    lines = explain("linear", "tt0-003", "--nearest", "0").stdout.splitlines()
+    lines = explain("linear", "tt0-003", "--nearest", 0).stdout.splitlines()
     model = saved[1]["linear"]
     parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
     for name, part in zip(NAMES, parts, strict=True):
