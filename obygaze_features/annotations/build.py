@@ -8,13 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.annotations.remarks import (
-    CUT,
-    KEPT,
-    LEFT_OUT,
-    Remark,
-    sort_remarks,
-)
+from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, sort_remarks
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
@@ -33,6 +27,7 @@ from obygaze_features.manifests.labels import (
     LabelScheme,
     name_key,
     obygaze_scheme,
+    suggest_levels,
 )
 
 #: Segments that are no further apart follow each other.
@@ -62,6 +57,7 @@ def build_timelines(
     name: str,
     rows: Iterable[SourceRow | Remark],
     films: Films = None,
+    scheme: LabelScheme | None = None,
     **about: Any,
 ) -> Timelines:
     """Timelines of the rows that an importer read, with a remark for all that is odd.
@@ -69,7 +65,7 @@ def build_timelines(
     Left out: rows without a film, an annotator or a known level, rows that end before they start
     or start past their film's end, and duplicates. Cut: what is past the film's end. Kept:
     overlaps within one annotator, and concepts that the scheme does not list, as ones that cannot
-    be seen.
+    be seen; a scheme without concepts takes them as they come.
 
     Parameters
     ----------
@@ -80,6 +76,8 @@ def build_timelines(
     films
         Titles and ends of films, by their names in the source. A film without any row is dropped,
         with a remark, as its name may be misspelt.
+    scheme
+        Levels and concepts; by default ObyGaze's.
     about
         Passed on to `Timelines`: source, licence, citation.
     """
@@ -96,14 +94,16 @@ def build_timelines(
         problem = f"no rows of {counted(len(unread), 'film')}: {join_some(unread)}"
         problem += did_you_mean([safe_id(film) for film in unread], read)
         remarks.append(Remark("films", "", "", problem, "not used"))
-    scheme = obygaze_scheme()
+    scheme = scheme or obygaze_scheme()
+    levels = {row.segment.level for row in source_rows}
+    own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
     sound: list[SourceRow] = []
     for row in source_rows:
         film = film_ids.get(row.segment.film, "")
         annotator = annotator_ids.get(row.segment.annotator, "")
         row = replace(row, segment=replace(row.segment, film=film, annotator=annotator))
         end = known_films[film].end if film in known_films else None
-        if wrong := _problem(row.segment, scheme, end):
+        if wrong := _problem(row.segment, scheme, end, own):
             code, text = wrong
             remarks.append(row.remark(text, LEFT_OUT, code))
             continue
@@ -113,10 +113,12 @@ def build_timelines(
             remarks.append(row.remark(past, CUT, "past-end"))
             segment = replace(segment, end=end)
         sound.append(replace(row, segment=segment))
-    unlisted = _unlisted_concepts(sound, scheme)
-    scheme = scheme.with_concepts(Concept(concept, visual=False) for concept in unlisted)
+    unlisted, listed = _unlisted_concepts(sound, scheme), scheme.concept_names
+    for name, row in unlisted.items() if listed else ():
+        remarks.append(row.remark(unknown_name("concept", name, listed), KEPT))
+    scheme = scheme.with_concepts(Concept(name, visual=not listed) for name in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
-    remarks += [*unlisted.values(), *concept_remarks, *_overlaps(segments)]
+    remarks += [*concept_remarks, *_overlaps(segments)]
     remarks += _unusual_stretches(_stretches(segments), scheme)
     films_read = {f: known_films.get(f, Film()) for f in sorted({s.film for s in segments})}
     for written, film in film_ids.items():
@@ -155,7 +157,7 @@ def read_films(source: Films) -> dict[str, Film]:
 
 
 def _problem(
-    segment: Segment, scheme: LabelScheme, film_end: float | None
+    segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
     """A code and text, if a row is to be left out."""
     names = [level.name for level in scheme.levels]
@@ -163,7 +165,7 @@ def _problem(
     if not segment.level:
         return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
     if not scheme.has_level(segment.level):
-        return "", unknown_name("label", segment.level, names)
+        return "", unknown_name("label", segment.level, names) + own
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"names no {noun}"
@@ -225,21 +227,15 @@ def _name_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, Remark]:
-    """The concepts that the scheme does not list, with a remark each, in alphabetical order.
+def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, SourceRow]:
+    """The concepts that the scheme does not list, and the first row that names each.
 
-    Not in the rows' order, which must not matter.
+    In alphabetical order and not in the rows', which must not matter.
     """
-    spelling: dict[str, str] = {}
-    remarks: dict[str, Remark] = {}
-    for row in rows:
-        for name in row.segment.concepts:
-            if not scheme.has_concept(name):
-                key = name_key(name)
-                spelling[key] = min(spelling.get(key, name), name)
-                text = unknown_name("concept", name, scheme.concept_names)
-                remarks.setdefault(key, row.remark(text, KEPT))
-    return {spelling[key]: remarks[key] for key in sorted(remarks)}
+    row_of = {name: row for row in reversed(rows) for name in row.segment.concepts}
+    unlisted = sorted((n for n in row_of if not scheme.has_concept(n)), reverse=True)
+    spelling = {name_key(name): name for name in unlisted}
+    return {spelling[key]: row_of[spelling[key]] for key in sorted(spelling)}
 
 
 def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:

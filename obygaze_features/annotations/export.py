@@ -25,6 +25,7 @@ from obygaze_features.common.elan import (
     Annotation,
     Document,
     Tier,
+    fill_template,
     milliseconds,
     to_eaf,
 )
@@ -171,10 +172,13 @@ def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
     return clips
 
 
-def elan_template() -> str:
+def elan_template(scheme: LabelScheme) -> str:
     """The text of a template with an annotator's tiers; in ELAN, more can be added alike.
 
-    Its vocabularies are the levels and concepts of `obygaze_scheme`, with what they mean.
+    Its vocabularies are the levels and concepts of the scheme, with what they mean.
     """
+    levels = {level.name: level.about for level in scheme.levels}
+    concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
     # No ANNOTATOR in it: who renames the tier, renames the annotator.
-    return Path(__file__).with_name("template.etf").read_text(encoding="utf-8")
+    path = Path(__file__).with_name("template.etf")
+    return fill_template(path, {"levels": levels, "concepts": concepts})

@@ -186,10 +186,12 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
         )
 
 
-def common_scheme(grid: LabelScheme, timelines: LabelScheme) -> LabelScheme:
-    """The grid's scheme, and the concepts that only the other has."""
-    check_levels(grid, timelines)
-    return grid.with_concepts(timelines.concepts)
+def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
+    """The grid's scheme and the concepts that only the other has; the other's without labels."""
+    if not grid.label_names and grid.scheme.codes != timelines.codes:
+        return timelines
+    check_levels(grid.scheme, timelines)
+    return grid.scheme.with_concepts(timelines.concepts)
 
 
 def save_labels(
@@ -221,7 +223,7 @@ def save_labels(
     removed = dict(sorted(stale.items(), key=lambda merge: merge[0] != existing.default_labels))
     candidates = (existing.default_labels, manifest.default_labels, default)
     default = next((name for name in candidates if name is not None and name not in removed), None)
-    scheme = common_scheme(existing.scheme, manifest.scheme)
+    scheme = common_scheme(existing, manifest.scheme)
     # The header first: a scheme may have concepts that no label has, but not the reverse.
     old = read_header(output)
     header = {**old, "default_labels": default, "label_scheme": scheme.to_json()}

@@ -18,12 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.agreement_report import AgreementReport, agreement_report
-from obygaze_features.annotations.grid import (
-    ROUNDING_US,
-    clips_by_film,
-    microseconds,
-    read_grid,
-)
+from obygaze_features.annotations.grid import ROUNDING_US, clips_by_film, microseconds, read_grid
 from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,
@@ -124,7 +119,7 @@ def project(
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
     clips, remarks = read_grid(grid, timelines)
-    scheme = common_scheme(clips.scheme, timelines.scheme)
+    scheme = common_scheme(clips, timelines.scheme)
     by_film = clips_by_film(clips.items)
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
     about = {

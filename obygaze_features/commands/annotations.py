@@ -25,6 +25,7 @@ from obygaze_features.common.cli import (
     folder_argument,
     join_options,
     json_option,
+    levels_option,
     output_options,
     table_options,
 )
@@ -96,6 +97,7 @@ def import_mobygaze(**options: Any) -> of.Timelines:
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
 @films_option
+@levels_option
 def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     """ELAN's files.
 
@@ -112,6 +114,7 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     Examples:
       obygaze annotations import elan films -o timelines/mine
       obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
+      obygaze annotations import elan films -o timelines/mine --scheme tension.toml
     """
     return of.Timelines.from_elan(*sources, **options)
 
@@ -128,6 +131,7 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     help="Frames per second, where times are in frames and rows have no framerate.",
 )
 @films_option
+@levels_option
 def import_csv(**options: Any) -> of.Timelines:
     """Any CSV table of segments, with a column mapping.
 
@@ -140,6 +144,7 @@ def import_csv(**options: Any) -> of.Timelines:
     \b
     Examples:
       obygaze annotations import csv segments.csv -o timelines/mine --films films.csv
+      obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
       obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
         --column start_frame=from --column end_frame=to --frame-rate 25
     """

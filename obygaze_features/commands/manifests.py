@@ -219,12 +219,18 @@ def stats(
     metavar="FILE",
     help="Write a template for ELAN (.etf): tiers with the levels and concepts to choose from.",
 )
+@levels_option
 @overwrite_option
 @json_option
 def thesaurus(
-    concept: str | None, csv: Path | None, elan: Path | None, overwrite: bool, as_json: bool
+    concept: str | None,
+    csv: Path | None,
+    elan: Path | None,
+    levels: str | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
-    """What the levels and concepts of ObyGaze mean, all or one CONCEPT.
+    """What the levels and concepts of ObyGaze, or of your own, mean; all or one CONCEPT.
 
     The paper's five sub-constructs, the levels, and of each concept what it is about, instances
     and examples, with their sources. In ELAN, make a new file from the template to annotate a film
@@ -235,16 +241,18 @@ def thesaurus(
       obygaze manifests thesaurus
       obygaze manifests thesaurus Look
       obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
+      obygaze manifests thesaurus --scheme tension.toml --elan tension.etf
     """
     from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
+    from obygaze_features.manifests.labels import choose_scheme
     from obygaze_features.manifests.thesaurus import (
         describe_thesaurus,
         thesaurus_csv,
         thesaurus_json,
     )
 
-    scheme = of.obygaze_scheme()
+    scheme = choose_scheme("levels", levels) or of.obygaze_scheme()
     names = scheme.concept_names if concept is None else [scheme.concept(concept)]
     concepts = [entry for entry in scheme.concepts if entry.name in names]
     files = {}
@@ -253,7 +261,7 @@ def thesaurus(
     if elan is not None:
         if elan.suffix.lower() != ".etf":
             raise UsageError(f"{elan}: ELAN's templates end in .etf")
-        files[elan] = elan_template()
+        files[elan] = elan_template(scheme)
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json(thesaurus_json(scheme, concepts))

@@ -166,11 +166,16 @@ def _one_character(delimiter: str | None) -> str | None:
     return delimiter
 
 
-levels_option = names_option(
+levels_option = click.option(
     "--levels",
-    metavar="LOW,...,HIGH",
-    help="Levels of your own, from the least to the most; by default ObyGaze12's.",
+    "--scheme",
+    "levels",
+    metavar="LOW,...,HIGH|FILE",
+    help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
+    "and concepts, or the folder of a manifest or of timelines that has them. By default "
+    "those of the manifest that gets labels, or ObyGaze12's.",
 )
+"""Of each command that reads labels."""
 
 
 class LazyGroup(click.Group):

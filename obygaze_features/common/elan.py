@@ -353,6 +353,24 @@ def _with_checksum(root: Xml.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
+def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> str:
+    """The text of a template whose vocabularies get these values, each with what it means.
+
+    Tiers of an empty one take any text.
+    """
+    root = parse_eaf(path, ObygazeError)
+    for vocabulary in root.iter("CONTROLLED_VOCABULARY"):
+        name = vocabulary.attrib["CV_ID"]
+        for number, (value, about) in enumerate(vocabularies[name].items()):
+            entry = Xml.SubElement(vocabulary, "CV_ENTRY_ML", CVE_ID=f"{name}-{number}")
+            attributes = {"DESCRIPTION": clean(about), "LANG_REF": "und"}
+            Xml.SubElement(entry, "CVE_VALUE", attributes).text = clean(value)
+    for kind in root.iter("LINGUISTIC_TYPE"):
+        if not vocabularies.get(kind.get("CONTROLLED_VOCABULARY_REF", "")):
+            kind.attrib.pop("CONTROLLED_VOCABULARY_REF", None)
+    return _with_checksum(root)
+
+
 def refuse_edited(paths: Iterable[Path]) -> None:
     """Raise `OutputExists` if an ``.eaf`` file among these is not as obygaze wrote it."""
     for path in paths:

@@ -401,6 +401,15 @@ def read_json(path: Path, error: type[ObygazeError]) -> Any:
     return parse_json(read_bytes(path, error), path, error)
 
 
+def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
+    """Read a TOML file; a broken one raises `error` with the line that is wrong."""
+    import tomllib  # commands that read none start without it
+
+    data, broken = read_bytes(path, error), (ValueError, RecursionError)
+    with translate(error, path, "is not valid TOML: {}", foreign=broken):
+        return tomllib.loads(data.decode())
+
+
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
     """Parse JSON, whose texts can be written again; `where` names the file in the message."""
     # Not JSON, not UTF-8, or nested without end.

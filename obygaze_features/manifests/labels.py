@@ -15,14 +15,16 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
+from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
+MAX_LEVELS_SHOWN = 8
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
@@ -145,9 +147,12 @@ class LabelScheme:
         return name_key(text) in self._concept_of
 
     def with_concepts(self, concepts: Iterable[Concept]) -> LabelScheme:
-        """The scheme and the concepts that it does not list."""
-        added = tuple(concept for concept in concepts if not self.has_concept(concept.name))
-        return replace(self, concepts=self.concepts + added)
+        """The scheme and the concepts that it does not list, each in its first spelling."""
+        added: dict[str, Concept] = {}
+        for concept in concepts:
+            if not self.has_concept(concept.name):
+                added.setdefault(name_key(concept.name), concept)
+        return replace(self, concepts=(*self.concepts, *added.values()))
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """Concepts without repeats, in the scheme's order."""
@@ -180,7 +185,17 @@ class LabelScheme:
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
-        """Read the form in which manifests and shipped files hold a scheme."""
+        """Read the form in which manifests and shipped files hold a scheme.
+
+        In place of a level or a concept there may be its name.
+        """
+        if isinstance(value, dict):
+            value = {
+                key: [{"code": e, "name": e} if isinstance(e, str) else e for e in entries]
+                if isinstance(entries, list)
+                else entries
+                for key, entries in value.items()
+            }
         try:
             return msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
@@ -218,6 +233,10 @@ def obygaze_scheme() -> LabelScheme:
     return LabelScheme.from_json(shipped | {"sub_constructs": parts})
 
 
+#: For `choose_scheme`: levels, a scheme, or where there is one; None for the default.
+OwnLevels = Sequence[str] | LabelScheme | Path | None
+
+
 @lru_cache(1 << 12)
 def name_key(text: str) -> str:
     """A key for names of levels and concepts, the same however somebody types them.
@@ -230,6 +249,36 @@ def name_key(text: str) -> str:
     False
     """
     return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
+
+
+def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
+    """The scheme that somebody chose: their levels, as one called `name`, or a scheme or its file.
+
+    Commas separate levels in a text; without them it is a path.
+    A TOML or JSON file holds a scheme as manifests do, where a level or a concept may be a text; or
+    it is the header of a manifest, of timelines or of a label set, or the folder of one.
+    """
+    if isinstance(levels, str) and "," in levels:
+        levels = list(filter(None, map(str.strip, levels.split(","))))
+    if levels is None or isinstance(levels, LabelScheme):
+        return levels
+    if not isinstance(levels, str | Path):
+        return LabelScheme(name, tuple(Level(text, text) for text in levels))
+    path = Path(levels)
+    if path.is_dir():
+        path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
+    about = (read_toml if path.suffix.lower() == ".toml" else read_json)(path, ManifestError)
+    if not isinstance(about, dict):
+        raise ManifestError(f"{path} holds no label scheme: give it levels and concepts")
+    own = {"label_scheme": {"name": path.stem, **about}}
+    return scheme_in(about if "label_scheme" in about else own, path)
+
+
+def suggest_levels(texts: Iterable[str]) -> str:
+    """How to read a table whose levels are these texts, and not those of the scheme."""
+    levels = sorted(filter(None, {*texts}))
+    named = for_shell(",".join(levels)) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
+    return f"to use levels and concepts of your own: --levels {named}, from the least to the most"
 
 
 def scheme_in(

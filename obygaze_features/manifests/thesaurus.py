@@ -1,4 +1,4 @@
-"""ObyGaze's thesaurus for annotators: sub-constructs, levels and concepts, with their sources."""
+"""A scheme's thesaurus for annotators: sub-constructs, levels and concepts, with their sources."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Any
 
+from msgspec import to_builtins
+
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.manifests.labels import Concept, LabelScheme
 
 WIDTH = 96
 COLUMNS = ("kind", "of", "text", "source")
-_PARTS = {
-    "instances": "instance",
-    "examples": "example",
-    "further": "instance",
-}
+_PARTS = {"instances": "instance", "examples": "example", "further": "instance"}
 
 
 def sources() -> dict[str, str]:
@@ -27,20 +25,9 @@ def sources() -> dict[str, str]:
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
     """The thesaurus as JSON; with a single concept, without the rest."""
-    entries = [
-        {"name": c.name, "visual": c.visual, "sense": c.sense, "about": c.about, "source": c.source}
-        | {part: list(getattr(c, part)) for part in _PARTS}
-        for c in concepts
-    ]
-    if len(concepts) < len(scheme.concepts):
-        return {"concepts": entries, "sources": sources()}
-    levels = [{"code": x.code, "name": x.name, "about": x.about} for x in scheme.levels]
-    return {
-        "sub_constructs": dict(scheme.sub_constructs),
-        "levels": levels,
-        "concepts": entries,
-        "sources": sources(),
-    }
+    whole = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
+    entries = {"concepts": to_builtins(concepts), "sources": sources()}
+    return entries if len(concepts) < len(scheme.concepts) else whole | entries
 
 
 def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
@@ -48,7 +35,8 @@ def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
     rows: list[tuple[str, str, str, str]] = []
     if len(concepts) == len(scheme.concepts):
         rows += [("sub-construct", n, line, "paper") for n, line in scheme.sub_constructs.items()]
-        rows += [("level", level.name, level.about, "paper") for level in scheme.levels]
+        source = "paper" if scheme.sub_constructs else scheme.name
+        rows += [("level", level.name, level.about, source) for level in scheme.levels]
     for concept in concepts:
         rows.append(("concept", concept.name, concept.about, concept.source))
         for part, kind in _PARTS.items():
@@ -63,21 +51,22 @@ def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
     parts = []
     if len(concepts) == len(scheme.concepts):
         lines = (f"  {name}: {line}" for name, line in scheme.sub_constructs.items())
-        parts += [
-            "\n".join(["Five parts of objectification (sub-constructs)", *lines]),
-            "\n".join(["Levels", *(f"  {x.name} ({x.code}): {x.about}" for x in scheme.levels)]),
-        ]
+        if scheme.sub_constructs:
+            parts.append("\n".join(["Five parts of objectification (sub-constructs)", *lines]))
+        lines = (f"  {x.name} ({x.code}){x.about and f': {x.about}'}" for x in scheme.levels)
+        parts.append("\n".join(["Levels", *lines]))
     parts += ["\n".join(_concept_lines(concept)) for concept in concepts]
     used = {concept.source for concept in concepts} | {
         "mobygaze" for concept in concepts if concept.further
     }
     names = [f"  {name}: {text}" for name, text in sources().items() if name in used]
-    parts.append("\n".join(["Sources (the texts are in our words)", *names]))
+    parts += ["\n".join(["Sources (the texts are in our words)", *names])] if names else []
     return "\n\n".join(parts)
 
 
 def _concept_lines(concept: Concept) -> Iterator[str]:
-    yield f"{concept.name}: {concept.about} ({concept.source}; {concept.sense})"
+    origin = "; ".join(filter(None, (concept.source, concept.sense)))
+    yield f"{concept.name}{concept.about and f': {concept.about}'}{origin and f' ({origin})'}"
     yield from (f"  - {text}" for text in concept.instances)
     for intro, texts in (("for example", concept.examples), ("MObyGaze adds", concept.further)):
         if texts:

@@ -182,7 +182,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     "outputs",
     multiple=True,
     required=True,
-    help="A CSV file: a row a moment. Another -o draws a film: .svg, .pdf or .png.",
+    help="A CSV file: a row a moment; or a picture of a film: .svg, .pdf or .png. Repeatable.",
 )
 @path_option("--frames", help="A CSV file: a row a frame and its probability.")
 @path_option("--elan", metavar="FOLDER", help="A folder that gets an .eaf a film.")
@@ -245,11 +245,11 @@ def moments(
     from obygaze_models.explain.moments import moment_figure
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
-    tables = [path for path in outputs if path not in figures]
+    own = [path for path in outputs if path not in figures]
     figures += [figure] if figure else []
-    if len(tables) != 1 or len(figures) > 1:
-        raise UsageError("-o takes one CSV file, and one figure if you like (.svg, .pdf or .png)")
-    tables += [frames] if frames else []
+    if len(own) > 1 or len(figures) > 1:
+        raise UsageError("-o takes one CSV file, and one figure (.svg, .pdf or .png)")
+    tables = [*own, frames] if frames else own
     if len({path.resolve() for path in (*tables, *figures)}) < len(tables) + len(figures):
         raise UsageError("-o, --frames and --figure need different files")
     for path in tables:
@@ -268,8 +268,8 @@ def moments(
         raise UsageError(f"--estimator and --task choose from a run; {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
-    files = {tables[0]: done.to_csv()}
-    lines = [done.describe(), f"a row a moment -> {tables[0]}"]
+    files = dict.fromkeys(own, done.to_csv())
+    lines = [done.describe(), *(f"a row a moment -> {path}" for path in own)]
     if frames:
         files[frames] = done.frames.to_csv()
         lines.append(f"a row a frame -> {frames}")
@@ -293,7 +293,7 @@ def moments(
         save_figure(picture, path, overwrite=overwrite)
         echo(f"a picture -> {path}")
     echo_warnings(done.warnings)
-    if frames:
+    if own and frames:
         named = " ".join(map(for_shell, tables))
         echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
 
@@ -305,7 +305,7 @@ def moments(
 @click.option(
     "--positives",
     metavar="LEVEL,LEVEL",
-    help="Segments of which levels a model should find.  [default: the highest, as Sure]",
+    help="Segments of which levels a model should find.  [default: the timelines' highest]",
 )
 @path_option("--csv", "output", help="A CSV file: a row a score.")
 @overwrite_option

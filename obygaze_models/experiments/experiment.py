@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from obygaze_features.common.files import describe_other_kind, read_bytes
+from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme
@@ -368,10 +367,7 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     path = Path(path)
     if other := describe_other_kind(path, "the TOML file of an experiment"):
         raise ExperimentError(other)
-    try:
-        table = tomllib.loads(read_bytes(path, ExperimentError).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise ExperimentError(f"{path} is not valid TOML: {problem}") from None
+    table = read_toml(path, ExperimentError)
     for key in table:
         if key not in _HINTS:
             raise ExperimentError(f"{path}: {unknown_name('key', key, _HINTS)}")

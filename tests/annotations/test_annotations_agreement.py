@@ -24,7 +24,6 @@ from obygaze_features.annotations.agreement import (
     pair_agreement,
     sure_task,
 )
-from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.measures import (
     Chance,
     cohen_kappa,
@@ -93,9 +92,8 @@ def test_the_worked_case(generator, expected, value):
 def test_gamma_of_any_levels(pairs, generator):
     a, b = zip(*pairs, strict=True)
     first, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
-    for result in (first, second):
-        assert result.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
-    assert first.closed == pytest.approx(second.closed, abs=1e-12)
+    assert first.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
+    assert (second.distance, second.closed) == pytest.approx((first.distance, first.closed))
     same = gamma(a, a, PAPER, Chance(generator))
     assert (same.distance, same.gamma, same.closed_gamma) == (0, 1, 1)
     # The mean over all orders is the closed form.
@@ -230,13 +228,9 @@ def agreement(obygaze, tmp_path):
 def test_the_command(agreement, tmp_path):
     films, out = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
     text = agreement(films, "-o", out)
-    for line in (
-        "made: 2 pairs of label sets in 2 films; means: gamma 0.8",
-        "one scored against the other: F1 1.00 (EN+HN against S, 17 clips)",
-        "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69",
-        "where they differ, the longest first (4 stretches)",
-    ):
-        assert line in text
+    assert "made: 2 pairs of label sets in 2 films; means: gamma 0.8" in text
+    assert "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69" in text
+    assert "where they differ, the longest first (4 stretches)" in text
     one, two = csv_rows(out / "agreement.csv")
     assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
     assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
@@ -250,6 +244,9 @@ def test_the_command(agreement, tmp_path):
     assert "--overwrite" in agreement(films, "-o", out, code=1)
     assert "and 2 more; -o and --json name all" in agreement(films, "--differences", 2)
     assert "where they differ" not in agreement(films, "--differences", 0)
+    same = agreement({"f": {"ann": ["NS"] * 1201, "bea": ["NS"] * 1201}})
+    assert "no differences" in same
+    assert ["NS", "0", "0", "1,201", "0"] in [line.split() for line in same.splitlines()]
 
 
 def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
@@ -266,27 +263,6 @@ def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
     assert "made: two ann: no second annotator (left out)" in text
 
 
-def test_other_levels_are_not_compared_to_the_paper():
-    items = Items.of([Item(f"c{number}", film="f") for number in range(3)])
-    scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("x", "X")))
-    sets = [LabelSet(name, items.ids, ["calm", level, "x"], [()] * 3)
-            for name, level in (("ann", "x"), ("bea", "calm"))]  # fmt: skip
-    report = agreement_report(of.Manifest("mood", items, scheme=scheme).with_parts(labels=sets))
-    text = report.describe()
-    assert "even steps between levels" in text
-    assert "paper" not in text
-    assert "Not Sure" not in text
-    assert (report.paper, report.pairs[0].sure) == (None, None)
-
-
-def test_numbers_are_printed_with_care(agreement):
-    long_run = {"f": {"ann": ["EN"] * 1200 + ["S"], "bea": ["S"] * 1201}}
-    lines = [line.split() for line in agreement(long_run).splitlines()]
-    assert ["EN", "0", "0", "0", "1,200"] in lines
-    assert next(line[1] for line in lines if line[:1] == ["f"]) == "1,201"
-    assert "no differences" in agreement({"one": {"ann": ["NS"] * 3, "bea": ["NS"] * 3}})
-
-
 def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
     bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
@@ -297,9 +273,7 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
         for name in ("Look", "Body", "Voice")
     }
     assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == kappas
-    out = ["-o", tmp_path / "out"]
-    for suffix in ("svg", "png"):
-        out += ["-o", tmp_path / f"a.{suffix}"]
+    out = ("-o", tmp_path / "out", "-o", tmp_path / "a.svg")
     text = agreement(films, *out, concepts=concepts)
     lines = [line.split() for line in text.splitlines()]
     assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
@@ -312,9 +286,7 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)
     assert (row["a"], row["share_second"]) == ("ann", "0.1")
     svg = (tmp_path / "a.svg").read_text()
-    for word in ("Juno (2007)", "Cohen’s kappa", "often each marks it", ">0.41<"):
-        assert word in svg
-    assert (tmp_path / "a.png").is_file()
+    assert all(word in svg for word in ("Juno (2007)", "often each marks it", ">0.41<"))
 
 
 CONCEPTS = ["Look", "Body", "Speech"]

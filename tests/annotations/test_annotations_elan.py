@@ -22,6 +22,7 @@ from obygaze_features.common.elan import (
     to_eaf,
 )
 from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import Concept, LabelScheme, Level
 from tests.kit.files import refused, write
 
 LEVELS = "known are Easy Negative, Hard Negative, Not Sure, Sure"
@@ -123,21 +124,27 @@ TEXTS = st.text(max_size=8).map(
 ).filter(lambda text: text == "" or text.strip())  # fmt: skip
 
 
+#: Names with the marks that separate levels and concepts in ELAN.
+MOOD = LabelScheme(
+    "mood", (Level("c", "calm: very"), Level("t", "T, t")), (Concept("rain, snow"), Concept("a:b"))
+)
+
+
 @st.composite
 def timelines(draw):
     times = draw(st.sampled_from([MILLISECONDS, FRAMES]))
-    concept = st.sampled_from(["Body", "Look", "Speech"])
+    scheme = draw(st.sampled_from([of.obygaze_scheme(), MOOD]))
     segments = set()
     for _ in range(draw(st.integers(1, 10))):
         start, end = sorted(draw(st.lists(times, min_size=2, max_size=2, unique=True)))
         film, annotator = draw(st.sampled_from("fg")), draw(st.sampled_from("ab"))
-        level = draw(st.sampled_from(["EN", "HN", "NS", "S"]))
-        concepts = draw(st.sets(concept))
-        names = tuple(entry for entry in ("Look", "Body", "Speech") if entry in concepts)
+        level = draw(st.sampled_from(scheme.codes))
+        names = scheme.in_order(draw(st.sets(st.sampled_from(scheme.concept_names))))
         segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))
     end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
     used = sorted({segment.film for segment in segments})
-    return of.Timelines.of("t", segments, films={film: Film(draw(TEXTS), end) for film in used})
+    films = {film: Film(draw(TEXTS), end) for film in used}
+    return of.Timelines.of("t", segments, films=films, scheme=scheme)
 
 
 @given(timelines())
@@ -147,7 +154,8 @@ def test_elan_round_trip(tmp_path, drawn):
         path.unlink()
     for name, text in elan_files(drawn).items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    back = of.Timelines.from_elan(tmp_path)
+    own = None if drawn.scheme == of.obygaze_scheme() else drawn.scheme
+    back = of.Timelines.from_elan(tmp_path, levels=own)
     assert (back.segments, back.films, back.scheme) == (drawn.segments, drawn.films, drawn.scheme)
     expected = ("overlaps", "no film has two annotators")
     assert all(remark.what.startswith(expected) for remark in back.remarks)

@@ -78,16 +78,12 @@ def test_into_the_grid_itself(annotations, timelines, spans):
 
 def test_into_a_new_manifest(annotations, timelines, tmp_path):
     new = tmp_path / "new"
-    command = ("project", timelines, "--grid", "0:01:40")
-    annotations(*command, "--threshold", "20%", "-o", new)
-    manifest = of.Manifest.load(new)
-    assert manifest.labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
+    annotations("project", timelines, "--grid", "0:01:40", "--threshold", "20%", "-o", new)
+    assert of.Manifest.load(new).labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
     outcome = json.loads(annotations("merge", new, "--json", "--name", "ours"))
     assert (outcome["labels"], outcome["default_labels"], outcome["clips"]) == ("ours", "ours", 5)
     # By hand: EN EN, S S, NS NS, EN EN, EN HN.
     assert outcome["of_all"] == {"EN": 2, "HN": 0, "NS": 1, "S": 1}
-    wrong = annotations(*command, "--threshold", "some", "-o", tmp_path / "n", code=2)
-    assert "takes numbers such as 0.2 or 20%" in wrong
 
 
 def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
@@ -105,17 +101,6 @@ def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
     assert read_header(spans)["default_labels"] is None
     annotations("project", timelines, "--grid", spans)
     assert of.Manifest.load(spans).default_labels == "own"
-
-
-def test_nothing_is_replaced_unless_asked(annotations, timelines, spans):
-    project = ("project", timelines, "--grid", spans)
-    annotations(*project)
-    before = contents(spans)
-    assert "one.csv exists already" in annotations(*project, "--threshold", "0.4", code=1)
-    assert contents(spans) == before
-    text = annotations(*project, "--threshold", "0.4", "--overwrite")
-    assert of.Manifest.load(spans).labels("one").about["threshold"] == 0.4
-    assert f"next: obygaze annotations merge {spans}\n" in text
 
 
 def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, tmp_path):
@@ -148,7 +133,13 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timeli
     loaded = of.Manifest.load(spans)
     three = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
     replace(loaded, scheme=three).save(spans, overwrite=True)
-    annotations("project", timelines, "--grid", spans)
+    annotations(*(project := ("project", timelines, "--grid", spans)))
+    # Nothing is replaced unless asked.
+    before = contents(spans)
+    assert "one.csv exists already" in annotations(*project, "--threshold", "0.4", code=1)
+    assert contents(spans) == before
+    annotations(*project, "--threshold", "0.38", "--overwrite")
+    assert of.Manifest.load(spans).labels("one").about["threshold"] == 0.38
     annotations("merge", spans)
     assert check(spans) == []
     merged = of.Manifest.load(spans).labels()
@@ -156,12 +147,15 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timeli
 
 
 def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
-    project = ("annotations", "project", timelines)
-    refused(obygaze(*project, "--grid", "60"), "60 is not a manifest to save labels in", code=2)
-    result = obygaze(*project, "--grid", "60", "-o", tmp_path / "new", "--threshold", "1.5")
-    refused(result, "a share of a clip", code=2)
+    project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
+    for options, fact in (
+        (["60"], "60 is not a manifest to save labels in"),
+        (["60", *new, "--threshold", "1.5"], "a share of a clip"),
+        (["60", *new, "--threshold", "some"], "takes numbers such as 0.2 or 20%"),
+        (["nowhere"], "nowhere is not a grid"),
+    ):
+        refused(obygaze(*project, *options), fact, code=2)
     assert not (tmp_path / "new").exists()
-    refused(obygaze(*project, "--grid", "nowhere"), "nowhere is not a grid", code=2)
     result = obygaze("annotations", "merge", timelines)
     refused(result, f"obygaze annotations project {timelines} --grid 60 -o FOLDER")
     lone = saved(tmp_path / "lone", segments("one", [(0, 100, "S", "Look")]))

@@ -1,7 +1,5 @@
 """Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
 
-import re
-import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,29 +16,13 @@ from obygaze_features.annotations.remarks import describe_remarks
 from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
-from tests.test_docs import BLOCK, ROOT, Page
+from tests.test_docs import ROOT, Page
 
 
 def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
-    page, output = Page(obygaze), ""
-    text = (ROOT / "docs/how-to/timelines.md").read_text()
-    for match in BLOCK.finditer(text):
-        language, block = match.groups()
-        if language == "csv":  # a file's block is named above it
-            Path(re.findall(r"`(\w+[.]csv)`", text[: match.start()])[-1]).write_text(block)
-        elif language == "sh":  # has a row that is left out
-            result = obygaze(*shlex.split(block)[1:])
-            assert result.exit_code == 3
-            output = result.output
-        elif language == "text" and output:
-            assert output.startswith(block)
-            output = ""
-        elif language == "console":
-            page.console(block)
-        elif language == "python":
-            page.python(block, {})
-    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in page.printed
+    printed = Page(obygaze).run((ROOT / "docs/how-to/timelines.md").read_text())
+    assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
     names = ("mine", "again", "third")
     first, *others = (of.Timelines.load(Path("timelines", name)) for name in names)
     assert all((other.segments, other.films) == (first.segments, first.films) for other in others)
@@ -57,12 +39,6 @@ def merged():
     return done.grid.with_parts(labels=[*done.label_sets, labels])
 
 
-def bands(timelines, manifest):
-    """The levels of each row of the figure."""
-    rows = film_bands(timelines, manifest, "film")
-    return {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows}
-
-
 def words(timelines, manifest):
     """The texts of the figure."""
     figure = film_figure(timelines, manifest, "film")
@@ -70,18 +46,17 @@ def words(timelines, manifest):
 
 
 def test_the_worked_case(merged):
-    expected = {
+    late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    rows = film_bands(late, merged, "film")
+    assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {
         "one": [level for _, _, level, *_ in FIRST],
         "one on clips": ["EN", "S", "NS", "EN", "EN"],
-        "two": [level for _, _, level, *_ in SECOND],
+        "two": [*(level for _, _, level, *_ in SECOND), "S"],  # beyond the last clip
         "two on clips": ["EN", "S", "NS", "EN", "HN"],
         "merged": ["EN", "S", "NS", "EN", "HN"],
     }
-    assert bands(worked(), merged) == expected
     rule = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(rule in line for line in words(worked(), merged))
-    late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
-    assert bands(late, merged)["two"][-1] == "S"  # beyond the last clip
     [axes] = film_figure(worked(), merged, "film").axes
     bars = axes.patches[-5:]
     widths = [bar.get_width() / bars[0].get_width() for bar in bars]
@@ -101,16 +76,6 @@ def test_titles_and_names_are_drawn_as_written(tmp_path, merged):
     assert {"Zoé B", "bob"} <= set(words(named, done.grid.with_parts(labels=done.label_sets)))
 
 
-def test_what_cannot_be_drawn(tmp_path, merged, obygaze):
-    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    of.Manifest("other", merged.items, scheme=calm).save(tmp_path / "m")
-    worked().save(tmp_path / "t")
-    pair = (tmp_path / "t", tmp_path / "m")
-    result = obygaze("annotations", "figure", *pair, "-o", tmp_path / "out")
-    refused(result, "levels (calm, tense) are not those of the timelines")
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_command(tmp_path, merged, obygaze):
     worked().save(tmp_path / "timelines")
     merged.save(tmp_path / "manifest")
@@ -121,15 +86,16 @@ def test_the_command(tmp_path, merged, obygaze):
     assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
     assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
     assert obygaze(*command, out).exit_code == 1
-
-
-def described(remarks, rest="r"):
-    return list(describe_remarks(remarks, rest))
+    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
+    of.Manifest("other", merged.items, scheme=calm).save(tmp_path / "manifest", overwrite=True)
+    refused(obygaze(*command, tmp_path / "new"), "levels (calm, tense) are not those of the time")
+    assert not (tmp_path / "new").exists()
 
 
 def test_remarks_of_a_kind_are_one_line():
     lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    assert described([Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept"), lost]) == [
+    kept = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
+    assert [*describe_remarks([kept, lost], "r")] == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
@@ -139,8 +105,8 @@ def test_remarks_of_a_kind_are_one_line():
         for n in range(3, 7)
     ]
     first = "a.csv, line 3: juno x: a gap of 3 s (left out); and 3 more like this: r"
-    assert described([kinds[0], *gaps]) == [first, "a.csv: kind a (kept)"]
-    assert len(described(gaps[:3])) == 3
+    assert [*describe_remarks([kinds[0], *gaps], "r")] == [first, "a.csv: kind a (kept)"]
+    assert len([*describe_remarks(gaps[:3], "r")]) == 3
 
 
 def long_stretches(*lengths):

@@ -24,13 +24,15 @@ def write_captions(folder, files):
     return folder
 
 
+def count(folder, **options):
+    return emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, **options)
+
+
 def rates_of(folder, minimum):
-    rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum).rates
-    short = {"objectified": "O", "non-objectified": "NO"}
     return {
-        (r.emotion, r.intensity, short[r.condition]): [r.count, r.captions, r.rate]
-        for r in rates
-        if r.emotion == r.words
+        (rate.emotion, rate.intensity, rate.condition): [rate.count, rate.captions, rate.rate]
+        for rate in count(folder, minimum=minimum).rates
+        if rate.emotion == rate.words
     }
 
 
@@ -39,12 +41,14 @@ def test_words_are_counted_exactly(tmp_path):
     # Only full stops and commas are dropped; a byte order mark is not in the first word.
     captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
     write(tmp_path / "f/ann_HA1_O_1.txt", *captions, encoding="utf-8-sig")
-    assert rates_of(tmp_path / "f", 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
+    assert rates_of(tmp_path / "f", 1) == {
+        ("happy", "1", "objectified"): [5, 3, pytest.approx(5000 / 3)]
+    }
     files = {
         "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
         "ann_AN1_O_1.txt": ["happy"] * 40 + ["a serious man"] * 160,
     }
-    rates = emotion_rates(read_captions(write_captions(tmp_path / "g", files), EMOTIONS), EMOTIONS)
+    rates = count(write_captions(tmp_path / "g", files))
     assert (rates.minimum, rates.counted["happy"]) == (100, {"happy": 100})
     assert rates.left_out["happy"]["smile"] == 99
 
@@ -58,8 +62,8 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
         "2_HA1_O_1.txt": ["a smile"],
     }
     folder = write_captions(tmp_path / "f", files)
-    expected = {("angry", "1", "NO"): [1, 2, 500], ("happy", "1", "O"): [1, 1, 1000]}
-    assert rates_of(folder, 2) == expected
+    angry, happy = ("angry", "1", "non-objectified"), ("happy", "1", "objectified")
+    assert rates_of(folder, 2) == {angry: [1, 2, 500], happy: [1, 1, 1000]}
     content = json.loads(obygaze("bias", "captions", folder, "--minimum", 2, "--json").stdout)
     assert (content["images"], content["captions"]) == (4, 6)
     rows = [rate for rate in content["rates"] if rate["emotion"] == "neutral"]
@@ -73,12 +77,12 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
-    other, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
+    other, same = count(folder).rates
     assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
     assert (other.rate, other.low, other.high) == (500, 250, 750)
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
-    [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
+    [rate] = count(single, minimum=1).rates
     assert (rate.low, rate.high, rate.images) == (None, None, 1)
 
 

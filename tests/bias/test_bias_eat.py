@@ -218,29 +218,28 @@ def test_the_batteries_that_are_shipped(tmp_path):
     """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")
-    for test in emotion.tests:
-        name, intensity = test.name.split(", ")
+    names = [f"{name}, {how}" for name in ("angry", "sad", "happy") for how in ("high", "low")]
+    for test, called in zip(emotion.tests, names, strict=True):
+        name, intensity = called.split(", ")
+        groups = {"emotion": (name,), "intensity": (intensity,)}
+        assert test.name == called
         assert test.a == {"stimulus": tuple(f"{name} {entry}" for entry in people)}
         assert test.b == {"stimulus": people}
-        groups = {"emotion": (name,), "intensity": (intensity,)}
         assert test.x == {**groups, "condition": ("non-objectified",)}
         assert test.y == {**groups, "condition": ("objectified",)}
-    for battery, names in (
-        (emotion, [f"{entry}, {how}" for entry in ("angry", "sad", "happy")
-                   for how in ("high", "low")]),
-        (professions, ["science", "medicine", "business"]),
-    ):  # fmt: skip
-        assert [test.name for test in battery.tests] == names
-        assert {len(s["stimulus"]) * len(battery.templates)
-                for test in battery.tests for s in (test.a, test.b)} == {30}  # fmt: skip
+    assert [test.name for test in professions.tests] == ["science", "medicine", "business"]
+    sides = [side["stimulus"] for test in professions.tests for side in (test.a, test.b)]
+    assert {len(side) * len(professions.templates) for side in sides} == {30}
+    assert len(people) * len(emotion.templates) == 30
     published = {
-        test.name: {model: (entry.d, entry.significant) for model, entry in test.published.items()}
+        test.name: [(entry.d, entry.significant) for entry in test.published.values()]
         for test in (*emotion.tests, *professions.tests)
         if test.published
     }
-    names = ("CLIP ViT-B/32", "CLIP ViT-B/16", "CLIP ViT-L/14", "OpenCLIP ViT-B/32")
-    rows = {
-        "angry, high": ((1.09, True), (1.26, True), (0.26, False), (1.37, True)),
-        "business": ((1.03, True), (0.76, True), (0.68, True)),
+    assert published == {
+        "angry, high": [(1.09, True), (1.26, True), (0.26, False), (1.37, True)],
+        "business": [(1.03, True), (0.76, True), (0.68, True)],
     }
-    assert published == {name: dict(zip(names, row, strict=False)) for name, row in rows.items()}
+    names = ["CLIP ViT-B/32", "CLIP ViT-B/16", "CLIP ViT-L/14", "OpenCLIP ViT-B/32"]
+    assert list(emotion.tests[0].published) == names
+    assert list(professions.tests[2].published) == names[:3]

@@ -42,18 +42,10 @@ def test_it_is_the_formula(probability, similarity, confidence):
     assert cut <= probability < cut + 0.01 + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("scores", "fact"),
-    [
-        ((0.5, -1, 0.5), "similarity -1 has no gender score"),
-        ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
-        ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
-        ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
-    ],
-)
-def test_scores_that_it_cannot_take(scores, fact):
-    with pytest.raises(BiasError, match=fact):
-        gender_score(*scores)
+@pytest.mark.parametrize("scores", [(0.5, 0, -1), (math.nan, 0, 0.5), ([0.1, 7], 0, 0.5)])
+def test_scores_that_it_cannot_take(scores):
+    with pytest.raises(BiasError, match=r"(confidence -1|probability (nan|7)) is not from 0"):
+        gender_score(*map(np.array, scores))
 
 
 def test_both_variants(tmp_path, obygaze):

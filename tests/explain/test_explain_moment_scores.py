@@ -201,7 +201,7 @@ def test_annotators_count_one_by_one_and_notes_say_the_rest():
     levels = evaluate(moments, segments, positives=["Easy Negative"])
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
     moments = make_moments([("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)])
-    moments.frames.seen[0] = "yes"
+    moments.frames.seen[::2] = "yes", ""  # unknown
     result = evaluate(moments, mark([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)]))
     facts = ("left out: third", "left out: other", "1 of 2 clips were used", "1 segment outside")
     for note, fact in zip(result.notes, facts, strict=True):

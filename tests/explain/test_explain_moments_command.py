@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,20 +15,31 @@ from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
 from tests.kit.authors import MOBYGAZE, make_authors
-from tests.kit.files import refused
+from tests.kit.files import refused, write
 
 FRAMES, SIZE = 16, 8
+LEVELS = ("bare", "calm: so", "maybe", "tense")
 FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
 
 
 @pytest.fixture(scope="module")
-def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 30 s; in its features, frames that annotator1 marked Sure stand apart."""
-    folder = tmp_path_factory.mktemp("mobygaze")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run on clips of 30 s, with a lab's levels for MObyGaze's, and the same concepts.
+
+    In its features, frames that annotator1 calls tense stand apart.
+    """
+    folder = tmp_path_factory.mktemp("lab")
     source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
-    timelines = of.Timelines.from_mobygaze(source)
-    film = timelines.by_film[FILM]
-    timelines = of.Timelines.of("sample", [part for parts in film.values() for part in parts])
+    own = dict(zip(of.obygaze_scheme().codes, LEVELS, strict=True))
+    rows = [
+        f"{FILM},{s.annotator},{s.start},{s.end},{own[s.level]},{'|'.join(s.concepts)}"
+        for segments in of.Timelines.from_mobygaze(source).by_film[FILM].values()
+        for s in segments
+    ]
+    write(folder / "marks.csv", "film,annotator,start,end,level,concepts", *rows)
+    films = write(folder / "films.csv", "film,title", f"{FILM},{TITLE}")
+    levels = ", ".join(LEVELS)
+    timelines = of.Timelines.from_csv(folder / "marks.csv", films=films, levels=levels)
     timelines.save(folder / "timelines")
     projected = timelines.project(30)
     manifest = projected.grid.with_parts(labels=projected.label_sets)
@@ -37,8 +49,8 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     steps = (np.arange(FRAMES) + 0.5) / FRAMES
     times = items.starts[:, None] + steps * (items.ends - items.starts)[:, None]
     frames = np.random.default_rng(8).standard_normal((*times.shape, SIZE), np.float32)
-    for segment in film["annotator1"]:
-        if segment.level == "S":
+    for segment in timelines.by_film[FILM]["annotator1"]:
+        if segment.level == "tense":
             frames[(segment.start <= times) & (times < segment.end)] += 3
     arrays = {"native": frames.mean(axis=1), "frames": frames, "frame_time": times}
     for name, values in arrays.items():
@@ -47,7 +59,7 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     of.import_features(paths, manifest, folder / "s.zarr", ids=manifest.ids)
     experiment = om.Experiment(
         "moments", folder / "manifest", folder / "s.zarr", labels="annotator1", protocol="split",
-        split="leak-free", positives=("S",), train_negatives=("EN", "HN"),
+        split="leak-free", positives=("tense",), train_negatives=("bare", "calm: so"),
         estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
     run = om.run_experiment(experiment, folder / "run")
@@ -57,8 +69,8 @@ def mobygaze(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     )
 
 
-def test_planted_moments_are_found(mobygaze):
-    first, second = om.evaluate_moments(mobygaze.moments, mobygaze.timelines).annotators
+def test_planted_moments_are_found(lab):
+    first, second = om.evaluate_moments(lab.moments, lab.timelines).annotators
     assert (first.annotator, second.annotator) == ("annotator1", "annotator2")
     scores = {key: score.value for key, score in first.scores.items()}
     assert scores["frame_average_precision"] >= 0.8
@@ -69,14 +81,14 @@ def test_planted_moments_are_found(mobygaze):
     assert second.scores["frame_average_precision"].value < scores["frame_average_precision"]
 
 
-def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
-    found = mobygaze.moments
+def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
+    found = lab.moments
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames", "scores")}
     result = obygaze(
-        "models", "moments", mobygaze.folder / "run", mobygaze.store, "-o", named["moments"],
+        "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
         "--frames", named["frames"], "--elan", tmp_path / "elan", "-o", tmp_path / "film.svg",
-        "--film", TITLE, "--timelines", mobygaze.folder / "timelines",
-        "--manifest", mobygaze.folder / "manifest",
+        "--film", TITLE, "--timelines", lab.folder / "timelines",
+        "--manifest", lab.folder / "manifest",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     limits = sorted(set(found.thresholds.values()))
@@ -90,12 +102,12 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
     drawn = (tmp_path / "film.svg").read_text()
-    for text in ("annotator1", "labels of clips", "moments", "threshold", "Sure"):
+    for text in ("annotator1", "labels of clips", "moments", "threshold", "tense"):
         assert f">{text}" in drawn
-    tables = [named["moments"], named["frames"], mobygaze.folder / "timelines"]
+    tables = [named["moments"], named["frames"], lab.folder / "timelines"]
     result = obygaze("models", "evaluate-moments", *tables, "--json", "--csv", named["scores"])
     assert result.exit_code == 0, result.output
-    expected = om.evaluate_moments(om.Moments.from_csv(*tables[:2]), mobygaze.timelines)
+    expected = om.evaluate_moments(om.Moments.from_csv(*tables[:2]), lab.timelines)
     printed = json.loads(result.stdout)["annotators"]
     for entry, scored in zip(printed, expected.annotators, strict=True):
         values = {key: score["value"] for key, score in entry["scores"].items()}
@@ -103,9 +115,47 @@ def test_the_commands_are_the_python_calls(mobygaze, obygaze, tmp_path):
     assert len(read_table(named["scores"])) == len(expected.rows())
 
 
-def test_no_moments_for_elan_leave_the_tables(mobygaze, obygaze, tmp_path):
+def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
+    """Bit for bit; the commands read them from the folder."""
+    monkeypatch.chdir(tmp_path)
+    read, source = ("annotations", "import"), lab.folder / "marks.csv"
+    own = (
+        "unknown label 'tense'; known are Easy Negative, ",
+        "--levels 'bare,calm: so,maybe,tense',",
+    )
+    refused(obygaze(*read, "csv", source, "-o", "t"), *own)
+
+    def done(*words):
+        result = obygaze(*words)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    first, scheme = lab.folder / "timelines", lab.timelines.scheme
+    done("annotations", "export", first, "--elan", "--csv", "-o", "out")
+    refused(obygaze(*read, "elan", "out", "-o", "x"), "names no level")
+    done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    done(*read, "csv", "out/segments.csv", "-o", "csv", "--scheme", first / "timelines.json")
+    for back in ("elan", "csv"):
+        assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
+        assert of.Timelines.load(back).scheme == scheme
+    assert scheme.codes == LEVELS
+    assert scheme.concept_names == scheme.visual_concepts == tuple(sorted(scheme.concept_names))
+    done("annotations", "project", "csv", "--grid", "10", "-o", "m")
+    done("annotations", "merge", "m")
+    assert set(of.Manifest.load("m").labels().levels) == set(LEVELS)
+    text = done("annotations", "agreement", "m")
+    assert "(bare+calm: so+maybe against tense" in text
+    assert "even steps between levels" in text
+    assert not {"paper", "Sure"} & {*text.split()}
+    # A picture needs no table.
+    picture = ("models", "moments", lab.folder / "run", lab.store, "-o", "b.svg")
+    done(*picture, "--timelines", first)
+    assert ">tense" in Path("b.svg").read_text()
+
+
+def test_no_moments_for_elan_leave_the_tables(lab, obygaze, tmp_path):
     result = obygaze(
-        "models", "moments", mobygaze.folder / "run", mobygaze.store, "--threshold", 1,
+        "models", "moments", lab.folder / "run", lab.store, "--threshold", 1,
         "-o", tmp_path / "m.csv", "--frames", tmp_path / "f.csv", "--elan", tmp_path / "elan",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -115,15 +165,15 @@ def test_no_moments_for_elan_leave_the_tables(mobygaze, obygaze, tmp_path):
     assert not (tmp_path / "elan").exists()
 
 
-def test_bad_input_is_one_line(mobygaze, obygaze, tmp_path):
-    vectors = next(row["folder"] for row in mobygaze.run.models() if row["model"] == "logistic")
-    tables = {"moments": mobygaze.moments.to_csv(), "frames": mobygaze.moments.frames.to_csv()}
+def test_bad_input_is_one_line(lab, obygaze, tmp_path):
+    vectors = next(row["folder"] for row in lab.run.models() if row["model"] == "logistic")
+    tables = {"moments": lab.moments.to_csv(), "frames": lab.moments.frames.to_csv()}
     own = [tmp_path / f"{name}.csv" for name in tables]
     for path, text in zip(own, tables.values(), strict=True):
         path.write_text(text)
     output = ("-o", tmp_path / "m.csv")
-    timelines = mobygaze.folder / "timelines"
-    moments, evaluate = ("moments", vectors, mobygaze.store, *output), "evaluate-moments"
+    timelines = lab.folder / "timelines"
+    moments, evaluate = ("moments", vectors, lab.store, *output), "evaluate-moments"
     for arguments, fact, code in (
         (moments, "does not predict frames", 1),
         ((*moments, "--film", FILM), "add one: -o FILE.svg", 2),

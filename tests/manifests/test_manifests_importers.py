@@ -115,11 +115,25 @@ def test_csv_with_a_mapping(tmp_path):
 def test_csv_tables_with_and_without_labels(tmp_path):
     path = tmp_path / "t.csv"
     mood = of.Manifest.from_csv(
-        write(path, "id,level,concepts", "a,calm,rain", "b,tense,rain|dark"),
+        write(path, "id,level,concepts", "a,calm,rain", "b,tense,Rain|dark"),
         levels=["calm", "uneasy", "tense"],
     )
     assert mood.scheme.codes == ("calm", "uneasy", "tense")
     assert mood.labels().concepts == [("rain",), ("rain", "dark")]
+    # The same from a file, the manifest's folder or as a text; a file with concepts has these only.
+    mood.save(tmp_path / "m")
+    own = write(tmp_path / "t.toml", "levels = ['calm', 'uneasy', 'tense']")
+    for levels in ("calm, uneasy,tense", own, tmp_path / "m", str(tmp_path / "m/manifest.json")):
+        assert of.Manifest.from_csv(path, levels=levels).scheme == mood.scheme
+    for text, fact in (
+        ("levels = ['calm', 'tense']\nconcepts = ['rain']", "line 3: unknown concept 'dark'"),
+        ("levels = [", "is not valid TOML: Invalid value"),
+        ("concepts = []", "t.toml: the label scheme is malformed .*field `levels`"),
+    ):
+        with pytest.raises(ManifestError, match=fact):
+            of.Manifest.from_csv(path, levels=write(own, text))
+    with pytest.raises(ManifestError, match="holds no label scheme"):
+        of.Manifest.from_csv(path, levels=write(tmp_path / "t.json", "[1]"))
     # Its own delimiter; blank rows left out; b has no level, and so no label.
     manifest = of.Manifest.from_csv(write(path, "id;level;note", ";;", "a;S;x, y", "b;;z"))
     assert (manifest.ids, manifest.labels().level_of) == (["a", "b"], {"a": "S"})

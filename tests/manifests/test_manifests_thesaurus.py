@@ -3,10 +3,12 @@
 import json
 from collections import Counter
 
+import pytest
 from pympi.Elan import Eaf
 
 import obygaze_features as of
-from tests.kit.files import csv_rows, refused
+from obygaze_features.manifests.labels import choose_scheme
+from tests.kit.files import csv_rows, refused, write
 
 #: The paper's concepts in the table's order, and how many instances it has of each.
 PAPER = {
@@ -51,28 +53,54 @@ def test_the_command_prints_all_or_one_concept(obygaze, tmp_path):
     assert obygaze("manifests", "thesaurus", "--csv", path).exit_code == 1  # it exists
 
 
-def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path):
+OWN = """
+levels = ["static", {code = "b", name = "busy: very", about = "much goes on"}]
+concepts = ["crowd", {name = "cars", about = "on wheels", instances = ["a bus"]}]
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--scheme", "mood.toml")], ids=["obygaze", "own"])
+def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, monkeypatch, options):
     """By another program, whose tiers and vocabularies are the template's."""
-    template = tmp_path / "obygaze.etf"
-    assert obygaze("manifests", "thesaurus", "--elan", template).exit_code == 0
-    scheme, film = of.obygaze_scheme(), Eaf(str(template))
+    monkeypatch.chdir(tmp_path)
+    template, own = tmp_path / "own.etf", write(tmp_path / "mood.toml", OWN) if options else None
+    assert obygaze("manifests", "thesaurus", "--elan", template, *options).exit_code == 0
+    scheme, film = choose_scheme("", own) or of.obygaze_scheme(), Eaf(str(template))
     concepts, comment = "annotator1, concepts", "annotator1, comment"
     assert set(film.get_tier_names()) == {"annotator1", concepts, comment}
     about = [{entry.name: entry.about for entry in scheme.levels}]
-    about += [{c.name: "; ".join([c.about, *c.instances]) for c in scheme.concepts}]
+    about += [{c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}]
     for name, entries in zip(("levels", "concepts"), about, strict=True):
         cells = film.get_cv_entries(name).values()
         assert {value: text for ((value, _, text),), _ in cells} == entries
     for number, level in enumerate(scheme.levels):
         film.add_annotation("annotator1", 1000 * number, 1000 * number + 900, level.name)
     for concept in scheme.concepts:
-        film.add_ref_annotation(concepts, "annotator1", 3450, concept.name)
+        last = 1000 * len(scheme.levels) - 550
+        film.add_ref_annotation(concepts, "annotator1", last, concept.name)
     film.add_ref_annotation(comment, "annotator1", 450, "credits")
     film.to_file(str(tmp_path / "myfilm.eaf"))
-    timelines = of.Timelines.from_elan(tmp_path / "myfilm.eaf")
+    timelines = of.Timelines.from_elan(tmp_path / "myfilm.eaf", levels=own)
     assert (timelines.remarks, timelines.annotators) == ((), ["annotator1"])
     assert [segment.level for segment in timelines.segments] == list(scheme.codes)
     assert timelines.segments[-1].concepts == scheme.concept_names
     assert timelines.segments[0].comment == "credits"
     refused(obygaze("manifests", "thesaurus", "--elan", tmp_path / "x.eaf"), ".etf", code=2)
     refused(obygaze("manifests", "thesaurus", "--elan", template))
+
+
+def test_own_levels_and_concepts_are_printed_and_without_concepts_any_may_be_written(
+    obygaze, tmp_path
+):
+    own, template = write(tmp_path / "mood.toml", OWN), tmp_path / "t.etf"
+    text = obygaze("manifests", "thesaurus", "--scheme", own).output
+    assert text.split("\n\n") == [
+        "Levels\n  static (static)\n  busy: very (b): much goes on",
+        "crowd",
+        "cars: on wheels\n  - a bus\n",
+    ]
+    assert obygaze("manifests", "thesaurus", "--levels", "a, b", "--elan", template).exit_code == 0
+    film = Eaf(str(template))
+    assert [value for ((value, *_),), _ in film.get_cv_entries("levels").values()] == ["a", "b"]
+    kinds = {name: film.linguistic_types[name] for name in ("segment", "concepts")}
+    assert ["CONTROLLED_VOCABULARY_REF" in kind for kind in kinds.values()] == [True, False]

@@ -14,7 +14,7 @@ from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.reading import decimal_point, parse_time
 from obygaze_features.manifests.items import safe_id
-from obygaze_features.manifests.labels import parse_concepts
+from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES, FRAMES = ("start", "end"), ("start_frame", "end_frame")
 #: Meaning -> other names of its column.
@@ -31,6 +31,7 @@ def import_timelines(
     *,
     delimiter: str | None = None,
     frame_rate: float | None = None,
+    levels: OwnLevels = None,
 ) -> Timelines:
     """Read a table with one row per segment; columns without a meaning are ignored.
 
@@ -47,6 +48,10 @@ def import_timelines(
         What separates the cells; by default what the header has.
     frame_rate
         Frames per second, for rows that do not have it in a column ``framerate``.
+    levels
+        Your levels, from the least to the most, with the concepts as they come; or a
+        `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that has
+        one. By default those of ObyGaze12.
     """
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []
@@ -66,7 +71,8 @@ def import_timelines(
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
     rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
-    return build_timelines(safe_id(source.stem), rows, films, source=source.name)
+    own = choose_scheme(source.stem, levels)
+    return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
 def read_rows(

@@ -20,7 +20,14 @@ from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.items import safe_id
-from obygaze_features.manifests.labels import LabelScheme, obygaze_scheme, parse_concepts
+from obygaze_features.manifests.labels import (
+    LabelScheme,
+    OwnLevels,
+    choose_scheme,
+    obygaze_scheme,
+    parse_concepts,
+    suggest_levels,
+)
 
 #: The kinds of tier that `annotations export` writes; the second is nobody's annotations.
 SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
@@ -34,7 +41,7 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 
 
 def import_timelines(
-    *sources: Path | str, films: Films = None, film: str | None = None
+    *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
 ) -> Timelines:
     """Read ELAN's files, each of which is of one film.
 
@@ -46,13 +53,15 @@ def import_timelines(
         Titles and ends of the films, or a table with them; they replace those in the files.
     film
         The film that all files are of; by default each is of the film that it is named after.
+    levels
+        Your levels, as for a table.
     """
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
     rows: list[SourceRow | Remark] = []
     details: dict[str, Film] = {}
-    scheme = obygaze_scheme()
+    own = choose_scheme("elan", levels) or obygaze_scheme()
     errors: list[AnnotationError] = []
     documents: dict[Path, Document] = {}
     for path in files:
@@ -71,7 +80,7 @@ def import_timelines(
     shared = _shared_tier_names(documents, files)
     for path, document in documents.items():
         name = film or _film_name(document, path.stem)
-        rows += _rows(document, name, path.name, scheme, files[path], shared)
+        rows += _rows(document, name, path.name, own, files[path], shared)
     if len(errors) == len(files):
         raise errors[0]
     for name, given in read_films(films).items():
@@ -80,7 +89,7 @@ def import_timelines(
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
     name = "elan" if others else safe_id(Path(first).stem)
     rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
-    return build_timelines(name, rows, details, source=source)
+    return build_timelines(name, rows, details, own, source=source)
 
 
 def _update(before: Film, new: Film) -> Film:
@@ -169,6 +178,8 @@ def _rows(
                 f"names no level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
+            if not any(have_levels):
+                problem += f"; {suggest_levels(segment.level for segment in segments)}"
             yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
 
 
@@ -193,7 +204,9 @@ def _segment(
     for tier, text in note.details.items():
         if (name := field_of(tier)) and text.strip():
             fields[name] = f"{fields[name]}, {text}" if name in fields else text
-    level, _, concepts = note.value.partition(":")
+    level, concepts = note.value, ""
+    if not scheme.has_level(level):  # which may have a colon
+        level, _, concepts = level.partition(":")
     comment = fields.get("comment", "")
     if "level" in fields and not scheme.has_level(level):
         # The annotation's own text is then a comment.

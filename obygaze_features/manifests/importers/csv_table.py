@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_mapped_table
-from obygaze_features.common.text import join_some, unknown_name
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
 from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
-from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
+from obygaze_features.manifests.labels import (
+    Concept,
+    LabelScheme,
+    LabelSet,
+    OwnLevels,
+    choose_scheme,
+    obygaze_scheme,
+    suggest_levels,
+)
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 
@@ -30,7 +38,7 @@ def import_manifest(
     columns: Mapping[str, str] | None = None,
     *,
     delimiter: str | None = None,
-    levels: Sequence[str] | None = None,
+    levels: OwnLevels = None,
     name: str | None = None,
 ) -> Manifest:
     """Read any table into a manifest; columns without a meaning are kept as they are.
@@ -47,7 +55,8 @@ def import_manifest(
         cell are separated by ``|``.
     levels
         Your levels, from the least to the most objectifying, with the concepts as they
-        come; by default those of ObyGaze12.
+        come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
+        timelines that has one. By default those of ObyGaze12.
     name
         The manifest's name; by default the file's.
     """
@@ -56,19 +65,19 @@ def import_manifest(
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
-    scheme = _scheme_of(table, levels) if levels else obygaze_scheme()
+    chosen = _choose_scheme(table, levels) or obygaze_scheme()
     notes = []
     if all_items.extra:
         notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
     named = [item for item in all_items if item.media and media_stem(item.media) != item.id]
     if named:
         notes.append(f"ids: {named[0].media} is {named[0].id}")
-    manifest = Manifest(name or source.stem, all_items, scheme, source=source.name, notes=notes)
+    manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
     present = [column for column in labels.COLUMNS if column in table.columns]
     label_table = table.select(present, _labelled_rows(table))
-    return manifest.with_parts(labels=[_label_set("annotations", label_table, scheme)])
+    return manifest.with_parts(labels=[_label_set("annotations", label_table, chosen)])
 
 
 def read_labels(
@@ -77,7 +86,7 @@ def read_labels(
     columns: Mapping[str, str] | None = None,
     *,
     delimiter: str | None = None,
-    levels: Sequence[str] | None = None,
+    levels: OwnLevels = None,
     name: str | None = None,
 ) -> tuple[LabelSet, list[str]]:
     """Read labels of a manifest's items; also the names in the table that match no item.
@@ -122,9 +131,10 @@ def read_labels(
         )
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
-    scheme = _scheme_of(table, levels) if levels else manifest.scheme
-    about = {"label_scheme": scheme.to_json()} if levels else {}
-    return _label_set(name or safe_id(source.stem), label_table, scheme, about), unmatched
+    own = _choose_scheme(table, levels)
+    about = {"label_scheme": own.to_json()} if own else {}
+    name = name or safe_id(source.stem)
+    return _label_set(name, label_table, own or manifest.scheme, about), unmatched
 
 
 def _read(
@@ -218,23 +228,20 @@ def _labelled_rows(table: Table) -> list[int]:
 def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object] | None = None
 ) -> LabelSet:
-    for row, level in enumerate(table["level"]):
-        if not scheme.has_level(level):
-            unknown = unknown_name("label", level, [known.name for known in scheme.levels])
-            raise table.problem(
-                row,
-                f"{unknown} (to use your levels, from the least to the most: --levels "
-                f"LOW,...,HIGH; the table has {join_some(sorted(set(table['level'])), 8)})",
-            )
-    rule = f"as in {table.path.name}"
-    return LabelSet.from_table(name, table, {"rule": rule, **(about or {})}, scheme)
+    about = {"rule": f"as in {table.path.name}", **(about or {})}
+    for row, (level, cell) in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
+        try:
+            scheme.level(level)
+            list(map(scheme.concept, labels.split_concepts(cell)))
+        except ManifestError as error:
+            raise table.problem(row, f"{error} ({suggest_levels(table['level'])})") from None
+    return LabelSet.from_table(name, table, about, scheme)
 
 
-def _scheme_of(table: Table, levels: Sequence[str]) -> LabelScheme:
+def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
+    """The scheme that was chosen, of whose concepts those of the table are if it has none."""
+    chosen = choose_scheme(table.path.stem, levels)
+    if chosen is None or chosen.concepts:
+        return chosen
     cells = dict.fromkeys(table.get("concepts"))
-    concepts = dict.fromkeys(name for cell in cells for name in labels.split_concepts(cell))
-    return LabelScheme(
-        table.path.stem,
-        tuple(Level(text, text) for text in levels),
-        tuple(Concept(text) for text in concepts),
-    )
+    return chosen.with_concepts(Concept(n) for cell in cells for n in labels.split_concepts(cell))
