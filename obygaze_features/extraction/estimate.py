@@ -16,6 +16,7 @@ from obygaze_features.extraction.plan import (
     check_items,
     check_media,
     recipe_of,
+    shared_block_rows,
     store_paths,
 )
 from obygaze_features.manifests import Manifest
@@ -41,10 +42,10 @@ def estimate(
     settings = Options(**options)
     broken = BrokenBackbones(len(backbones))
     loaded, _ = load(backbones, settings, ["clip"], broken)
-    rows = settings.select(manifest)
+    paths = store_paths(loaded, output)
+    rows = settings.select(manifest, shared_block_rows(manifest, paths.values()))
     check_media(manifest, rows, videos)
     stores, lacking = {}, set[int]()
-    paths = store_paths(loaded, output)
     for backbone in loaded:
         path, recipe, missing = paths[backbone.name], recipe_of(backbone), rows
         if path.exists():

@@ -70,7 +70,7 @@ class StoreWriter:
         recipe: Recipe,
         *,
         probe: Mapping[str, NDArray[Any]] | None = None,
-        block_rows: int = fmt.BLOCK_ROWS,
+        block_rows: int | None = None,
     ) -> StoreWriter:
         """Create an empty store for a manifest's items.
 
@@ -86,7 +86,8 @@ class StoreWriter:
             Array -> its row for the probe (a fixed synthetic clip), by which two labs
             can tell whether they compute the same features.
         block_rows
-            Rows per block; the same for every store of one extraction.
+            Rows per block; by default 32, or more for many items. The same for every store of one
+            extraction.
         """
         path = require_store_name(Path(path))
         if not len(manifest):
@@ -98,7 +99,7 @@ class StoreWriter:
             "manifest": manifest.name,
             "items_digest": manifest.digest,
             "n": len(manifest),
-            "block_rows": block_rows,
+            "block_rows": block_rows or fmt.default_block_rows(len(manifest)),
             "licence": manifest.licence,
             "citation": manifest.citation,
             "software": f"obygaze {obygaze_version()}",

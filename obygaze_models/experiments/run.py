@@ -6,7 +6,6 @@ The same experiment on the same machine writes the same bytes, but for ``started
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +25,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.progress import progress
+from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
@@ -49,9 +48,6 @@ from obygaze_models.experiments.run_folder import (
     format_clips,
     format_lines,
 )
-
-LINE_EVERY_S = 30.0
-"""Where there is no bar, as in a batch job's log, progress is a line now and then."""
 
 
 def run_experiment(
@@ -149,24 +145,15 @@ def _compute(
 ) -> Outcome:
     """Every fit of a plan, or what an interrupted run had of it.
 
-    Where no bar is shown, there are lines about the fits done and the time left; those of an
-    interrupted run took no time in this one.
+    Those of an interrupted run took no time in this one, so they do not count for the time left.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
-    begin = last = time.monotonic()
-    resumed = 0
     try:
-        for done, planned in enumerate(progress(todo, "train", unit="fit"), start=1):
-            earlier = finished.load(planned, plan.data)
-            outcome.add(earlier or planned.compute(plan.data, memo), finished)
-            now = time.monotonic()
-            resumed += earlier is not None
-            if done == resumed:
-                begin = now
-            elif not sys.stderr.isatty() and now - last >= LINE_EVERY_S and done < len(todo):
-                last, left = now, (now - begin) / (done - resumed) * (len(todo) - done)
-                text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
-                log(f"{done} of {len(todo)} fits, about {text} left")
+        with meter(len(todo), "train", unit="fit") as advance:
+            for planned in todo:
+                earlier = finished.load(planned, plan.data)
+                outcome.add(earlier or planned.compute(plan.data, memo), finished)
+                advance(1, kept=earlier is not None)
         outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]

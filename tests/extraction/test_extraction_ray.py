@@ -261,7 +261,7 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
         out, stderr = process.communicate(timeout=600)
     assert (process.returncode, out) == (1, ""), stderr
     # Ray's own lines begin with a time: they are of what it had only started.
-    lines = [line for line in stderr.splitlines() if not re.match(r"Waiting for |\[20", line)]
+    lines = [line for line in stderr.splitlines() if not re.match(r"Extracting: |\[20", line)]
     assert (len(lines), "Extracting 70 clips" in lines[0]) == (2, True), stderr
     assert lines[1].startswith("Error: ")
     if until == FIRST_BLOCK:
