@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if any]",
 )
 @click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and its size.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, its size and time.")
 @json_option
 def extract(
     manifest: Path,

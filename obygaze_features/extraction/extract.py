@@ -182,7 +182,8 @@ def fill(
     """Have an engine compute what the stores lack, and log the run."""
     begin = time.monotonic() if begin is None else begin
     broken = broken or BrokenBackbones(len(backbones))
-    block_rows = shared_block_rows(manifest, store_paths(backbones, output).values())
+    paths = store_paths([backbone.name for backbone in backbones], output)
+    block_rows = shared_block_rows(manifest, paths.values())
     rows = options.select(manifest, block_rows)
     if media:
         check_media(manifest, rows, media)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
+from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -190,19 +191,22 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
         )
 
 
+def sampling_arrays(sampling: Sampling) -> tuple[ArraySpec, ...]:
+    """The arrays that say which frames of a clip were used."""
+    count, padded = (sampling.frames,), sampling.rate is not None
+    number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+    return (
+        ArraySpec("frame_index", count, "int32", number, padded),
+        ArraySpec("frame_time", count, "float64", time, padded),
+    )
+
+
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     if backbone.for_clips:
-        sampling = backbone.sampling
-        count, padded = (sampling.frames,), sampling.rate is not None
-        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
-        preprocessing = {"sampling": sampling.words, **preprocessing}
-        arrays = (
-            *arrays,
-            ArraySpec("frame_index", count, "int32", number, padded),
-            ArraySpec("frame_time", count, "float64", time, padded),
-        )
+        preprocessing = {"sampling": backbone.sampling.words, **preprocessing}
+        arrays = (*arrays, *sampling_arrays(backbone.sampling))
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"
         if not backbone.encode_images:
@@ -218,9 +222,8 @@ def recipe_of(backbone: Backbone) -> Recipe:
     )
 
 
-def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
+def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:
     """The path of each backbone's store, by name: ``output/NAME.zarr``."""
-    names = [backbone.name for backbone in backbones]
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
@@ -247,7 +250,7 @@ def open_targets(
     leave_out: Callable[[str, BrokenBackbone], None],
 ) -> dict[str, ExtractionTarget]:
     """Create each backbone's store, or open it to resume; broken ones are left out."""
-    paths = store_paths(backbones, output)
+    paths = store_paths([backbone.name for backbone in backbones], output)
     for backbone in backbones:
         # No store is created before all existing ones are known to fit.
         if paths[backbone.name].exists():

@@ -188,13 +188,16 @@ class StoreWriter:
 
 
 def open_to_resume(
-    path: Path | str, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+    path: Path | str, manifest: Manifest, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> Store:
-    """Open a store that a run may continue; `StoreError` if its rows are made differently."""
+    """Open a store that a run may continue; `StoreError` if its rows are made differently.
+
+    Without a recipe only its items are compared.
+    """
     store = open_store(path)
     if store.is_final and not store.status.all():
         raise final_error(path, "is finalised and read-only, and lacks rows")
-    now = recipe.attributes() | {
+    now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.digest,
         "block_rows": block_rows or store.block_rows,
     }

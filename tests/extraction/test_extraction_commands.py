@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 from PIL import Image
 
 import obygaze_features as of
+from obygaze_features.common import progress
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.files import csv_rows, refused, write
@@ -30,8 +35,14 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     store = of.open_store(library / "stores/tiny.zarr")
     row_bytes = sum(spec.row_bytes for spec in store.specs)
     assert plan["stores"]["tiny"]["bytes"] == 12 * row_bytes
-    again = json.loads(command("--dry-run", "--json").stdout)["stores"]["tiny"]
-    assert (again["to_do"], again["is_new"]) == (7, False)
+    log = library / "stores/log.jsonl"
+    write(log, f'{log.read_text()}{{"event": "cut o\n')  # by a kill
+    again = json.loads(command("--dry-run", "--json").stdout)
+    tiny, last, seconds = again["stores"]["tiny"], again["last_run"], again["seconds"]
+    assert (tiny["to_do"], tiny["is_new"], tiny["has_weights"]) == (7, False, True)
+    assert (last["clips"], last["devices"]) == (5, {"tiny": "cpu"})
+    assert 0 < seconds["decode"] < seconds["all"] == 7 / last["clips_a_second"]
+    assert (plan["last_run"], plan["seconds"]["all"]) == (None, None)
 
     clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
     clip.rename(library / "clip.mp4")
@@ -53,6 +64,56 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     final = command()
     assert (final.exit_code, "Nothing was left to do" in final.stdout) == (0, True)
     assert not (store.path / "claims").exists()
+
+
+def test_a_dry_run_needs_no_weights(library, obygaze, tmp_path, monkeypatch):
+    """Its sizes are then those of the list: here by hand, in bytes."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
+    plan = obygaze(
+        "features", "extract", library / "manifest", "--videos", library / "data/videos",
+        "--backbone", "xclip-kinetics", "--backbone", "xclip-lsmdc", "-o", library / "new",
+        "--arrays", "xclip-kinetics:native,frames,xclip-lsmdc:mean", "--dry-run", "--json",
+    )  # fmt: skip
+    stores = json.loads(plan.stdout)["stores"]
+    sizes = {name: (store["bytes"], store["has_weights"]) for name, store in stores.items()}
+    assert sizes == {
+        "xclip-kinetics": (12 * (512 * 4 + 32 * 512 * 2 + 32 * (4 + 8)), False),
+        "xclip-lsmdc": (12 * (512 * 4 + 12 * 512 * 2 + 12 * (4 + 8)), False),
+    }
+
+
+SHORT_INTERVAL = """
+from obygaze_features.common import progress
+progress.LINE_EVERY_S = 0.05
+from cli import main
+main()
+"""
+
+
+def test_a_log_has_lines_of_progress(library, weights, obygaze, tmp_path, monkeypatch):
+    """Where standard error is a file, as in a batch job; in full at the end of each step."""
+    command = [sys.executable, "-c", SHORT_INTERVAL, "features", "extract", library / "manifest"]
+    command += ["--videos", library / "data/videos", "-o", library / "stores", "--device", "cpu"]
+    with (tmp_path / "log").open("w") as log:
+        command += ["--backbone", f"tiny={weights}", "--batch-size", 1]
+        subprocess.run([*map(str, command)], stderr=log, check=True)
+    lines = [line for line in (tmp_path / "log").read_text().splitlines() if ": " in line]
+    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a (second|minute))?, (about|after) .*"
+    done = [int(re.fullmatch(facts, line)[1]) for line in lines]
+    assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
+    assert re.search(r"after .*; \d+ frames/s, decode \d+%, device \d+%, write \d+%", lines[-1])
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 1e-4)
+    store, matrix = library / "stores/tiny.zarr", library / "native.npy"
+    np.save(matrix, of.open_store(store).read("native"))
+    (library / "ids.txt").write_text("\n".join(Manifest.load(library / "manifest").ids))
+    given = ["--manifest", library / "manifest", "--ids", library / "ids.txt"]
+    for command, fact in (
+        (["finalise", store], "Writing native: 1 of 1 shard"),
+        (["push", store, library / "there"], r"Sending: ([\d.]+ kB) of \1, .* a second"),
+        (["import", "npy", matrix, *given, "-o", library / "theirs.zarr"], "Importing: 1 of 1"),
+    ):
+        result = obygaze("stores", *command)
+        assert (result.exit_code, bool(re.search(fact, result.stderr))) == (0, True), result.stderr
 
 
 @pytest.fixture
