@@ -83,35 +83,34 @@ def test_a_dry_run_needs_no_weights(library, obygaze, tmp_path, monkeypatch):
 
 SHORT_INTERVAL = """
 from obygaze_features.common import progress
-progress.LINE_EVERY_S = 0.05
+progress.LINE_EVERY_S = 0.002
 from cli import main
 main()
 """
 
 
-def test_a_log_has_lines_of_progress(library, weights, obygaze, tmp_path, monkeypatch):
-    """Where standard error is a file, as in a batch job; in full at the end of each step."""
-    command = [sys.executable, "-c", SHORT_INTERVAL, "features", "extract", library / "manifest"]
-    command += ["--videos", library / "data/videos", "-o", library / "stores", "--device", "cpu"]
-    with (tmp_path / "log").open("w") as log:
-        command += ["--backbone", f"tiny={weights}", "--batch-size", 1]
-        subprocess.run([*map(str, command)], stderr=log, check=True)
-    lines = [line for line in (tmp_path / "log").read_text().splitlines() if ": " in line]
-    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a (second|minute))?, (about|after) .*"
-    done = [int(re.fullmatch(facts, line)[1]) for line in lines]
+def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
+    """Where there is no terminal; the last one when all is done. Finalising writes to a file."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
+    lines = command("--batch-size", 1).stderr.splitlines()[1:]
+    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a (second|minute))?, (about .* left|after .*)"
+    done = [int(re.match(facts, line)[1]) for line in lines]
     assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
     assert re.search(r"after .*; \d+ frames/s, decode \d+%, device \d+%, write \d+%", lines[-1])
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 2e-3)
     store, matrix = library / "stores/tiny.zarr", library / "native.npy"
+    with (library / "log").open("w") as log:
+        finalise = [sys.executable, "-c", SHORT_INTERVAL, "stores", "finalise", str(store)]
+        subprocess.run(finalise, stderr=log, check=True)
+    assert re.search(r"Writing \w+: 1 of 1 shard, .* a second", (library / "log").read_text())
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.002)
     np.save(matrix, of.open_store(store).read("native"))
-    (library / "ids.txt").write_text("\n".join(Manifest.load(library / "manifest").ids))
+    write(library / "ids.txt", "\n".join(of.open_store(store).ids))
     given = ["--manifest", library / "manifest", "--ids", library / "ids.txt"]
-    for command, fact in (
-        (["finalise", store], "Writing .*: 1 of 1 shard"),
+    for step, fact in (
         (["push", store, library / "there"], r"Sending: ([\d.]+ kB) of \1, .* a second"),
         (["import", "npy", matrix, *given, "-o", library / "theirs.zarr"], "Importing: 1 of 1"),
     ):
-        result = obygaze("stores", *command)
+        result = obygaze("stores", *step)
         assert (result.exit_code, bool(re.search(fact, result.stderr))) == (0, True), result.stderr
 
 
