@@ -5,13 +5,16 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import obygaze_models as om
+from obygaze_features.common import progress
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
@@ -147,6 +150,27 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     assert sum("is damaged" in line for line in lines) == 10 + len(FORGERIES)
     assert bytes_of(output) == complete
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch, capsys):
+    """By a clock on which each fit takes 100 s here; those that were kept took none."""
+    seconds, compute = [0], fitting.PlannedFit.compute
+
+    def slow(planned, *arguments):
+        time.sleep(0.1)
+        fit = compute(planned, *arguments)
+        seconds[0] += 100
+        return fit
+
+    run(small, tmp_path / "run", 5)
+    monkeypatch.setattr(fitting.PlannedFit, "compute", slow)
+    monkeypatch.setattr(progress, "time", Mock(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.01)
+    run(small, tmp_path / "run")
+    lines = capsys.readouterr().err
+    for done, left in ((6, 5), (7, 3), (8, 2)):
+        text = f"{left} min" if left > 2 else "100 s"
+        assert f"train: {done} of 9 fits, 0.6 a minute, about {text} left\n" in lines
 
 
 @pytest.mark.parametrize("renamed", [False, True])
