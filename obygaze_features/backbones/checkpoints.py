@@ -125,14 +125,12 @@ def resolve(
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
     """The store's name and the known checkpoint of a spec, if its weights are not here."""
     name, target = split_name(spec)
-    checkpoints = known_checkpoints()
-    by_repository = {item.repository: item for item in checkpoints.values() if item.repository}
-    known = checkpoints.get(target) or by_repository.get(target)
-    if not known or known.write or (Path(target).exists() and (name or known.name != target)):
+    known = known_checkpoints().get(target)
+    if not known or not known.arrays or known.write or (name and Path(target).exists()):
         return None
     if known.repository and _find_cached(known.repository, VISION_FILES):
         return None
-    return name or target.rpartition("/")[2], known
+    return name or target, known
 
 
 def check_store_name(name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from obygaze_features.common.text import counted, format_duration, format_size
+from obygaze_features.common.text import format_duration, format_size
 
 LINE_EVERY_S = 30.0
 """What takes no longer than this has no line."""
@@ -37,24 +37,30 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
 
     With ``kept=True`` the steps were done before, and do not count for the time left.
     """
-    if not (sys.stderr and sys.stderr.isatty()):
-        with _Lines(total, label, unit) as lines:
-            yield lines.advance
+    if sys.stderr and sys.stderr.isatty():
+        from tqdm import tqdm
+
+        with tqdm(None, label, total, unit=unit, unit_scale=unit == "B", **_OPTIONS) as bar:
+
+            def advance(steps: int, note: str = "", *, kept: bool = False) -> None:
+                bar.set_postfix_str(note, refresh=False)
+                bar.update(steps)
+
+            yield advance
         return
-    from tqdm import tqdm
-
-    with tqdm(None, label, total, unit=unit, unit_scale=unit == "B", **_OPTIONS) as bar:
-
-        def advance(steps: int, note: str = "", *, kept: bool = False) -> None:
-            bar.set_postfix_str(note, refresh=False)
-            bar.update(steps)
-
-        yield advance
+    lines, ended = _Lines(total, label, unit), threading.Event()
+    thread = threading.Thread(target=lines.write, args=[ended], daemon=True)
+    thread.start()
+    try:
+        yield lines.advance
+    finally:
+        ended.set()
+        thread.join()
 
 
 @dataclass
 class _Lines:
-    """Writes to standard error how far something is, also while it takes no step."""
+    """Lines on standard error about how far something is, also while it takes no step."""
 
     total: int | None
     label: str
@@ -62,51 +68,34 @@ class _Lines:
     done: int = 0
     kept: int = 0
     note: str = ""
-    begin: float = field(default_factory=time.monotonic)
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> _Lines:
-        self._thread = threading.Thread(target=self._write_lines, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    begin: float = field(default_factory=lambda: time.monotonic())
 
     def advance(self, steps: int, note: str = "", *, kept: bool = False) -> None:
-        self.done += steps
-        self.note = note
-        if kept:
-            self.kept += steps
-            self.begin = time.monotonic() if self.done == self.kept else self.begin
+        self.done, self.note = self.done + steps, note
+        self.kept += kept * steps
+        if kept and self.done == self.kept:
+            self.begin = time.monotonic()
 
-    def _write_lines(self) -> None:
-        ended = is_long = False
+    def write(self, ended: threading.Event) -> None:
+        """Write a line now and then; and a last one, if there was any."""
+        is_over = is_long = False
         with contextlib.suppress(OSError, ValueError):  # standard error is closed
-            while not ended:
-                ended = self._ended.wait(LINE_EVERY_S)
-                is_long |= not ended
+            while not is_over:
+                is_over = ended.wait(LINE_EVERY_S)
+                is_long |= not is_over
                 if is_long:
-                    sys.stderr.write(f"{self.line()}\n")
-                    sys.stderr.flush()
+                    sys.stderr.write(f"{self}\n")
 
-    def line(self) -> str:
-        """What is done, how fast, and the time left or, at the end, taken."""
+    def __str__(self) -> str:
         seconds, steps = max(1e-3, time.monotonic() - self.begin), self.done - self.kept
-        is_bytes = self.unit == "B"
-        text = f"{self.label}: "
-        if self.total is not None:
-            text += f"{format_size(self.done) if is_bytes else f'{self.done:,}'} of "
-        count = self.done if self.total is None else self.total
-        text += format_size(count) if is_bytes else counted(count, self.unit)
+        amount = format_size if self.unit == "B" else "{:,}".format
+        text = f"{self.label}: {amount(self.done)}"
+        text += "" if self.total is None else f" of {amount(self.total)}"
+        text += "" if self.unit == "B" else f" {self.unit}s"
         left = 0.0
         if steps:
-            rate, period = steps / seconds, "second"
-            if rate < 1:
-                rate, period = 60 * rate, "minute"
-            speed = format_size(round(rate)) if is_bytes else f"{rate:.1f}"
-            text += f", {speed} a {period}"
+            rate = steps / seconds
+            text += f", {format_size(round(rate)) if self.unit == 'B' else f'{rate:.3g}'} a second"
             left = seconds / steps * ((self.total or 0) - self.done)
         text += f", about {format_duration(left)} left" if left > 0 else ""
         text += "" if left > 0 else f", after {format_duration(seconds)}"

@@ -45,20 +45,13 @@ def check_videos(
     rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
-    for item, answer in examine(items, media, SAMPLINGS, settings):
+
+    def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
+        return ask_decoder(decoder, "examine", media, item, SAMPLINGS)
+
+    for item, answer in map_items(examine, items, "Checking", settings):
         row = {"id": item.id, **answer, **answer.get("examination", {})}
         yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
-
-
-def examine(
-    items: Sequence[Item], media: MediaFolder, samplings: Sequence[Sampling], options: Options
-) -> Iterator[tuple[Item, dict[str, Any]]]:
-    """Each item, and what its decoder says of it."""
-
-    def ask(decoder: Decoder, item: Item) -> dict[str, Any]:
-        return ask_decoder(decoder, "examine", media, item, samplings)
-
-    yield from map_items(ask, items, "Checking", options)
 
 
 def format_checks(rows: Sequence[Row]) -> str:

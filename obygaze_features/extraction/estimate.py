@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import find_absent
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.load import choose_arrays
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.text import counted, format_duration, format_size, join_some
-from obygaze_features.extraction.check_videos import examine
+from obygaze_features.extraction.check_videos import check_videos
 from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.plan import (
     BrokenBackbones,
@@ -25,17 +24,18 @@ from obygaze_features.extraction.plan import (
     check_items,
     check_media,
     recipe_of,
-    sampling_arrays,
     shared_block_rows,
     store_paths,
 )
-from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.media import MediaFolder, locate
-from obygaze_features.store.format import LOG, ArraySpec
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.media import locate
+from obygaze_features.store.format import LOG
 from obygaze_features.store.writer import open_to_resume
 
 CLIPS_TRIED = 8
 """Clips that are decoded to estimate how long all take."""
+FRAME_BYTES = 12
+"""Of a frame's number and time."""
 
 
 def estimate(
@@ -57,28 +57,20 @@ def estimate(
     check_items(manifest)
     settings = Options(**options)
     broken = BrokenBackbones(len(backbones))
-    arrays: dict[str, tuple[ArraySpec, ...]] = {}
-    samplings: list[Sampling] = []
-    here: list[str | Backbone] = []
-    for backbone in backbones:
-        if isinstance(backbone, str) and (absent := find_absent(backbone)) and absent[1].arrays:
-            name, known = absent
-            arrays[name] = choose_arrays(known.arrays, settings.arrays, name)
-            arrays[name] += sampling_arrays(known.sampling)
-            samplings.append(known.sampling)
-        else:
-            here.append(backbone)
-    loaded = load(here, settings, ["clip"], broken)[0] if here or not arrays else []
+    absent = [find_absent(name) if isinstance(name, str) else None for name in backbones]
+    here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
+    loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
     recipes = {backbone.name: recipe_of(backbone) for backbone in loaded}
-    samplings += [backbone.sampling for backbone in loaded]
-    names = [*arrays, *(backbone.name for backbone in loaded)]
-    arrays |= {name: recipe.arrays for name, recipe in recipes.items()}
-    paths = store_paths(names, output)
+    arrays = [(name, recipe.arrays, 0) for name, recipe in recipes.items()]
+    for name, known in filter(None, absent):
+        chosen = choose_arrays(known.arrays, settings.arrays, name)
+        arrays.append((name, chosen, FRAME_BYTES * known.sampling.frames))
+    paths = store_paths([name for name, _, _ in arrays], output)
     rows = settings.select(manifest, shared_block_rows(manifest, paths.values()))
     check_media(manifest, rows, videos)
     stores, lacking = {}, set[int]()
-    for name, path in paths.items():
-        missing = rows
+    for name, specs, more in arrays:
+        path, missing = paths[name], rows
         if path.exists():
             store = open_to_resume(path, manifest, recipes.get(name))
             missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
@@ -87,58 +79,44 @@ def estimate(
             "is_new": not path.exists(),
             "has_weights": name in recipes,
             "to_do": len(missing),
-            "bytes": sum(array.row_bytes for array in arrays[name]) * len(missing),
+            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(missing),
         }
         lacking |= set(missing.tolist())
-    located = locate([manifest.items[row] for row in sorted(lacking)], videos)
+    items = [manifest.items[row] for row in sorted(lacking)]
+    located = locate(items, videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
-    device = loaded[0].device if loaded else settings.device or "cpu"
-    last, clips = _find_last_run(output, names, settings.device), len(lacking)
-    found = [manifest.items[row] for row in sorted(lacking) if manifest.ids[row] in located.found]
+    last, clips = _find_last_run(output, set(paths), settings.device), len(lacking)
+    found = [item.id for item in items if item.id in located.found]
+    tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
+    checks = check_videos(tried, videos, workers=settings.workers) if found else ()
+    seconds = [check["decode_seconds"] for check in checks if not check["error"]]
+    workers = settings.workers or default_workers(loaded[0].device if loaded else "cpu")
+    decode = len(found) * float(np.mean(seconds or 0)) / workers
     return {
         "stores": stores,
         "clips": clips,
         "missing": [*located.missing, *located.ambiguous],
         "free": shutil.disk_usage(parent).free,
-        "seconds": {
-            "decode": len(found) * _measure_decoding(found, videos, samplings, settings, device),
-            "all": last and clips / last["clips_a_second"],
-        },
+        "seconds": {"decode": decode, "all": last and clips / last["clips_a_second"]},
         "last_run": last,
         "broken": broken.reasons,
     }
 
 
-def _find_last_run(
-    output: Path, names: Collection[str], device: str | None
-) -> dict[str, Any] | None:
+def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
     """How fast the last run was that filled these stores on this kind of device, by its log."""
     log = output / LOG
     lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
     for line in reversed(lines):
         with contextlib.suppress(ValueError):  # a kill cut the line
             entry = json.loads(line)
-            busy = entry["seconds"] * (1 - entry["shares"]["start"])
             kinds = {name.partition(":")[0] for name in entry["devices"].values()}
             is_same_kind = not device or kinds == {device.partition(":")[0]}
-            if entry["clips"] and busy and is_same_kind and entry["devices"].keys() == set(names):
+            if entry["clips"] and is_same_kind and entry["devices"].keys() == names:
+                speed = entry["clips"] / entry["seconds"] / (1 - entry["shares"]["start"])
                 facts = {key: entry[key] for key in ("time", "host", "devices", "clips")}
-                return {**facts, "clips_a_second": entry["clips"] / busy}
+                return {**facts, "clips_a_second": speed}
     return None
-
-
-def _measure_decoding(
-    items: Sequence[Item],
-    videos: Path,
-    samplings: Sequence[Sampling],
-    options: Options,
-    device: str,
-) -> float:
-    """Seconds to decode a clip, with all processes; by a few clips."""
-    few = items[:: max(1, -(-len(items) // CLIPS_TRIED))]
-    answers = [answer for _, answer in examine(few, MediaFolder(videos), samplings, options)]
-    seconds = [a["examination"]["decode_seconds"] for a in answers if "examination" in a]
-    return float(np.mean(seconds or [0.0])) / (options.workers or default_workers(device))
 
 
 def describe_estimate(estimate: Mapping[str, Any]) -> str:
@@ -159,13 +137,10 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
         lines.append(f"no file, or several: {clips} ({join_some(missing)})")
     lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
     if estimate["clips"]:
-        decode, last = estimate["seconds"]["decode"], estimate["last_run"]
-        known = "how fast the device is shows a first run, such as with --limit 256"
+        seconds, last = estimate["seconds"], estimate["last_run"]
+        text = "all: not known before a first run, such as with --limit 256"
         if last:
-            devices = ", ".join(sorted(set(last["devices"].values())))
-            known = (
-                f"all about {format_duration(estimate['seconds']['all'])} at the last run's "
-                f"{last['clips_a_second']:.1f} clips a second ({devices}, {last['host']})"
-            )
-        lines.append(f"time: decoding alone about {format_duration(decode)}; {known}")
+            speed = f"{last['clips_a_second']:.1f} clips a second on {last['host']}"
+            text = f"all: about {format_duration(seconds['all'])}, by the last run's {speed}"
+        lines.append(f"time to decode: about {format_duration(seconds['decode'])}; {text}")
     return "\n".join(lines)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -191,22 +190,19 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
         )
 
 
-def sampling_arrays(sampling: Sampling) -> tuple[ArraySpec, ...]:
-    """The arrays that say which frames of a clip were used."""
-    count, padded = (sampling.frames,), sampling.rate is not None
-    number, time = "number in its file of each frame used", "when it is shown there, in seconds"
-    return (
-        ArraySpec("frame_index", count, "int32", number, padded),
-        ArraySpec("frame_time", count, "float64", time, padded),
-    )
-
-
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     if backbone.for_clips:
-        preprocessing = {"sampling": backbone.sampling.words, **preprocessing}
-        arrays = (*arrays, *sampling_arrays(backbone.sampling))
+        sampling = backbone.sampling
+        count, padded = (sampling.frames,), sampling.rate is not None
+        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+        arrays = (
+            *arrays,
+            ArraySpec("frame_index", count, "int32", number, padded),
+            ArraySpec("frame_time", count, "float64", time, padded),
+        )
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"
         if not backbone.encode_images:

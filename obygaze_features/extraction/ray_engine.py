@@ -220,9 +220,8 @@ class _RayRun:
             tally.write = self._writer.waited_s
             seconds = time.monotonic() - begin
             tally.decode = max(0.0, seconds - tally.device - tally.write)
-            self._advance(
-                self.run.take_passed(), self.run.progress_note() if tally.clips else waiting
-            )
+            note = self.run.progress_note() if tally.clips else waiting
+            self._advance(self.run.take_passed(), note)
 
     def _start(self, actor: Actor) -> None:
         # Ray counts each attempt while it restarts an actor: only one that is dead fails.

@@ -170,7 +170,7 @@ def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeyp
     lines = capsys.readouterr().err
     for done, left in ((6, 5), (7, 3), (8, 2)):
         text = f"{left} min" if left > 2 else "100 s"
-        assert f"train: {done} of 9 fits, 0.6 a minute, about {text} left\n" in lines
+        assert f"train: {done} of 9 fits, 0.01 a second, about {text} left\n" in lines
 
 
 @pytest.mark.parametrize("renamed", [False, True])

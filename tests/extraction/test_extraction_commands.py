@@ -93,7 +93,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
     """Where there is no terminal; the last one when all is done. Finalising writes to a file."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
     lines = command("--batch-size", 1).stderr.splitlines()[1:]
-    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a (second|minute))?, (about .* left|after .*)"
+    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a second)?, (about .* left|after .*)"
     done = [int(re.match(facts, line)[1]) for line in lines]
     assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
     assert re.search(r"after .*; \d+ frames/s, decode \d+%, device \d+%, write \d+%", lines[-1])
@@ -101,7 +101,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
     with (library / "log").open("w") as log:
         finalise = [sys.executable, "-c", SHORT_INTERVAL, "stores", "finalise", str(store)]
         subprocess.run(finalise, stderr=log, check=True)
-    assert re.search(r"Writing \w+: 1 of 1 shard, .* a second", (library / "log").read_text())
+    assert re.search(r"Writing \w+: 1 of 1 shards, .* a second", (library / "log").read_text())
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.002)
     np.save(matrix, of.open_store(store).read("native"))
     write(library / "ids.txt", "\n".join(of.open_store(store).ids))
