@@ -33,16 +33,13 @@ def progress(
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
-    """A bar that the block moves by calling what it gets: ``advance(steps, note)``.
-
-    With ``kept=True`` the steps were done before, and do not count for the time left.
-    """
+    """A bar that the block moves by calling what it gets: ``advance(steps, note)``."""
     if sys.stderr and sys.stderr.isatty():
         from tqdm import tqdm
 
         with tqdm(None, label, total, unit=unit, unit_scale=unit == "B", **_OPTIONS) as bar:
 
-            def advance(steps: int, note: str = "", *, kept: bool = False) -> None:
+            def advance(steps: int, note: str = "") -> None:
                 bar.set_postfix_str(note, refresh=False)
                 bar.update(steps)
 
@@ -66,15 +63,11 @@ class _Lines:
     label: str
     unit: str
     done: int = 0
-    kept: int = 0
     note: str = ""
     begin: float = field(default_factory=lambda: time.monotonic())
 
-    def advance(self, steps: int, note: str = "", *, kept: bool = False) -> None:
+    def advance(self, steps: int, note: str = "") -> None:
         self.done, self.note = self.done + steps, note
-        self.kept += kept * steps
-        if kept and self.done == self.kept:
-            self.begin = time.monotonic()
 
     def write(self, ended: threading.Event) -> None:
         """Write a line now and then; and a last one, if there was any."""
@@ -87,16 +80,15 @@ class _Lines:
                     sys.stderr.write(f"{self}\n")
 
     def __str__(self) -> str:
-        seconds, steps = max(1e-3, time.monotonic() - self.begin), self.done - self.kept
+        seconds, left = max(1e-3, time.monotonic() - self.begin), 0.0
         amount = format_size if self.unit == "B" else "{:,}".format
         text = f"{self.label}: {amount(self.done)}"
         text += "" if self.total is None else f" of {amount(self.total)}"
         text += "" if self.unit == "B" else f" {self.unit}s"
-        left = 0.0
-        if steps:
-            rate = steps / seconds
+        if self.done:
+            rate = self.done / seconds
             text += f", {format_size(round(rate)) if self.unit == 'B' else f'{rate:.3g}'} a second"
-            left = seconds / steps * ((self.total or 0) - self.done)
+            left = ((self.total or 0) - self.done) / rate
         text += f", about {format_duration(left)} left" if left > 0 else ""
         text += "" if left > 0 else f", after {format_duration(seconds)}"
         return f"{text}; {self.note}" if self.note else text

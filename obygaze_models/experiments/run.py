@@ -145,15 +145,15 @@ def _compute(
 ) -> Outcome:
     """Every fit of a plan, or what an interrupted run had of it.
 
-    Those of an interrupted run took no time in this one, so they do not count for the time left.
+    The time left goes by the fits of this run alone: those of an interrupted one take no time.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     try:
-        with meter(len(todo), "train", unit="fit") as advance:
-            for planned in todo:
-                earlier = finished.load(planned, plan.data)
-                outcome.add(earlier or planned.compute(plan.data, memo), finished)
-                advance(1, kept=earlier is not None)
+        earlier = [finished.load(planned, plan.data) for planned in todo]
+        with meter(earlier.count(None), "train", unit="fit") as advance:
+            for planned, result in zip(todo, earlier, strict=True):
+                outcome.add(result or planned.compute(plan.data, memo), finished)
+                advance(result is None)
         outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]
