@@ -380,6 +380,10 @@ def calls_of(script: str) -> list[list[str]]:
 def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
+    monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
+    monkeypatch.setenv("PATH", f".:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    Path("sbatch").write_text("#!/bin/bash\necho $@ >> submitted\necho 7\n")
+    Path("sbatch").chmod(0o755)
     text = read("how-to/scale").partition("\n## Ray\n")[0]
     for part in re.split(r"(?<=```\n\n)", text):
         page.run(part)
@@ -391,7 +395,15 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
                 for arguments in calls_of(name):
                     page.call(arguments)
-    same_stores(*(f"scale/{name}" for name in ("stores/tiny-xclip", "gpus/tiny-xclip", "merged")))
+    stores = ("stores/tiny-xclip", "gpus/tiny-xclip", "staged/tiny-xclip", "merged")
+    same_stores(*(f"scale/{name}" for name in stores))
+    array = ["--parsable scale/array.sbatch", "--dependency=afterany:7 scale/again.sbatch"]
+    for left, submitted in ((False, ["scale/finish.sbatch"]), (True, array)):
+        Path("submitted").write_text("")
+        if left:
+            shutil.rmtree("scale/stores/tiny-vivit.zarr")
+        subprocess.run(["bash", "scale/again.sbatch"], check=True)
+        assert Path("submitted").read_text().splitlines() == submitted
 
 
 @pytest.mark.night

@@ -122,6 +122,17 @@ def resolve(
     return Checkpoint(name or own_name, path, path.name, target, known_name)
 
 
+def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
+    """The store's name and the known checkpoint of a spec, if its weights are not here."""
+    name, target = split_name(spec)
+    known = known_checkpoints().get(target)
+    if not known or not known.arrays or known.write or (name and Path(target).exists()):
+        return None
+    if known.repository and _find_cached(known.repository, VISION_FILES):
+        return None
+    return name or target, known
+
+
 def check_store_name(name: str) -> None:
     """Raise `UsageError` for a name that a store cannot have."""
     if not _NAME.fullmatch(name):
@@ -167,14 +178,20 @@ def _fetch(
 
     `name` is what the user calls it, for the error; `accept` and `required` are as in `resolve`.
     """
+    if complete := _find_cached(repository, required):
+        return complete
+    with _hub_errors(repository, name):
+        return _download(repository, accept, required, local_files_only=False)
+
+
+def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
+    """The folder of a complete checkpoint in the hub's cache, which needs no network."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
-    # A complete checkpoint needs no network.
     with contextlib.suppress(OSError, ValueError, EntryNotFoundError):
         return _download(repository, lambda folder: None, required, local_files_only=True)
-    with _hub_errors(repository, name):
-        return _download(repository, accept, required, local_files_only=False)
+    return None
 
 
 def fetch_files(repository: str, revision: str | None, names: Iterable[str]) -> list[Path]:

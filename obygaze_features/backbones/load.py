@@ -65,7 +65,7 @@ def load_backbone(
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
-        arrays=_choose_arrays(backbone.arrays, arrays, backbone.name),
+        arrays=choose_arrays(backbone.arrays, arrays, backbone.name),
         device=device,
         precision=precision,
     )
@@ -137,9 +137,10 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
     return backbone
 
 
-def _choose_arrays(
+def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
+    """Those of a backbone's arrays that are requested."""
     names = [spec.name for spec in available]
     if requested is None:
         return tuple(spec for spec in available if spec.name not in ARRAYS_ON_REQUEST)

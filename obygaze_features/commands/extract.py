@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if any]",
 )
 @click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and its size.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, its size and time.")
 @json_option
 def extract(
     manifest: Path,
@@ -136,7 +136,8 @@ def extract(
     be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
     --retry-failed tries those clips again. It is also 3 if clips are left (--max-hours ended the
     run, or other runs, dead ones for two minutes, have them), or a backbone of another package
-    failed: the others go on. Every run is logged in OUTPUT/log.jsonl.
+    failed: the others go on. Every run is logged in OUTPUT/log.jsonl. Where there is no terminal, a
+    line every 30 seconds says how far it is, how fast, and how long it will take.
 
     A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
     dinov2 and dinov3 for images),

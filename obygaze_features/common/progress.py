@@ -1,34 +1,94 @@
-"""A progress bar with an estimate, silent where standard error is not a terminal."""
+"""A progress bar with an estimate; where there is no terminal, a line to the log now and then."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from obygaze_features.common.text import format_duration, format_size
+
+LINE_EVERY_S = 30.0
+"""What takes no longer than this has no line."""
+
 T = TypeVar("T")
-_OPTIONS: Any = {"dynamic_ncols": True, "leave": False, "disable": None}
+_OPTIONS: Any = {"dynamic_ncols": True, "leave": False}
 
 
 def progress(
     values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
 ) -> Iterator[T]:
     """Iterate over `values` with a bar."""
-    from tqdm import tqdm
-
-    yield from tqdm(values, label, total, unit=unit, **_OPTIONS)
+    if total is None and isinstance(values, Sized):
+        total = len(values)
+    with meter(total, label, unit=unit) as advance:
+        for value in values:
+            yield value
+            advance(1)
 
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
     """A bar that the block moves by calling what it gets: ``advance(steps, note)``."""
-    from tqdm import tqdm
+    if sys.stderr and sys.stderr.isatty():
+        from tqdm import tqdm
 
-    options = {**_OPTIONS, "unit": unit, "unit_scale": unit == "B"}
-    with tqdm(None, label, total, **options) as bar:
+        with tqdm(None, label, total, unit=unit, unit_scale=unit == "B", **_OPTIONS) as bar:
 
-        def advance(steps: int, note: str = "") -> None:
-            bar.set_postfix_str(note, refresh=False)
-            bar.update(steps)
+            def advance(steps: int, note: str = "") -> None:
+                bar.set_postfix_str(note, refresh=False)
+                bar.update(steps)
 
-        yield advance
+            yield advance
+        return
+    lines, ended = _Lines(total, label, unit), threading.Event()
+    thread = threading.Thread(target=lines.write, args=[ended], daemon=True)
+    thread.start()
+    try:
+        yield lines.advance
+    finally:
+        ended.set()
+        thread.join()
+
+
+@dataclass
+class _Lines:
+    """Lines on standard error about how far something is, also while it takes no step."""
+
+    total: int | None
+    label: str
+    unit: str
+    done: int = 0
+    note: str = ""
+    begin: float = field(default_factory=lambda: time.monotonic())
+
+    def advance(self, steps: int, note: str = "") -> None:
+        self.done, self.note = self.done + steps, note
+
+    def write(self, ended: threading.Event) -> None:
+        """Write a line now and then; and a last one, if there was any."""
+        is_over = is_long = False
+        with contextlib.suppress(OSError, ValueError):  # standard error is closed
+            while not is_over:
+                is_over = ended.wait(LINE_EVERY_S)
+                is_long |= not is_over
+                if is_long:
+                    sys.stderr.write(f"{self}\n")
+
+    def __str__(self) -> str:
+        seconds, left = max(1e-3, time.monotonic() - self.begin), 0.0
+        amount = format_size if self.unit == "B" else "{:,}".format
+        text = f"{self.label}: {amount(self.done)}"
+        text += "" if self.total is None else f" of {amount(self.total)}"
+        text += "" if self.unit == "B" else f" {self.unit}s"
+        if self.done:
+            rate = self.done / seconds
+            text += f", {format_size(round(rate)) if self.unit == 'B' else f'{rate:.3g}'} a second"
+            left = ((self.total or 0) - self.done) / rate
+        text += f", about {format_duration(left)} left" if left > 0 else ""
+        text += "" if left > 0 else f", after {format_duration(seconds)}"
+        return f"{text}; {self.note}" if self.note else text

@@ -1,14 +1,22 @@
-"""What an extraction would do, and how large it gets, before it runs."""
+"""What an extraction would do, how large it gets, and how long it takes, before it runs."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.backbones import Backbone
-from obygaze_features.common.text import counted, format_size, join_some
+from obygaze_features.backbones.checkpoints import find_absent
+from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.load import choose_arrays
+from obygaze_features.common.text import counted, format_duration, format_size, join_some
+from obygaze_features.extraction.check_videos import check_videos
 from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.plan import (
     BrokenBackbones,
@@ -16,11 +24,18 @@ from obygaze_features.extraction.plan import (
     check_items,
     check_media,
     recipe_of,
+    shared_block_rows,
     store_paths,
 )
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
+from obygaze_features.store.format import LOG
 from obygaze_features.store.writer import open_to_resume
+
+CLIPS_TRIED = 8
+"""Clips that are decoded to estimate how long all take."""
+FRAME_BYTES = 12
+"""Of a frame's number and time."""
 
 
 def estimate(
@@ -33,47 +48,85 @@ def estimate(
     """Plan the extraction of clips; the arguments are those of `extract`.
 
     Returns as JSON values for each of `stores` its path, whether it is new, rows to do and their
-    bytes; how many `clips` any store lacks, and which of these are `missing` (no file, or several);
-    and the `free` bytes on the disk of the stores.
+    bytes, and whether its weights are here (if not, its size is by the list of checkpoints); how
+    many `clips` any store lacks, and which of these are `missing` (no file, or several); the `free`
+    bytes on the disk of the stores; and the `seconds` that `decode` takes, by a few clips, and
+    `all`, as fast as the ``last_run`` in the log of `output` was, None if there is none.
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
     settings = Options(**options)
     broken = BrokenBackbones(len(backbones))
-    loaded, _ = load(backbones, settings, ["clip"], broken)
-    rows = settings.select(manifest)
+    absent = [find_absent(name) if isinstance(name, str) else None for name in backbones]
+    here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
+    loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
+    recipes = {backbone.name: recipe_of(backbone) for backbone in loaded}
+    arrays = [(name, recipe.arrays, 0) for name, recipe in recipes.items()]
+    for name, known in filter(None, absent):
+        chosen = choose_arrays(known.arrays, settings.arrays, name)
+        arrays.append((name, chosen, FRAME_BYTES * known.sampling.frames))
+    paths = store_paths([name for name, _, _ in arrays], output)
+    rows = settings.select(manifest, shared_block_rows(manifest, paths.values()))
     check_media(manifest, rows, videos)
     stores, lacking = {}, set[int]()
-    paths = store_paths(loaded, output)
-    for backbone in loaded:
-        path, recipe, missing = paths[backbone.name], recipe_of(backbone), rows
+    for name, specs, more in arrays:
+        path, missing = paths[name], rows
         if path.exists():
-            store = open_to_resume(path, manifest, recipe)
+            store = open_to_resume(path, manifest, recipes.get(name))
             missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
-        stores[backbone.name] = {
+        stores[name] = {
             "path": str(path),
             "is_new": not path.exists(),
+            "has_weights": name in recipes,
             "to_do": len(missing),
-            "bytes": sum(array.row_bytes for array in recipe.arrays) * len(missing),
+            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(missing),
         }
         lacking |= set(missing.tolist())
-    located = locate([manifest.items[row] for row in sorted(lacking)], videos)
+    items = [manifest.items[row] for row in sorted(lacking)]
+    located = locate(items, videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
+    last, clips = _find_last_run(output, set(paths), settings.device), len(lacking)
+    found = [item.id for item in items if item.id in located.found]
+    tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
+    checks = check_videos(tried, videos, workers=settings.workers) if found else ()
+    seconds = [check["decode_seconds"] for check in checks if not check["error"]]
+    workers = settings.workers or default_workers(loaded[0].device if loaded else "cpu")
+    decode = len(found) * float(np.mean(seconds or 0)) / workers
     return {
         "stores": stores,
-        "clips": len(lacking),
+        "clips": clips,
         "missing": [*located.missing, *located.ambiguous],
         "free": shutil.disk_usage(parent).free,
+        "seconds": {"decode": decode, "all": last and clips / last["clips_a_second"]},
+        "last_run": last,
         "broken": broken.reasons,
     }
+
+
+def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
+    """How fast the last run was that filled these stores on this kind of device, by its log."""
+    log = output / LOG
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):  # a kill cut the line
+            entry = json.loads(line)
+            kinds = {name.partition(":")[0] for name in entry["devices"].values()}
+            is_same_kind = not device or kinds == {device.partition(":")[0]}
+            if entry["clips"] and is_same_kind and entry["devices"].keys() == names:
+                speed = entry["clips"] / entry["seconds"] / (1 - entry["shares"]["start"])
+                facts = {key: entry[key] for key in ("time", "host", "devices", "clips")}
+                return {**facts, "clips_a_second": speed}
+    return None
 
 
 def describe_estimate(estimate: Mapping[str, Any]) -> str:
     """The estimate as text."""
     stores, missing, free = estimate["stores"], estimate["missing"], estimate["free"]
+    absent = "; its weights are not here, so its size is by the list of checkpoints"
     lines = [
         f"{name}: {counted(store['to_do'], 'clip')}, {format_size(store['bytes'])} in "
-        f"{store['path']} ({'new' if store['is_new'] else 'resumed'})"
+        f"{store['path']} ({'new' if store['is_new'] else 'resumed'}"
+        f"{'' if store['has_weights'] else absent})"
         for name, store in stores.items()
     ]
     needed = sum(store["bytes"] for store in stores.values())
@@ -83,4 +136,11 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
         clips = counted(len(missing), "clip")
         lines.append(f"no file, or several: {clips} ({join_some(missing)})")
     lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
+    if estimate["clips"]:
+        seconds, last = estimate["seconds"], estimate["last_run"]
+        text = "all: not known before a first run, such as with --limit 256"
+        if last:
+            speed = f"{last['clips_a_second']:.1f} clips a second on {last['host']}"
+            text = f"all: about {format_duration(seconds['all'])}, by the last run's {speed}"
+        lines.append(f"time to decode: about {format_duration(seconds['decode'])}; {text}")
     return "\n".join(lines)

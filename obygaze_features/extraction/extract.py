@@ -34,6 +34,8 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
+    shared_block_rows,
+    store_paths,
 )
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
 from obygaze_features.extraction.summary import Summary, log_run, summarise
@@ -180,10 +182,12 @@ def fill(
     """Have an engine compute what the stores lack, and log the run."""
     begin = time.monotonic() if begin is None else begin
     broken = broken or BrokenBackbones(len(backbones))
-    rows = options.select(manifest)
+    paths = store_paths([backbone.name for backbone in backbones], output)
+    block_rows = shared_block_rows(manifest, paths.values())
+    rows = options.select(manifest, block_rows)
     if media:
         check_media(manifest, rows, media)
-    targets = open_targets(manifest, backbones, output, broken.add)
+    targets = open_targets(manifest, backbones, output, block_rows, broken.add)
     blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
     run = ExtractionRun(
         manifest=manifest,
@@ -229,11 +233,16 @@ def run_local(run: ExtractionRun) -> None:
     forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
     embedder = Embedder(forwards, run.broken)
 
-    def read(decoder: Decoder, task: tuple[BlockTask, int]) -> ReadItem | Failed:
-        block, row = task
-        return reader.read(decoder, run.manifest.items[row], block.names(row))
+    def read(decoder: Decoder, task: tuple[BlockTask, BlockTask, int]) -> ReadItem | Failed:
+        _, piece, row = task
+        return reader.read(decoder, run.manifest.items[row], piece.names(row))
 
-    tasks = ((block, row) for block in run.tasks(claims) for row in block.rows)
+    tasks = (
+        (block, piece, row)
+        for block in run.tasks(claims)
+        for piece in block.pieces()
+        for row in piece.rows
+    )
     with (
         warnings.catch_warnings(),
         claims.heartbeat(),
@@ -247,16 +256,16 @@ def run_local(run: ExtractionRun) -> None:
         warnings.filterwarnings("ignore", module=r"PIL\.")
         block, begin = None, time.monotonic()
         try:
-            for (block, row), item in items:
+            for (block, piece, row), item in items:
                 tally.decode += time.monotonic() - begin
                 if run.is_over():
                     break
                 tally.count(item)
-                computed = embedder.add(block, row, item)
+                computed = embedder.add(piece, row, item)
                 if row == block.rows[-1]:
                     writer.submit(block, embedder.take())
                 tally.device, tally.write = embedder.seconds, writer.waited_s
-                advance(computed, run.progress_note())
+                advance(computed + run.take_passed(), run.progress_note())
                 begin = time.monotonic()
         finally:
             # What is computed of a block is kept, even after an error.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_features.store.claims import BlockClaims
-from obygaze_features.store.format import BLOCK_ROWS
+from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, open_to_resume
 
 logger = logging.getLogger(__name__)
@@ -102,8 +103,8 @@ class Options:
     ray_cpus: float | None = None
     ray_gpus: float | None = None
 
-    def select(self, manifest: Manifest) -> Rows:
-        """The rows of the selected items, done or not."""
+    def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
+        """The rows of the selected items, done or not; a part is of blocks of so many rows."""
         films = np.array([item.film for item in manifest])
         wanted = as_list(self.films)
         if unknown := sorted(set(wanted) - set(films.tolist())):
@@ -113,7 +114,8 @@ class Options:
         if wanted:
             rows = np.flatnonzero(np.isin(films, list(wanted)))
         rows = rows[: self.limit]
-        return rows[is_in_part(rows // BLOCK_ROWS, self.part)] if self.part else rows
+        blocks = rows // (block_rows or default_block_rows(len(films)))
+        return rows[is_in_part(blocks, self.part)] if self.part else rows
 
 
 @dataclass
@@ -156,6 +158,13 @@ class BlockTask:
     def names(self, row: int) -> list[str]:
         """The stores that lack a row."""
         return [name for name, rows in self.missing.items() if row in rows]
+
+    def pieces(self) -> Iterator[BlockTask]:
+        """Its rows in pieces, which bound memory; no batch crosses them, however large a block."""
+        for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
+            piece = set(group)
+            both = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
+            yield BlockTask(self.block, {name: rows for name, rows in both.items() if rows})
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
@@ -209,9 +218,8 @@ def recipe_of(backbone: Backbone) -> Recipe:
     )
 
 
-def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
+def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:
     """The path of each backbone's store, by name: ``output/NAME.zarr``."""
-    names = [backbone.name for backbone in backbones]
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
@@ -221,14 +229,24 @@ def store_paths(backbones: Sequence[Backbone], output: Path) -> dict[str, Path]:
     return {name: output / f"{name}.zarr" for name in names}
 
 
+def shared_block_rows(manifest: Manifest, paths: Iterable[Path]) -> int:
+    """Rows per block of all stores of an extraction: as in those that exist, which must agree."""
+    sizes = {open_store(path).block_rows: path for path in paths if path.exists()}
+    if len(sizes) > 1:
+        described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
+        raise UsageError(f"{described} rows a block; extract into them one after the other")
+    return next(iter(sizes), default_block_rows(len(manifest)))
+
+
 def open_targets(
     manifest: Manifest,
     backbones: Sequence[Backbone],
     output: Path,
+    block_rows: int,
     leave_out: Callable[[str, BrokenBackbone], None],
 ) -> dict[str, ExtractionTarget]:
     """Create each backbone's store, or open it to resume; broken ones are left out."""
-    paths = store_paths(backbones, output)
+    paths = store_paths([backbone.name for backbone in backbones], output)
     for backbone in backbones:
         # No store is created before all existing ones are known to fit.
         if paths[backbone.name].exists():
@@ -245,7 +263,7 @@ def open_targets(
                 leave_out(name, problem)
                 continue
             with contextlib.suppress(OutputExists):
-                StoreWriter.create(path, manifest, recipe, probe=probe)
+                StoreWriter.create(path, manifest, recipe, probe=probe, block_rows=block_rows)
         targets[name] = ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe))
     return targets
 
@@ -284,6 +302,7 @@ class ExtractionRun:
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
     out_of_time: bool = False
+    _passed: int = 0
     _started_items: int = 0
     _work_begin: float = 0.0
 
@@ -323,6 +342,11 @@ class ExtractionRun:
         self.out_of_time |= over
         return over
 
+    def take_passed(self) -> int:
+        """How many items other runs have taken, since the last call: they are not left to do."""
+        passed, self._passed = self._passed, 0
+        return passed
+
     def progress_note(self) -> str:
         """Speed and bottleneck, for a progress bar."""
         return self.tally.note(time.monotonic() - self._work_begin)
@@ -339,6 +363,8 @@ class ExtractionRun:
                 claimed = BlockTask(task.block, missing)
                 self._started_items += len(claimed.rows)
                 yield claimed
+            elif tasks is self.blocks:
+                self._passed += len(task.rows)
 
     def _has_time_for(self, task: BlockTask) -> bool:
         """Whether a block can be done in time, at the average speed so far."""

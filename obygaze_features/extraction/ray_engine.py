@@ -1,15 +1,14 @@
-"""Extraction on a Ray cluster: actors have tasks read blocks and embed them, this process writes.
+"""Extraction on a Ray cluster: actors have tasks read clips and embed them, this process writes.
 
 So only the films have to be reachable from every machine. Ray places tasks and actors, repeats a
-task and restarts an actor that is lost. A lost block goes to another actor: Ray's own retry would
-wait for the same one, even if its machine never comes back. A machine that differs from this one
-raises an error that ends the run, as its results would differ, too.
+task and restarts an actor that is lost. A lost piece of a block goes to another actor: Ray's own
+retry would wait for the same one, even if its machine never comes back. A machine that differs
+from this one raises an error that ends the run, as its results would differ, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import platform
@@ -52,16 +51,13 @@ from obygaze_features.manifests import Item
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.writer import recipe_differences
 
-logger = logging.getLogger(__name__)
-
 MAX_LOSSES = 3
-"""Processes that may be lost over the same block."""
+"""Processes that may be lost over the same piece of a block."""
 MAX_RESTARTS = 10
 """How often Ray restarts an actor that is lost."""
-BLOCKS_PER_COMPUTER = 3
-"""One block is computed while the next is uploaded and another read."""
-STUCK_AFTER_S = 30.0
-"""Without an answer for so long, the cluster may have too little room."""
+PIECES_PER_COMPUTER = 3
+"""One piece of a block is computed while the next is uploaded and another read."""
+ANSWER_TIMEOUT_S = 30.0
 
 Reference = Any
 """Ray's reference to a result that may still be computed."""
@@ -149,7 +145,7 @@ class Setup:
 
 
 class _RayRun:
-    """What is awaited from which actor: its start (no block), or a block."""
+    """What is awaited from which actor: its start (no piece), or a piece of a block."""
 
     def __init__(
         self, run: ExtractionRun, plan: WorkerPlan, loads: Sequence[Load], cluster: Cluster
@@ -166,10 +162,11 @@ class _RayRun:
             num_cpus=plan.cpus,
             num_gpus=plan.gpus,
             max_restarts=MAX_RESTARTS,
-            max_concurrency=BLOCKS_PER_COMPUTER,
+            max_concurrency=PIECES_PER_COMPUTER,
         )(Computer)
         self._awaited: dict[Reference, tuple[BlockTask | None, Actor]] = {}
-        self._free: list[Actor] = []  # each as often as it may get another block
+        self._begun: dict[int, tuple[BlockTask, dict[str, Any], set[int]]] = {}  # and rows to do
+        self._free: list[Actor] = []  # each as often as it may get another piece
         self._again: deque[BlockTask] = deque()
         self._losses: Counter[int] = Counter()
         self._given_up: list[str] = []
@@ -184,40 +181,47 @@ class _RayRun:
             BlockWriter(self.run.targets, claims) as self._writer,
             meter(self.run.item_count, "Extracting", unit="clip") as self._advance,
         ):
-            self._drive(self.run.tasks(claims))
+            try:
+                self._drive(self._divide(self.run.tasks(claims)))
+            finally:  # what is computed of a block is kept
+                for block, outcomes, _ in self._begun.values():
+                    self._writer.submit(block, outcomes)
         if self._given_up:
             self._fail()
 
-    def _drive(self, blocks: Iterator[BlockTask]) -> None:
+    def _divide(self, blocks: Iterator[BlockTask]) -> Iterator[BlockTask]:
+        for block in blocks:
+            self._begun[block.block] = block, {}, set(block.rows)
+            yield from block.pieces()
+
+    def _drive(self, pieces: Iterator[BlockTask]) -> None:
         tally, begin = self.run.tally, time.monotonic()
-        late = begin + STUCK_AFTER_S
+        count, workers, cpus, gpus, _ = self.plan
+        waiting = (
+            f"waiting for the Ray cluster to give {count} x ({cpus:g} CPU, {gpus:g} GPU) to "
+            f"compute and {workers} x 1 CPU to read"
+        )
         while not self.run.is_over():
             while self._free:
-                block = self._again.popleft() if self._again else next(blocks, None)
-                if block is None:
+                piece = self._again.popleft() if self._again else next(pieces, None)
+                if piece is None:
                     break
                 actor = max(self._free, key=self._free.count)
                 self._free.remove(actor)
-                items = [self.run.manifest.items[row] for row in block.rows]
-                self._awaited[actor.compute.remote(block, items)] = block, actor
-            if self._free and not any(block for block, _ in self._awaited.values()):
+                items = [self.run.manifest.items[row] for row in piece.rows]
+                self._awaited[actor.compute.remote(piece, items)] = piece, actor
+            if self._free and not any(piece for piece, _ in self._awaited.values()):
                 return
             # An answer has arrived then: `get` would wait for one even if the cluster is gone.
             finished, _ = self.ray.wait(list(self._awaited), timeout=1)
             self.cluster.check()
-            now = time.monotonic()
             for reference in finished:
                 self._receive(reference)
-                late = max(late, now + STUCK_AFTER_S)
-            if now > late and not tally.clips:
-                count, workers, cpus, gpus, _ = self.plan
-                logger.info(
-                    f"Waiting for the Ray cluster to give {count} x ({cpus:g} CPU, {gpus:g} GPU) "
-                    f"to compute and {workers} x 1 CPU to read"
-                )
-                late = math.inf  # said once
             tally.write = self._writer.waited_s
-            tally.decode = max(0.0, now - begin - tally.device - tally.write)
+            seconds = time.monotonic() - begin
+            tally.decode = max(0.0, seconds - tally.device - tally.write)
+            note = self.run.progress_note() if tally.clips else waiting
+            self._advance(self.run.take_passed(), note)
 
     def _start(self, actor: Actor) -> None:
         # Ray counts each attempt while it restarts an actor: only one that is dead fails.
@@ -225,28 +229,28 @@ class _RayRun:
         self._awaited[start.remote(self._setup, self._reading)] = None, actor
 
     def _receive(self, reference: Reference) -> None:
-        """Take an answer; a block whose actor was lost is awaited no more."""
+        """Take an answer; a piece whose actor was lost is awaited no more."""
         if reference not in self._awaited:
             return
-        block, actor = self._awaited.pop(reference)
+        piece, actor = self._awaited.pop(reference)
         try:
-            answer = self.ray.get(reference, timeout=STUCK_AFTER_S)
+            answer = self.ray.get(reference, timeout=ANSWER_TIMEOUT_S)
         except self.ray.exceptions.RayError as problem:
             self.cluster.check()
-            self._lose(block, actor, problem)
+            self._lose(piece, actor, problem)
             return
-        if block:
+        if piece:
             self._free.append(actor)
-            self._finish(block, answer)
+            self._finish(piece, answer)
         else:
-            self._free += [actor] * BLOCKS_PER_COMPUTER
+            self._free += [actor] * PIECES_PER_COMPUTER
             self.run.devices.update(answer)
 
-    def _lose(self, block: BlockTask | None, actor: Actor, problem: Exception) -> None:
-        """Give lost blocks out again; one that is lost too often is left to do."""
+    def _lose(self, piece: BlockTask | None, actor: Actor, problem: Exception) -> None:
+        """Give lost pieces out again; one that is lost too often is left to do."""
         reason = describe_failure(problem)
         self.run.tally.lost[reason] += 1
-        if not block:
+        if not piece:
             if not self._free and not self._awaited:
                 self._given_up.append(
                     f"the processes of the cluster cannot start ({reason}); every machine needs "
@@ -254,25 +258,25 @@ class _RayRun:
                 )
                 self._fail()
             return
-        blocks = [block]
+        pieces = [piece]
         if isinstance(problem, self.ray.exceptions.RayActorError):
             others = [ref for ref, (_, owner) in self._awaited.items() if owner is actor]
-            blocks += [other for ref in others if (other := self._awaited.pop(ref)[0])]
+            pieces += [other for ref in others if (other := self._awaited.pop(ref)[0])]
             self._free = [free for free in self._free if free is not actor]
             self._start(actor)
         else:
             self._free.append(actor)
-        self._losses[block.block] += 1  # the oldest, which was computed
-        if self._losses[block.block] == MAX_LOSSES:
-            first, last = (self.run.manifest.ids[block.rows[i]] for i in (0, -1))
+        self._losses[piece.rows[0]] += 1  # the oldest, which was computed
+        if self._losses[piece.rows[0]] == MAX_LOSSES:
+            first, last = (self.run.manifest.ids[piece.rows[i]] for i in (0, -1))
             subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
             self._given_up.append(f"{subject} ({reason})")
-            if not self.run.tally.clips:  # other blocks would fail too
+            if not self.run.tally.clips:  # other pieces would fail too
                 self._fail()
-            blocks.remove(block)
-        self._again.extendleft(reversed(blocks))
+            pieces.remove(piece)
+        self._again.extendleft(reversed(pieces))
 
-    def _finish(self, task: BlockTask, computed: Computed) -> None:
+    def _finish(self, piece: BlockTask, computed: Computed) -> None:
         tally = self.run.tally
         for clip in computed.clips:
             tally.count(clip)
@@ -280,8 +284,13 @@ class _RayRun:
         self.run.batches.update(computed.batches)
         for name, reason in computed.broken.items():
             self.run.broken.add(name, BrokenBackbone(reason))
-        self._writer.submit(task, computed.outcomes)
-        self._advance(len(task.rows), self.run.progress_note())
+        _, outcomes, to_do = self._begun[piece.block]
+        for name, rows in computed.outcomes.items():
+            outcomes.setdefault(name, {}).update(rows)
+        to_do.difference_update(piece.rows)
+        if not to_do:
+            self._writer.submit(*self._begun.pop(piece.block)[:2])
+        self._advance(len(piece.rows), self.run.progress_note())
 
     def _fail(self) -> None:
         raise ClusterError(
@@ -323,7 +332,7 @@ def read_clip(setup: Setup, item: Item, names: Sequence[str]) -> ReadItem | Fail
 
 
 class Computed(NamedTuple):
-    """A block's outcomes for each store, its clips without frames, and why backbones broke."""
+    """A piece's outcomes for each store, its clips without frames, and why backbones broke."""
 
     outcomes: dict[str, dict[int, Done | Failed]]
     clips: list[ReadItem | Failed]
@@ -333,9 +342,9 @@ class Computed(NamedTuple):
 
 
 class Computer:
-    """Holds the backbones on a device, and embeds blocks that tasks read for it.
+    """Holds the backbones on a device, and embeds pieces of blocks that tasks read for it.
 
-    While one thread embeds a block, another uploads the next, and a third has one read.
+    While one thread embeds a piece, another uploads the next, and a third has one read.
     """
 
     def __init__(self) -> None:
@@ -370,7 +379,7 @@ class Computer:
         return {backbone.name: backbone.device for backbone in backbones}
 
     def compute(self, task: BlockTask, items: Sequence[Item]) -> Computed:
-        """Have a block read by tasks, on any machine, and embed it."""
+        """Have a piece read by tasks, on any machine, and embed it."""
         import ray
 
         (read, setup), clips = self._reading_task, []
@@ -382,14 +391,14 @@ class Computer:
                 self._unread.append(clips[-1])
         with self._uploading:
             uploaded = [self.upload(clip) for clip in ray.get(clips)]
-            self._embedding.acquire()  # in the order of the blocks
+            self._embedding.acquire()  # in the order of the pieces
         try:
             return self.embed(task, uploaded)
         finally:
             self._embedding.release()
 
     def embed(self, task: BlockTask, items: Sequence[ReadItem | Failed]) -> Computed:
-        """Embed a block, given its clips in order, uploaded."""
+        """Embed a piece, given its clips in order, uploaded."""
         embedder = Embedder(self._forwards, self._broken)
         before = embedder.seconds
         for row, item in zip(task.rows, items, strict=True):

@@ -55,10 +55,11 @@ class Tally:
         return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
     def note(self, seconds: float) -> str:
-        """Speed and bottleneck, for a progress bar."""
+        """Speed, where the time goes, and the bottleneck, for a line of progress."""
         shares = self.shares(seconds)
-        busy = f"device {shares['device']:.0%} busy, bound by {max(shares, key=shares.__getitem__)}"
-        return f"{self.frames / seconds:.0f} frames/s, {busy}"
+        busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
+        bound = max(shares, key=shares.__getitem__)
+        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
 def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> Agreement:
     equal, total, least = 0, 0.0, np.inf
     worst: list[tuple[float, str]] = []
-    for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="batch"):
+    for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="part"):
         batch = ids[start : start + BATCH_ROWS]
         a, b = left.read(name, batch), right.read(name, batch)
         if left.stored(name).spec.padded and right.stored(name).spec.padded:

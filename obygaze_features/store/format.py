@@ -21,6 +21,10 @@ from obygaze_features.store.shards import ShardLayout
 
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
+MAX_BLOCK_ROWS = 512
+"""A kill loses a block: at 3 clips a second three minutes' work."""
+BLOCKS = 500
+"""About how many a store of many items has, each of a file an array."""
 ATTRIBUTES = "obygaze"
 """The key of our attributes in the Zarr group."""
 IDS = "ids"
@@ -48,6 +52,17 @@ CHUNK_BYTES = 64 * 2**10
 _FRAME_NUMBERS = ("frame_index", "frame_time")
 _BY_FRAME = (*_FRAME_NUMBERS, "frames", "frames_temporal")
 """Arrays whose first axis within a row is the frames."""
+
+
+def default_block_rows(items: int) -> int:
+    """Rows per block of a new store: more where there are many items, so that it has fewer files.
+
+    Examples
+    --------
+    >>> [default_block_rows(items) for items in (16_000, 16_001, 100_000, 1_000_000)]
+    [32, 64, 224, 512]
+    """
+    return min(BLOCK_ROWS * max(1, -(-items // (BLOCKS * BLOCK_ROWS))), MAX_BLOCK_ROWS)
 
 
 class Status(IntEnum):

@@ -288,12 +288,15 @@ def _push_to_hub(files: _Files, address: str) -> int:
         for name in wrong:
             files.check(name)
         if wrong:
-            api.upload_folder(
-                **dataset,
-                folder_path=files.path,
-                allow_patterns=list(files.sizes),
-                commit_message=f"{files.path.name}: {len(files.sizes)} files",
-            )
+            # The Hub's own bars are for terminals. All files are there at once, in one commit.
+            waiting = meter(len(wrong), "Sending in one commit", unit="file")
+            with contextlib.nullcontext() if sys.stderr.isatty() else waiting:
+                api.upload_folder(
+                    **dataset,
+                    folder_path=files.path,
+                    allow_patterns=list(files.sizes),
+                    commit_message=f"{files.path.name}: {len(files.sizes)} files",
+                )
             if still := wrong_there():
                 remedy = f"run: obygaze stores verify {files.path}"
                 raise StoreError(f"{address}: {still[0]} is not what was sent; {remedy}")

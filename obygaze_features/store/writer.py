@@ -70,7 +70,7 @@ class StoreWriter:
         recipe: Recipe,
         *,
         probe: Mapping[str, NDArray[Any]] | None = None,
-        block_rows: int = fmt.BLOCK_ROWS,
+        block_rows: int | None = None,
     ) -> StoreWriter:
         """Create an empty store for a manifest's items.
 
@@ -86,7 +86,8 @@ class StoreWriter:
             Array -> its row for the probe (a fixed synthetic clip), by which two labs
             can tell whether they compute the same features.
         block_rows
-            Rows per block; the same for every store of one extraction.
+            Rows per block; by default 32, or more for many items. The same for every store of one
+            extraction.
         """
         path = require_store_name(Path(path))
         if not len(manifest):
@@ -98,7 +99,7 @@ class StoreWriter:
             "manifest": manifest.name,
             "items_digest": manifest.digest,
             "n": len(manifest),
-            "block_rows": block_rows,
+            "block_rows": block_rows or fmt.default_block_rows(len(manifest)),
             "licence": manifest.licence,
             "citation": manifest.citation,
             "software": f"obygaze {obygaze_version()}",
@@ -187,13 +188,16 @@ class StoreWriter:
 
 
 def open_to_resume(
-    path: Path | str, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+    path: Path | str, manifest: Manifest, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> Store:
-    """Open a store that a run may continue; `StoreError` if its rows are made differently."""
+    """Open a store that a run may continue; `StoreError` if its rows are made differently.
+
+    Without a recipe only its items are compared.
+    """
     store = open_store(path)
     if store.is_final and not store.status.all():
         raise final_error(path, "is finalised and read-only, and lacks rows")
-    now = recipe.attributes() | {
+    now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.digest,
         "block_rows": block_rows or store.block_rows,
     }

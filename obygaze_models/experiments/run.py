@@ -6,7 +6,6 @@ The same experiment on the same machine writes the same bytes, but for ``started
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,9 +48,6 @@ from obygaze_models.experiments.run_folder import (
     format_clips,
     format_lines,
 )
-
-LINE_EVERY_S = 30.0
-"""Where there is no bar, as in a batch job's log, progress is a line now and then."""
 
 
 def run_experiment(
@@ -149,25 +145,15 @@ def _compute(
 ) -> Outcome:
     """Every fit of a plan, or what an interrupted run had of it.
 
-    Where no bar is shown, there are lines about the fits done and the time left. Both go by the
-    fits of this run alone: those of an interrupted one take no time.
+    The time left goes by the fits of this run alone: those of an interrupted one take no time.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     try:
         earlier = [finished.load(planned, plan.data) for planned in todo]
-        total, made = earlier.count(None), 0
-        begin = last = time.monotonic()
-        with meter(total, "train", unit="fit") as advance:
-            for done, (planned, result) in enumerate(zip(todo, earlier, strict=True), start=1):
+        with meter(earlier.count(None), "train", unit="fit") as advance:
+            for planned, result in zip(todo, earlier, strict=True):
                 outcome.add(result or planned.compute(plan.data, memo), finished)
-                if result is not None:
-                    continue
-                made, now = made + 1, time.monotonic()
-                advance(1)
-                if not sys.stderr.isatty() and now - last >= LINE_EVERY_S and made < total:
-                    last, left = now, (now - begin) / made * (total - made)
-                    text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
-                    log(f"{done} of {len(todo)} fits, about {text} left")
+                advance(result is None)
         outcome.predictions.extend(plan.outside_predictions)
         if not outcome.predictions:
             failed = outcome.skipped[-1]

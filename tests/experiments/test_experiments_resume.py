@@ -2,9 +2,12 @@
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,11 +16,11 @@ import numpy as np
 import pytest
 
 import obygaze_models as om
+from obygaze_features.common import progress
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
-from obygaze_models.experiments import run as running
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
@@ -153,19 +156,26 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 
 
 def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
-    """Each fit takes 100 s here; those that were kept took none."""
-    seconds, compute = [0], fitting.PlannedFit.compute
+    """By a clock on which each fit takes 100 s here; those that were kept took none."""
+    seconds, compute, log = [0], fitting.PlannedFit.compute, io.StringIO()
 
     def slow(planned, *arguments):
+        before = log.getvalue().count("\n")
+        while log.getvalue().count("\n") < before + 2:  # the second began after this fit did
+            time.sleep(0.01)
+        fit = compute(planned, *arguments)
         seconds[0] += 100
-        return compute(planned, *arguments)
+        return fit
 
     run(small, tmp_path / "run", 5)
     monkeypatch.setattr(fitting.PlannedFit, "compute", slow)
-    monkeypatch.setattr(running, "time", Mock(monotonic=lambda: seconds[0]))
-    _, lines = run(small, tmp_path / "run")
-    assert lines[1:] == [f"{done} of 9 fits, about {left} min left"
-                         for done, left in ((6, 5), (7, 3), (8, 2))]  # fmt: skip
+    monkeypatch.setattr(progress, "time", Mock(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", log)
+    run(small, tmp_path / "run")
+    for done, left in ((1, "5 min"), (2, "3 min"), (3, "100 s")):
+        line = f"train: {done} of 4 fits, 0.01 a second, about {left} left\n"
+        assert line in log.getvalue()
 
 
 @pytest.mark.parametrize("renamed", [False, True])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 from PIL import Image
 
 import obygaze_features as of
+from obygaze_features.common import progress
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.files import csv_rows, refused, write
@@ -30,8 +34,14 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     store = of.open_store(library / "stores/tiny.zarr")
     row_bytes = sum(spec.row_bytes for spec in store.specs)
     assert plan["stores"]["tiny"]["bytes"] == 12 * row_bytes
-    again = json.loads(command("--dry-run", "--json").stdout)["stores"]["tiny"]
-    assert (again["to_do"], again["is_new"]) == (7, False)
+    log = library / "stores/log.jsonl"
+    write(log, f'{log.read_text()}{{"event": "cut o\n')  # by a kill
+    again = json.loads(command("--dry-run", "--json").stdout)
+    tiny, last, seconds = again["stores"]["tiny"], again["last_run"], again["seconds"]
+    assert (tiny["to_do"], tiny["is_new"], tiny["has_weights"]) == (7, False, True)
+    assert (last["clips"], last["devices"]) == (5, {"tiny": "cpu"})
+    assert 0 < seconds["decode"] < seconds["all"] == 7 / last["clips_a_second"]
+    assert (plan["last_run"], plan["seconds"]["all"]) == (None, None)
 
     clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
     clip.rename(library / "clip.mp4")
@@ -53,6 +63,52 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     final = command()
     assert (final.exit_code, "Nothing was left to do" in final.stdout) == (0, True)
     assert not (store.path / "claims").exists()
+
+
+def test_a_dry_run_needs_no_weights(library, obygaze, tmp_path, monkeypatch):
+    """Its sizes are then those of the list: here by hand, in bytes."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
+    plan = obygaze(
+        "features", "extract", library / "manifest", "--videos", library / "data/videos",
+        "--backbone", "xclip-kinetics", "--backbone", "xclip-lsmdc", "-o", library / "new",
+        "--arrays", "xclip-kinetics:native,frames,xclip-lsmdc:mean", "--dry-run", "--json",
+    )  # fmt: skip
+    stores = json.loads(plan.stdout)["stores"]
+    sizes = {name: (store["bytes"], store["has_weights"]) for name, store in stores.items()}
+    assert sizes == {
+        "xclip-kinetics": (12 * (512 * 4 + 32 * 512 * 2 + 32 * (4 + 8)), False),
+        "xclip-lsmdc": (12 * (512 * 4 + 12 * 512 * 2 + 12 * (4 + 8)), False),
+    }
+
+
+SHORT_INTERVAL = """
+from obygaze_features.common import progress
+progress.LINE_EVERY_S = 0.002
+from cli import main
+main()
+"""
+
+
+def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
+    """Where there is no terminal; the last one when all is done. Finalising writes to a file."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
+    lines = command("--batch-size", 1).stderr.splitlines()[1:]
+    facts = r"Extracting: (\d+) of 12 clips(, [\d.]+ a second)?, (about .* left|after .*)"
+    done = [int(re.match(facts, line)[1]) for line in lines]
+    assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
+    assert re.search(r"after .*; \d+ frames/s, decode \d+%, device \d+%, write \d+%", lines[-1])
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.002)
+    store, log = library / "stores/tiny.zarr", library / "log"
+    with log.open("w") as file:
+        finalise = [sys.executable, "-c", SHORT_INTERVAL, "stores", "finalise", str(store)]
+        subprocess.run(finalise, stderr=file, check=True)
+    assert re.search(r"Writing \w+: 1 of 1 shards, .* a second", log.read_text())
+    np.save(library / "x.npy", of.open_store(store).read("native"))
+    given = [library / "x.npy", "--in-order", "--manifest", library / "manifest"]
+    sent = obygaze("stores", "push", store, library / "there").stderr
+    imported = obygaze("stores", "import", "npy", *given, "-o", library / "theirs.zarr").stderr
+    assert re.search(r"Sending: ([\d.]+ kB) of \1, .* a second", sent)
+    assert "Importing: 1 of 1 blocks" in imported
 
 
 @pytest.fixture

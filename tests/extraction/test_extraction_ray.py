@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import obygaze_features as of
+from obygaze_features.common import progress
 from obygaze_features.errors import (
     BackboneError,
     BrokenBackbone,
@@ -29,6 +30,7 @@ from obygaze_features.errors import (
 )
 from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
+from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
 from tests.extraction.ray_clusters import below, extract_on, head, left_of, mortal, slow
@@ -113,15 +115,19 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
 
 @pytest.mark.night
 def test_processes_killed_in_mid_block_change_nothing(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, capsys
 ):
     """Two that compute share a CPU and a GPU, and one reads for both; one of the two is lost."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.5)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
     summary = extract_on(cluster, manifest, films, [tiny], tmp_path, [load], workers=1, **share)
     assert len(list((tmp_path / "deaths").iterdir())) == sum(summary.lost.values()) == 1
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
+    lines = capsys.readouterr().err
+    assert re.search("0 of 70 clips, .*; waiting for the Ray cluster to give 2 x", lines)
+    assert re.search("70 of 70 clips, .*device", lines)
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
@@ -193,11 +199,14 @@ def test_a_machine_that_is_lost_changes_nothing(
 
 
 @pytest.mark.faults
-def test_a_block_that_kills_its_processes_is_left_to_do(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
+def test_what_kills_its_processes_is_left_to_do(
+    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
 ):
+    """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
+    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
     (tmp_path / "deaths").mkdir()
-    load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last block's batch
+    load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last one's batch
     words = "3 processes were lost over the clips clip-64 to clip-69"
     with pytest.raises(ClusterError, match=words):
         extract_on(cluster, manifest, films, [tiny], tmp_path, [load])
@@ -261,7 +270,7 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
         out, stderr = process.communicate(timeout=600)
     assert (process.returncode, out) == (1, ""), stderr
     # Ray's own lines begin with a time: they are of what it had only started.
-    lines = [line for line in stderr.splitlines() if not re.match(r"Waiting for |\[20", line)]
+    lines = [line for line in stderr.splitlines() if not re.match(r"Extracting: |\[20", line)]
     assert (len(lines), "Extracting 70 clips" in lines[0]) == (2, True), stderr
     assert lines[1].startswith("Error: ")
     if until == FIRST_BLOCK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,16 +25,24 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
     limit_gpu_share,
 )
-from obygaze_features.errors import BackboneError, ObygazeError
+from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.store import format as store_format
 from obygaze_features.store import verify
 from obygaze_features.store.claims import Claims
 from tests.extraction.test_extraction_broken import decoders_of
 from tests.kit.films import rows, store_files
 
 
-def test_an_interrupted_run_resumes_to_the_same_store(manifest, films, tiny, whole_store, tmp_path):
-    """What was computed of a block is kept, and the batch that was running."""
+@pytest.mark.parametrize("blocks", [3, 1])
+def test_an_interrupted_run_resumes_to_the_same_store(
+    manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
+):
+    """What was computed of a block is kept, and the batch that was running.
+
+    One block of 96 rows holds the features that three hold of 32, from the same batches.
+    """
+    monkeypatch.setattr(store_format, "BLOCKS", blocks)
 
     def interrupted(pixels, present, names):
         calls.append(len(pixels))
@@ -49,12 +58,30 @@ def test_an_interrupted_run_resumes_to_the_same_store(manifest, films, tiny, who
     entry = json.loads((tmp_path / "log.jsonl").read_text())
     assert (entry["ended"], entry["done"], entry["left"]) == ("KeyboardInterrupt", 48, 22)
     assert of.extract(manifest, films, tiny, tmp_path, limit=56).clips == 8
-    assert of.extract(manifest, films, tiny, tmp_path).clips == 14
+    monkeypatch.setattr(store_format, "BLOCKS", 2)  # a store keeps its own blocks
+    clips = [of.extract(manifest, films, tiny, tmp_path, part=f"{n}/2").clips for n in (1, 2)]
+    assert clips == ([6, 8] if blocks == 3 else [14, 0])
+    assert len(list((store / "blocks").iterdir())) == blocks
     left, right = of.open_store(store), of.open_store(whole_store)
     for name in left.arrays:
         np.testing.assert_array_equal(left.read(name), right.read(name))  # equal batches
-    assert [left.record_of(n) for n in range(3)] == [right.record_of(n) for n in range(3)]
+    if blocks == 3:
+        assert [left.record_of(n) for n in range(3)] == [right.record_of(n) for n in range(3)]
     assert verify(store) == []
+
+
+def test_stores_of_a_run_have_equal_blocks(
+    manifest, films, tiny, whole_store, tmp_path, monkeypatch
+):
+    """A backbone beside an older store gets its size of blocks; two sizes are refused."""
+    shutil.copytree(whole_store, tmp_path / "tiny.zarr")
+    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    second, third = (replace(tiny, name=name) for name in ("second", "third"))
+    of.extract(manifest, films, [tiny, second], tmp_path, part="2/3")
+    assert of.open_store(tmp_path / "second.zarr").status.nonzero()[0].tolist() == [*range(32, 64)]
+    of.extract(manifest, films, third, tmp_path, limit=1)
+    with pytest.raises(UsageError, match=r"y.zarr has 32 and .*d.zarr has 96 rows a block"):
+        of.extract(manifest, films, [tiny, third], tmp_path)
 
 
 def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_path, monkeypatch):
