@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
+from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, CREDITS, Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     check_store_name,
@@ -17,21 +18,31 @@ from obygaze_features.backbones.checkpoints import (
     split_name,
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
-from obygaze_features.backbones.registry import Maker, find_maker
+from obygaze_features.backbones.registry import Maker, find_maker, known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
-from obygaze_features.common.plugins import Plugin, plugin_errors
+from obygaze_features.backbones.windows import resample
+from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+OWN_FAMILY = "own"
+"""The family of a backbone that was given as an object."""
+
+BackboneLike: TypeAlias = "str | Path | Backbone | Module | Callable[..., Backbone]"
+
 
 def load_backbone(
-    spec: str | Path,
+    spec: BackboneLike,
     device: str | None = None,
     *,
     mode: str = "standard",
     precision: str = "float32",
     arrays: Sequence[str] | None = None,
+    sampling: Sampling | None = None,
 ) -> Backbone:
     """Load a backbone.
 
@@ -40,8 +51,9 @@ def load_backbone(
     spec
         A name that `known_checkpoints` lists; ``OWNER/NAME`` on the Hugging Face hub; the path of
         a checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``. ``NAME=`` before it gives its store another name. What the hub's cache
-        lacks is downloaded.
+        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it gives its store
+        another name. What the hub's cache lacks is downloaded. Or an object: a `Backbone`, a
+        function that makes one, or a torch module with a `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
     mode
@@ -52,16 +64,21 @@ def load_backbone(
     arrays
         The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
         to the backbone of that name.
+    sampling
+        Frames at a rate in place of the backbone's own sampling; see `resample`.
     """
     check_precision(precision)
     device = choose_device(device)
-    name, target = split_name(str(spec))
-    if found := find_maker(target):
-        name = name or target.rpartition(":")[2]
+    if not isinstance(spec, str | Path):
+        backbone = _take(spec, mode)
+    elif found := find_maker((split := split_name(str(spec)))[1]):
+        name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
         check_store_name(name)
-        backbone = _make(*found, name, target, mode)
+        backbone = _make(*found, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
+    if sampling and backbone.for_clips:
+        backbone = resample(backbone, sampling)
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
@@ -83,6 +100,9 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
             return read_tokenizer()
 
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
+    if known := known_checkpoints().get(checkpoint.known_name or ""):
+        own = {key: getattr(backbone, key) or getattr(known, key) for key in CREDITS}
+        backbone = backbone.with_changes(**own)
     about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
     return backbone.with_changes(
         name=checkpoint.name,
@@ -100,6 +120,40 @@ def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Ba
     return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
+def _take(given: Any, mode: str) -> Backbone:
+    """The backbone that an object is, or makes; see `load_backbone`."""
+    from torch.nn import Module
+
+    name = getattr(given, "__name__", "")
+    if isinstance(given, Module):
+        if not (transform := getattr(given, "transform", None)):
+            raise UsageError(
+                f"{type(given).__name__} has no transform, so nobody knows its input; give "
+                "Backbone.from_torch(net, size=..., mean=..., std=...), or set net.transform"
+            )
+        given = Backbone.from_torch(given, transform=transform)
+    elif not isinstance(given, Backbone) and not callable(given):
+        raise UsageError(
+            "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
+            f"one, or a torch module (got a {type(given).__name__})"
+        )
+    source = given if hasattr(given, "__qualname__") else getattr(given, "encode_clips", given)
+    source = source if hasattr(source, "__qualname__") else type(source)
+    plugin = getattr(given, "plugin", None) or plugin_at(
+        f"{source.__module__}:{source.__qualname__}"
+    )
+    with plugin_errors(plugin, BrokenBackbone):
+        made = given
+        if not isinstance(given, Backbone):
+            made = given(mode) if signature(given).parameters else given()
+    backbone = _check(made, plugin)
+    with plugin_errors(plugin, BrokenBackbone):
+        name = name or backbone.name or type(backbone.module).__name__
+        about = _about(backbone, name, OWN_FAMILY, plugin)
+    check_store_name(name)
+    return backbone.with_changes(name=name, about=about, plugin=plugin)
+
+
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
     """What a store records of a backbone."""
     files, module = backbone.weights, backbone.module
@@ -110,6 +164,7 @@ def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) ->
         "weights_sha256": sha256_of_files(files) if files else sha256_of_module(module),
         "config": dict(backbone.config),
         **({"package": plugin.package} if plugin else {}),
+        **{key: getattr(backbone, key) for key in CREDITS if getattr(backbone, key)},
     }
 
 

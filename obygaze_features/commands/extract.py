@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     required=True,
     metavar="[NAME=]PATH",
     help="A name that `obygaze features backbones` lists, your own checkpoint and the name of its "
-    "store, or NAME=module:Class. Repeat it for several: one pass over the clips fills all stores.",
+    "store, NAME=module:Class, timm:NAME or torchvision:NAME, with @LAYER for one of its layers. "
+    "Repeat it for several: one pass over the clips fills all stores.",
 )
 @output_option("The folder that gets NAME.zarr for each backbone.", default=Path("stores"))
 @names_option(
@@ -69,6 +70,29 @@ if TYPE_CHECKING:
     default="float32",
     help="Number format of the backbones; tf32 and bfloat16 are several times faster on a GPU from "
     "Ampere on.",
+)
+@click.option(
+    "--sampling",
+    metavar="RATE",
+    help="Frames at a rate, such as '2 fps', as many as a clip's length needs.  [default: a number "
+    "of frames by backbone, evenly]",
+)
+@click.option(
+    "--frames",
+    type=click.IntRange(1),
+    metavar="BOUND",
+    help="With --sampling: how many at most; a longer clip has them evenly.  [default: 64]",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    help="With --sampling: frames in a window of a network of clips.  [default: as many as it "
+    "takes]",
+)
+@click.option(
+    "--stride",
+    type=click.IntRange(1),
+    help="With --sampling: frames from one window to the next.  [default: a window's]",
 )
 @device_option
 @click.option(
@@ -154,6 +178,9 @@ def extract(
           --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --engine ray --ray-address auto --ray-gpus 0.5
+      obygaze features extract manifests/mine --videos films --backbone timm:resnet18@layer3
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics \\
+          --sampling "4 fps" --window 32 --stride 16 --frames 720
       obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
       obygaze features extract manifests/prompts --backbone clip-vit-base-patch32 -o stores/texts
     """
@@ -217,6 +244,11 @@ def _describe(summary: Summary, noun: str) -> None:
         echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
         echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+    if summary.thinned:
+        echo(
+            f"{counted(summary.thinned, 'clip')} with more frames at the rate than a row has: they "
+            "are spread over the clip (--frames BOUND allows more, in another store)"
+        )
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
         echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)

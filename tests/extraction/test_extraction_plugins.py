@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import interpolate
 
 import obygaze_features as of
-from obygaze_features.errors import BrokenBackbone
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, normalise, resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.errors import BackboneError, BrokenBackbone, StoreError, UsageError
+from obygaze_features.store import ArraySpec
+from tests.kit.films import clips, everything
 
 GROUP = "obygaze.backbones"
 NETS = '''
@@ -116,6 +127,175 @@ def test_what_cannot_be_imported_is_left_out_of_a_plan(mylab, manifest, films, t
         assert result.exit_code == 0, result.output
         assert "colours: 70 clips" in result.stdout
         assert f"left out: {caught.value}" in result.stdout
+
+
+def shrink(frame: torch.Tensor) -> torch.Tensor:
+    return interpolate(frame[None].float() / 255, (16, 16))[0]
+
+
+def small_net(dims: int = 2) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        conv = nn.Conv3d(3, 4, (2, 4, 4), (2, 4, 4)) if dims == 3 else nn.Conv2d(3, 4, 4, 4)
+        pool = nn.AdaptiveAvgPool3d(1) if dims == 3 else nn.AdaptiveAvgPool2d(1)
+        return nn.Sequential(conv, pool, nn.Flatten(), nn.Linear(4, 5))
+
+
+def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
+    """A module, a function, a backbone with and without a name: held against torch itself."""
+    make = of.Backbone.from_torch
+    image, video = small_net(), small_net(3)
+    image.transform = shrink
+
+    def our_net():
+        return make(video, frames=8, transform=shrink, licence="MIT", paper="https://x.org/p")
+
+    native = ArraySpec("native", (3,), "float32", "mean colour")
+    colour = of.Backbone(
+        nn.Identity(), Sampling(2), CLIP_TORCHVISION.at(8), (native,),
+        lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))}, (), {},
+    )  # fmt: skip
+    layer = make(video, frames=8, transform=shrink, layer="0", name="layer")
+    manifest, given = clips("clip5.mp4"), [image, our_net, colour, layer]
+    summary = of.extract(manifest, films, given, tmp_path)
+    names = ["Sequential", "our_net", "Identity", "layer"]
+    assert [path.stem for path in summary.stores] == names
+    stores = dict(zip(names, map(of.open_store, summary.stores), strict=True))
+    seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
+    eight, sixteen = (torch.stack([seen[i * 40 // n] for i in range(n)]) for n in (8, 16))
+    with torch.no_grad():
+        frames = image.eval()(sixteen)
+        clip = video.eval()(eight.transpose(0, 1)[None])[0]
+        steps = video[0](eight.transpose(0, 1)[None]).mean((-1, -2))[0].T
+    expected = {
+        "Sequential": {"frames": frames, "native": frames.mean(0), "max": frames.amax(0)},
+        "our_net": {"native": clip},
+        "layer": {"frames": steps, "native": steps.mean(0)},
+    }
+    for name, arrays in expected.items():
+        for array, values in arrays.items():
+            np.testing.assert_allclose(stores[name]["clip5"][array], values, atol=2e-3)
+    assert stores["our_net"].specs[0].name == "native"
+    assert "frames" not in stores["our_net"].arrays
+    about = stores["our_net"].attributes["backbone"]
+    assert (about["name"], about["family"], about["config"]["layout"]) == (
+        "our_net",
+        "own",
+        "BCTHW",
+    )
+    assert [about.get(key) for key in ("licence", "citation", "paper")] == [
+        "MIT", None, "https://x.org/p"
+    ]  # fmt: skip
+    assert len({store.attributes["backbone"]["weights_sha256"] for store in stores.values()}) == 3
+    with torch.no_grad():
+        video[0].weight += 1
+    with pytest.raises(StoreError, match="other backbone weights"):
+        of.extract(manifest, films, our_net, tmp_path)
+    for options, reason in (
+        ({"layer": "conv"}, "Sequential: unknown layer 'conv'; known are"),
+        ({"layout": "TCHW"}, "unknown layout 'TCHW'; did you mean BTCHW"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            make(video, **options)
+    for options, reason in (
+        (
+            {"size": 3},
+            r"takes no 16 frames of 3 x 3 x 3 \(BTCHW: RuntimeError: .*; BCTHW: .*; give",
+        ),
+        ({"transform": lambda frame: frame[9]}, r"transform fails on a frame.*IndexError"),
+    ):
+        with pytest.raises(BackboneError, match=reason) as caught:
+            make(video, **options)
+        assert "\n" not in str(caught.value)
+
+
+class Preset:
+    """As the weights of torchvision say how images are prepared."""
+
+    interpolation = SimpleNamespace(value="bilinear")
+
+    def __init__(self):
+        self.mean, self.std, self.crop_size, self.resize_size = [0.5] * 3, [0.25] * 3, [16], [20]
+
+
+class Tags(enum.Enum):
+    OLD = 1
+    DEFAULT = 2
+    transforms = lambda tag: Preset()  # noqa: E731
+    meta = property(lambda tag: {"categories": list("abcde")})
+
+
+def fake_library(name: str) -> SimpleNamespace:
+    """The part of timm or torchvision that is used here; their own is not always installed."""
+    config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
+              "interpolation": "bilinear", "mean": (0.5,) * 3, "std": (0.25,) * 3}  # fmt: skip
+
+    def create_model(name, *, pretrained, num_classes):
+        net = small_net()[:3]
+        net.pretrained_cfg = {"license": "apache-2.0", "paper_ids": "arXiv:2010.11929"}
+        return net
+
+    if name == "timm":
+        data = SimpleNamespace(resolve_model_data_config=lambda net: config)
+        return SimpleNamespace(create_model=create_model, data=data, list_models=lambda: ["small"])
+    return SimpleNamespace(
+        models=SimpleNamespace(
+            list_models=lambda: ["small"],
+            get_model_weights=lambda name: Tags,
+            get_model=lambda name, weights: small_net(),
+        )
+    )
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_network_of_a_library_goes_by_name(library, films, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, fake_library(library))
+    specs = [f"{library}:small", f"first={library}:small@0", f"{library}:small.random"]
+    summary = of.extract(clips("clip5.mp4"), films, specs, tmp_path)
+    stores = [of.open_store(path) for path in summary.stores]
+    assert [path.stem for path in summary.stores] == ["small", "first", "small.random"]
+    abouts = [store.attributes["backbone"] for store in stores]
+    assert [about["config"].get("layer") for about in abouts] == [None, "0", None]
+    assert ["synthetic" in about["config"] for about in abouts] == [False, False, True]
+    stated = ("apache-2.0", "https://arxiv.org/abs/2010.11929") if library == "timm" else ("", "")
+    assert tuple(abouts[0].get(key, "") for key in ("licence", "paper")) == stated
+    pixels = []
+    for picture in everything(films / "clip5.mp4")[[i * 40 // 32 for i in range(32)]]:
+        scaled = Image.fromarray(picture).resize((26, 20), Image.Resampling.BILINEAR)
+        middle = np.asarray(scaled.crop((5, 2, 21, 18)))
+        pixels.append(torch.from_numpy(middle.copy()).permute(2, 0, 1) / 255)
+    with torch.no_grad():
+        expected = small_net()[:3]((torch.stack(pixels) - 0.5) / 0.25)
+    for store in stores:  # without the classifier, its first layer's mean is the same
+        np.testing.assert_allclose(store["clip5"]["frames"], expected, atol=0.03)
+    with pytest.raises(BackboneError, match=f"{library} has no network 'smal'; did you mean small"):
+        of.load_backbone(f"{library}:smal")
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(BackboneError, match=f"needs the package {library} .*: pip install"):
+        of.load_backbone(f"{library}:small")
+
+
+def test_timm_and_its_own_transform_see_the_same(films):
+    timm = pytest.importorskip("timm")
+    picture = everything(films / "clip0.mp4")[0]
+    for name in ("test_vit.random@blocks.1", "test_resnet.random", "test_convnext.random"):
+        backbone = of.load_backbone(f"timm:{name}", "cpu")
+        how, net = backbone.preprocessing, backbone.module
+        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net))
+        expected = transform(Image.fromarray(picture))[None]
+        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], how), how)
+        assert (ours - expected).abs().max() <= 1.01 / 255 / min(how.std)
+        with torch.no_grad():
+            if "@" in name:
+                options = {"return_prefix_tokens": True, "intermediates_only": True}
+                options["output_fmt"] = "NLC"
+                ((tokens, first),) = net.forward_intermediates(
+                    ours, [1], output_fmt="NLC", **options
+                )
+                expected = torch.cat([first, tokens], 1).mean(1)
+            else:
+                expected = net(ours)
+        np.testing.assert_allclose(backbone.embed_images(ours), expected, atol=1e-5)
 
 
 LATE = '''
