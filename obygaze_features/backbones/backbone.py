@@ -232,20 +232,21 @@ class Backbone:
     def image_text_embedding(self) -> ArraySpec:
         """The array of an image's or a text's embedding; `UsageError` if it has none."""
         if self.embedding is None:
-            raise UsageError(
-                f"{self.name}: the family {self.about.get('family')} reads no texts and no single "
-                "images; choose one that does: obygaze features backbones"
-            )
+            raise self._reads_no("texts and no single images")
         return self.embedding
 
     def check_reads_texts(self) -> None:
         """Raise `UsageError` if it reads no texts."""
         self.image_text_embedding()
         if self.text_tower is None:
-            raise UsageError(
-                f"{self.name}: the family {self.about.get('family')} reads no texts, only images; "
-                "choose one that does: obygaze features backbones"
-            )
+            raise self._reads_no("texts, only images")
+
+    def _reads_no(self, what: str) -> UsageError:
+        family = self.about.get("family")
+        return UsageError(
+            f"{self.name}: the family {family} reads no {what}; choose one that does: "
+            "obygaze features backbones"
+        )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
         """The same backbone, to fill a store of images and texts: its only array is `embedding`.
@@ -297,8 +298,8 @@ class KnownCheckpoint:
         Writes it into an empty folder, from a seed: a checkpoint of random weights.
     how_to_get
         For people, if it is neither on the hub nor of random weights.
-    licence, citation, paper
-        Of the weights, where they are known.
+    credits
+        What is known of `CREDITS`.
     """
 
     name: str
@@ -308,9 +309,7 @@ class KnownCheckpoint:
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
     how_to_get: str = ""
-    licence: str = ""
-    citation: str = ""
-    paper: str = ""
+    credits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes_per_clip(self) -> int:
@@ -331,7 +330,7 @@ def published(
             Sampling(row.get("frames", 0)),
             arrays(**row.get("sizes", {})),
             row["repository"],
-            **{key: row[key] for key in CREDITS if key in row},
+            credits={key: row[key] for key in CREDITS if key in row},
         )
         for row in (shared | row for row in tables[family])
     )

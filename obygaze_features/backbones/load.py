@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, CREDITS, Backbone
 from obygaze_features.backbones.checkpoints import (
@@ -26,17 +26,12 @@ from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
 OWN_FAMILY = "own"
 """The family of a backbone that was given as an object."""
 
-BackboneLike: TypeAlias = "str | Path | Backbone | Module | Callable[..., Backbone]"
-
 
 def load_backbone(
-    spec: BackboneLike,
+    spec: Any,
     device: str | None = None,
     *,
     mode: str = "standard",
@@ -73,7 +68,6 @@ def load_backbone(
         backbone = _take(spec, mode)
     elif found := find_maker((split := split_name(str(spec)))[1]):
         name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
-        check_store_name(name)
         backbone = _make(*found, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
@@ -101,8 +95,7 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
 
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
     if known := known_checkpoints().get(checkpoint.known_name or ""):
-        own = {key: getattr(backbone, key) or getattr(known, key) for key in CREDITS}
-        backbone = backbone.with_changes(**own)
+        backbone = backbone.with_changes(**known.credits)
     about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
     return backbone.with_changes(
         name=checkpoint.name,
@@ -114,9 +107,11 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
 
 def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
     """The backbone that another package's class or function makes."""
-    backbone = _check(maker(mode), plugin)
     with plugin_errors(plugin, BrokenBackbone):
+        backbone = _check(maker(mode), plugin)
+        name = name or backbone.name or type(backbone.module).__name__
         about = _about(backbone, name, target, plugin)
+    check_store_name(name)
     return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
@@ -124,34 +119,21 @@ def _take(given: Any, mode: str) -> Backbone:
     """The backbone that an object is, or makes; see `load_backbone`."""
     from torch.nn import Module
 
-    name = getattr(given, "__name__", "")
-    if isinstance(given, Module):
-        if not (transform := getattr(given, "transform", None)):
-            raise UsageError(
-                f"{type(given).__name__} has no transform, so nobody knows its input; give "
-                "Backbone.from_torch(net, size=..., mean=..., std=...), or set net.transform"
-            )
-        given = Backbone.from_torch(given, transform=transform)
-    elif not isinstance(given, Backbone) and not callable(given):
+    if isinstance(given, Module) and hasattr(given, "transform"):
+        given = Backbone.from_torch(given, transform=given.transform)
+    is_backbone = isinstance(given, Backbone)
+    if isinstance(given, Module) or not (is_backbone or callable(given)):
         raise UsageError(
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
-            f"one, or a torch module (got a {type(given).__name__})"
+            f"one, or a torch module with a transform (got a {type(given).__name__})"
         )
-    source = given if hasattr(given, "__qualname__") else getattr(given, "encode_clips", given)
-    source = source if hasattr(source, "__qualname__") else type(source)
-    plugin = getattr(given, "plugin", None) or plugin_at(
-        f"{source.__module__}:{source.__qualname__}"
-    )
-    with plugin_errors(plugin, BrokenBackbone):
-        made = given
-        if not isinstance(given, Backbone):
-            made = given(mode) if signature(given).parameters else given()
-    backbone = _check(made, plugin)
-    with plugin_errors(plugin, BrokenBackbone):
-        name = name or backbone.name or type(backbone.module).__name__
-        about = _about(backbone, name, OWN_FAMILY, plugin)
-    check_store_name(name)
-    return backbone.with_changes(name=name, about=about, plugin=plugin)
+    own = (given, getattr(given, "encode_clips", None), type(given))
+    source = next(part for part in own if hasattr(part, "__qualname__"))
+    plugin = getattr(given, "plugin", None)
+    plugin = plugin or plugin_at(f"{source.__module__}:{source.__qualname__}")
+    arguments = [mode] if not is_backbone and signature(given).parameters else []
+    make = (lambda mode: given) if is_backbone else (lambda mode: given(*arguments))
+    return _make(plugin, make, getattr(given, "__name__", ""), OWN_FAMILY, mode)
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Backbones of torch modules: a user's own, and by name those of timm and torchvision.
 
-Their preprocessing is the one that timm's data configuration and torchvision's weights state, done
-as for every other backbone. It is at most a level of a byte off the libraries' own, but for video
-networks of torchvision with one side to resize to, which it resizes with antialiasing.
+The preprocessing of a library's network is the one that timm's data configuration and torchvision's
+weights state, done as for every other backbone: at most a level of a byte off the library's own.
 """
 
 from __future__ import annotations
@@ -18,17 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
-from obygaze_features.backbones.preprocess import (
-    AUTHOR_SQUASH,
-    CLIP_TORCHVISION,
-    Preprocessing,
-    normalise,
-    resize_and_crop,
-)
+from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION, Preprocessing
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.plugins import describe_error, one_line, package_of, plugin_at
-from obygaze_features.common.text import counted, did_you_mean, unknown_name
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -39,8 +32,9 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "BCHW": lambda pixels: pixels.flatten(0, 1),
 }
 """What a network takes, made of clips ``[B,T,3,h,w]``."""
-IMAGE_FRAMES, VIDEO_FRAMES = 32, 16
-"""Frames of a clip for the libraries' networks of images, and of clips."""
+IMAGES, CLIPS = {"layout": "BCHW", "frames": 32}, {"layout": "BCTHW", "frames": 16}
+"""The libraries' networks of images, and of clips."""
+Made = tuple[nn.Module, dict[str, Any], dict[str, Any]]
 RANDOM = ".random"
 """After the name of a library's network: weights that were not trained."""
 
@@ -56,9 +50,7 @@ def from_torch(
     name: str = "",
     layer: str | None = None,
     layout: str | None = None,
-    licence: str = "",
-    citation: str = "",
-    paper: str = "",
+    **stated: str,
 ) -> Backbone:
     """Make a backbone of a torch module, which is switched to ``eval()``.
 
@@ -84,44 +76,46 @@ def from_torch(
     layout
         What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``; by
         default the first of the three that it accepts.
-    licence, citation, paper
-        Of the weights.
+    stated
+        `licence`, `citation` and `paper` of the weights.
     """
     kind = type(net)
-    plugin, label = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
-    for what, value, known in (
-        ("layer", layer, dict(net.named_modules())),
-        ("layout", layout, LAYOUTS),
-    ):
-        if value is not None and value not in known:
-            raise UsageError(f"{label}: {unknown_name(what, value, known)}")
+    plugin, name = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
+    if layer and layer not in (layers := dict(net.named_modules())):
+        raise UsageError(f"{name}: {unknown_name('layer', layer, layers)}")
     if not isinstance(transform, Preprocessing):
-        fields: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std), "filter": "bilinear"}
+        how: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std), "filter": "bilinear"}
         if transform:
-            fields = {"mean": (0,) * 3, "std": (1,) * 3, "scale": 1, "transform": transform}
-        transform = replace(CLIP_TORCHVISION.at(size), **fields)
+            how = {"mean": (0,) * 3, "std": (1,) * 3, "scale": 1, "transform": transform}
+        transform = replace(CLIP_TORCHVISION.at(size), **how)
     net.eval()
     run = partial(_run, net, layer)
-    layout, output = _try_layouts(run, net, frames, transform, layout, label)
-    per_frame, dim = layout == "BCHW", output.shape[-1]
-    steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 1
-    whole = (steps == 1 and not per_frame) or frames % steps != 0
+    pixels = transform.apply(torch.zeros(frames, 240, 320, 3, dtype=torch.uint8))[None]
+    pixels = pixels.to(next((weights.device for weights in net.parameters()), "cpu"))
+    problems = []
+    for takes in [layout] if layout else LAYOUTS:
+        try:
+            with torch.inference_mode():
+                output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
+            break
+        except Exception as problem:  # any code of somebody else's
+            problems.append(f"{takes}: {describe_error(problem, [package_of(plugin.path)])}")
+    else:
+        raise BrokenBackbone(
+            f"{name} does not take {' x '.join(map(str, pixels.shape[1:]))} as "
+            f"{'; '.join(problems)}; give frames, size, transform or layout"
+        )
+    per_frame, dim = takes == "BCHW", output.shape[-1]
+    steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 0
+    arrays = [ArraySpec("native", (dim,), "float32", "embedding of the clip")]
+    if steps and not frames % steps:
+        part = "frame" if steps == frames else f"{frames // steps} frames"
+        arrays.append(ArraySpec("frames", (steps, dim), "float16", f"embedding of each {part}"))
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        tokens = run(LAYOUTS[layout](pixels)).float()
-        tokens = tokens.reshape(len(pixels), -1, dim)
-        mean = tokens.mean(1)
-        return {"native": mean, "max": tokens.amax(1), "mean": mean, "frames": tokens}
+        tokens = run(LAYOUTS[takes](pixels)).float().reshape(len(pixels), -1, dim)
+        return {"native": tokens.mean(1), "frames": tokens}
 
-    part = "frame" if steps == frames else "stretch of frames"
-    arrays = [ArraySpec("native", (dim,), "float32", "embedding of the clip")]
-    if not whole:
-        arrays = [
-            ArraySpec("native", (dim,), "float32", "clip embedding: mean over `frames`"),
-            ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
-            ArraySpec("mean", (dim,), "float32", "mean over `frames`, the same as `native`"),
-            ArraySpec("frames", (steps, dim), "float16", f"embedding of each {part}"),
-        ]
     return Backbone(
         module=net,
         sampling=Sampling(frames),
@@ -129,47 +123,13 @@ def from_torch(
         arrays=tuple(arrays),
         encode_clips=encode_clips,
         weights=(),
-        config={
-            "network": kind.__qualname__,
-            "layout": layout,
-            **({"layer": layer} if layer else {}),
-        },
+        config={"network": kind.__qualname__, "layout": takes, "layer": layer},
         embedding=ArraySpec("native", (dim,), "float32", "of an image") if per_frame else None,
         encode_images=run if per_frame else None,
         per_frame=per_frame,
-        name=name or kind.__name__,
+        name=name,
         plugin=plugin,
-        licence=licence,
-        citation=citation,
-        paper=paper,
-    )
-
-
-def _try_layouts(
-    run: Callable[[Tensor], Tensor],
-    net: nn.Module,
-    frames: int,
-    transform: Preprocessing,
-    layout: str | None,
-    label: str,
-) -> tuple[str, Tensor]:
-    """The first layout that a network accepts, and what it gives for a clip, or for one frame."""
-    blank = torch.zeros(frames, 240, 320, 3, dtype=torch.uint8)
-    pixels = normalise(resize_and_crop(blank, transform), transform)[None]
-    if (weights := next(net.parameters(), None)) is not None:
-        pixels = pixels.to(weights.device)
-    problems = []
-    for choice in [layout] if layout else LAYOUTS:
-        try:
-            with torch.inference_mode():
-                return choice, run(LAYOUTS[choice](pixels[:, :1] if choice == "BCHW" else pixels))
-        except Exception as problem:  # any code of somebody else's
-            packages = [package_of(type(net).__module__)]
-            problems.append(f"{choice}: {describe_error(problem, packages)}")
-    shape = " x ".join(map(str, pixels.shape[2:]))
-    raise BackboneError(
-        f"{label} takes no {counted(frames, 'frame')} of {shape} ({'; '.join(problems)}); give "
-        "frames, size, transform or layout"
+        **stated,
     )
 
 
@@ -183,16 +143,15 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     finally:
         hook.remove()
     output = outputs[-1]
-    for name in ("pooler_output", "last_hidden_state"):
-        output = getattr(output, name, None) if getattr(output, name, None) is not None else output
+    for name in ("pooler_output", "last_hidden_state"):  # of transformers
+        output = output if getattr(output, name, None) is None else output[name]
     output = output[0] if isinstance(output, tuple | list) else output
-    if output.ndim > 3:  # [B,C,h,w] or [B,C,T,h,w]
+    if output.ndim > 3:
         output = output.mean((-2, -1))
         output = output.transpose(1, 2) if output.ndim == 3 else output
     if output.ndim not in (2, 3):
         raise ValueError(f"it gives the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
-    is_image = pixels.ndim == 4
-    return output.mean(1) if is_image and output.ndim == 3 else output
+    return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
 
 
 def load_library(spec: str, mode: str = "standard") -> Backbone:
@@ -203,99 +162,59 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
     """
     library, _, rest = spec.partition(":")
     model, _, layer = rest.partition("@")
+    name = model.removesuffix(RANDOM)
+    make = _make_timm if library == "timm" else _make_torchvision
     try:
         module = importlib.import_module(library)
-    except ImportError as problem:
-        raise BackboneError(
-            f"{spec} needs the package {library} ({one_line(problem)}); install it: "
-            f"pip install {library}"
-        ) from None
-    name = model.removesuffix(RANDOM)
-    models = (module if library == "timm" else module.models).list_models()
-    if (kind := name.partition(".")[0]) not in models:
-        near = did_you_mean([kind], models)
-        raise BackboneError(f"{library} has no network {kind!r}{near or '; look at its list'}")
-    try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            make = _make_timm if library == "timm" else _make_torchvision
-            net, preprocessing, options = make(module, name, trained=name == model)
-    except BackboneError:
+            net, how, options = make(module, name, trained=name == model)
+    except BrokenBackbone:
         raise
     except Exception as problem:  # the library's, the hub's, the network's
-        raise BackboneError(
-            f"{spec} cannot be loaded ({one_line(problem)}); if its weights are not here, load it "
-            f"once on a machine with network and copy the cache, or take {library}:{kind}{RANDOM}"
-        ) from None
-    if mode == "author":
-        preprocessing = replace(preprocessing, squash=AUTHOR_SQUASH, mode=mode)
+        remedy = "check the name; on a machine with network, load it once and copy the cache"
+        if isinstance(problem, ImportError):
+            remedy = f"install it: pip install {library}"
+        raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
+    author = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
+    preprocessing = replace(CLIP_TORCHVISION, **how, **author)
     backbone = from_torch(net, transform=preprocessing, layer=layer or None, **options)
-    config = {**backbone.config} | ({} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE})
-    return backbone.with_changes(config=config)
+    synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
+    return replace(backbone, config={**backbone.config, **synthetic})
 
 
-def _make_timm(timm: Any, name: str, *, trained: bool) -> tuple[nn.Module, Preprocessing, Any]:
+def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
     """A network of timm without its classifier, how frames become its input, and options."""
     net = timm.create_model(name, pretrained=trained, num_classes=0)
-    config, about = timm.data.resolve_model_data_config(net), net.pretrained_cfg
+    config = timm.data.resolve_model_data_config(net)
+    how = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
     (_, *crop), part = config["input_size"], config["crop_pct"]
-    squashed = config["crop_mode"] == "squash" and part == 1
-    if config["interpolation"] not in ("bilinear", "bicubic") or not (
-        squashed or (config["crop_mode"] == "center" and crop[0] == crop[1])
-    ):
-        raise BackboneError(
-            f"timm:{name} resizes in a way of its own ({config['interpolation']}, "
-            f"{config['crop_mode']}); give its transform: Backbone.from_torch(net, transform=...)"
+    edges = {"center": math.floor(crop[0] / part), "squash": None if part == 1 else 0}
+    edge = edges.get(config["crop_mode"], 0)
+    if how["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
+        raise BrokenBackbone(
+            f"timm:{name} resizes in a way of its own ({config}); give its transform: "
+            "Backbone.from_torch(net, transform=...)"
         )
-    preprocessing = _preprocessing(
-        None if squashed else math.floor(crop[0] / part), crop, config, config["interpolation"]
-    )
-    stated = {}
-    if trained:
-        papers = about.get("paper_ids") or []
-        paper = papers if isinstance(papers, str) else next(iter(papers), "")
-        arxiv = paper.lower().removeprefix("arxiv:")
-        stated = {
-            "licence": str(about.get("license") or ""),
-            "paper": f"https://arxiv.org/abs/{arxiv}" if arxiv != paper.lower() else "",
-        }
-    return net, preprocessing, {"frames": IMAGE_FRAMES, "layout": "BCHW", **stated}
+    licence = net.pretrained_cfg.get("license") if trained else ""
+    how |= {"shortest_edge": edge, "crop": tuple(crop)}
+    return net, how, IMAGES | {"licence": str(licence or "")}
 
 
-def _make_torchvision(
-    torchvision: Any, name: str, *, trained: bool
-) -> tuple[nn.Module, Preprocessing, Any]:
+def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
     """As `_make_timm`. The classifier is the last linear layer, of an output for each class."""
     name, _, tag = name.partition(".")
     tags = torchvision.models.get_model_weights(name)
     weights = tags[tag] if tag else tags.DEFAULT
-    preset, classes = weights.transforms(), len(weights.meta.get("categories", ()))
-    if not hasattr(preset, "resize_size"):
-        raise BackboneError(f"torchvision:{name} is no classifier of images or clips; choose one")
+    preset, classes = weights.transforms(), len(weights.meta["categories"])
+    sides = tuple(preset.resize_size)  # networks that do not classify have none
     net = torchvision.models.get_model(name, weights=weights if trained else None)
     for path, module in reversed(list(net.named_modules())):
         if isinstance(module, nn.Linear) and module.out_features == classes:
             net.set_submodule(path, nn.Identity())
             break
-    sides = list(preset.resize_size)
-    is_video = ".video." in weights.__class__.__module__
-    preprocessing = _preprocessing(
-        sides[0], preset.crop_size * 2, vars(preset), preset.interpolation.value
-    )
-    if len(sides) == 2:  # of these torchvision resizes without antialiasing, as a squash
-        preprocessing = replace(preprocessing, shortest_edge=min(sides), squash=tuple(sides))
-    layout, frames = ("BCTHW", VIDEO_FRAMES) if is_video else ("BCHW", IMAGE_FRAMES)
-    return net, preprocessing, {"frames": frames, "layout": layout}
-
-
-def _preprocessing(
-    edge: int | None, crop: Sequence[int], config: Mapping[str, Any], interpolation: str
-) -> Preprocessing:
-    return replace(
-        CLIP_TORCHVISION,
-        shortest_edge=edge,
-        crop=tuple(crop[:2]),
-        filter=interpolation,
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-    )
+    how = {"mean": tuple(preset.mean), "std": tuple(preset.std), "shortest_edge": min(sides)}
+    how |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
+    # To two sides torchvision resizes without antialiasing, as a squash does.
+    how |= {"squash": sides} if len(sides) == 2 else {}
+    return net, how, CLIPS if ".video." in type(weights).__module__ else IMAGES

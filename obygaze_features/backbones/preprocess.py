@@ -84,15 +84,17 @@ class Preprocessing:
     def attributes(self) -> dict[str, Any]:
         """As recorded in a store's attributes; of a function what it is called."""
         fields = asdict(replace(self, transform=None))
-        del fields["transform"]
-        if self.transform is None:
-            return fields
-        words = re.sub(" at 0x[0-9a-f]+", "", " ".join(repr(self.transform).split()))
-        return {"mode": self.mode, "transform": words}
+        words = " ".join(repr(self.transform).split()) if self.transform else ""
+        fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
+        return {name: value for name, value in fields.items() if value or name != "transform"}
 
     def at(self, size: int) -> Preprocessing:
         """The same for another size of input."""
         return replace(self, shortest_edge=size, crop=(size, size))
+
+    def apply(self, frames: Tensor) -> Tensor:
+        """Frames, uint8 ``[T,H,W,3]``, as the network's input ``[T,3,h,w]``."""
+        return normalise(resize_and_crop(frames, self), self)
 
     def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
         """Check that the network of a checkpoint takes input of this size."""

@@ -24,7 +24,7 @@ from obygaze_features.common.plugins import (
     plugin_at,
     plugin_errors,
 )
-from obygaze_features.errors import BackboneError, BrokenBackbone, UsageError
+from obygaze_features.errors import BackboneError, BrokenBackbone
 
 _MODULES = (
     "xclip",
@@ -97,16 +97,11 @@ def maker_names() -> set[str]:
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
     """The maker that a spec names: an entry point, ``module:Class``, a library's; None if none."""
-    library, colon, name = spec.partition(":")
+    library, colon, _ = spec.partition(":")
     if colon and library in LIBRARIES:
         from obygaze_features.backbones.own import load_library
 
-        return plugin_at(f"{library}:{name}"), partial(load_library, spec)
-    if colon and library == "__main__":
-        raise UsageError(
-            f"{spec} is in this notebook or script, where no other process finds it; give the "
-            f"object itself: extract(manifest, videos, {name}, output)"
-        )
+        return plugin_at(spec), partial(load_library, spec)
     plugins, problems = load_plugins()
     for plugin, loaded in plugins.items():
         if plugin.name == spec and not isinstance(loaded, Family):

@@ -83,10 +83,6 @@ class Sampling:
             chosen = chosen[np.linspace(0, len(chosen) - 1, self.frames, dtype=int)]
         return chosen
 
-    def thins(self, times: NDArray[np.float64]) -> bool:
-        """Whether a clip has more frames at `rate` than `frames`, so that it is seen at less."""
-        return self.rate is not None and len(self.at_rate(times)) > self.frames
-
     def row(self, numbers: list[int], times: list[float]) -> dict[str, NDArray[Any]]:
         """A clip's row of ``frame_index`` and ``frame_time``: -1 and NaN where it has no frame."""
         if self.window:
@@ -98,23 +94,22 @@ class Sampling:
         return {"frame_index": index, "frame_time": time}
 
 
-def read_sampling(
-    text: str | None, frames: int | None, window: int | None, stride: int | None
-) -> Sampling | None:
-    """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own."""
-    numbers = {"frames": frames, "window": window, "stride": stride}
-    given = {name: number for name, number in numbers.items() if number is not None}
-    if text is None and given:
-        name = next(iter(given))
-        raise UsageError(f"{name} needs a rate: give sampling, such as '2 fps'")
-    if text is None:
+def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
+    """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
+
+    `counts` are the other fields of `Sampling`, where they are given.
+    """
+    given = {name: count for name, count in counts.items() if count is not None}
+    if text is None and not given:
         return None
-    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", text.strip().lower())
-    if not rate or not float(rate[1]):
-        raise UsageError(f"sampling is a rate such as '2 fps' (got {text!r})")
-    if small := [name for name, number in given.items() if number < 1]:
-        raise UsageError(f"{small[0]} is a number of frames, at least 1 (got {given[small[0]]})")
-    return Sampling(frames or MAX_FRAMES, float(rate[1]), window, stride)
+    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", (text or "").strip().lower())
+    if not rate or not float(rate[1]) or min(given.values(), default=1) < 1:
+        numbers = ", ".join(f"{name}={count}" for name, count in given.items())
+        raise UsageError(
+            "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
+            f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
+        )
+    return Sampling(**{"frames": MAX_FRAMES, **given}, rate=float(rate[1]))
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:

@@ -16,8 +16,6 @@ from obygaze_features.store import ArraySpec
 
 FRAMES_PER_STEP = 64
 """Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
-_POOLED = ("native", "cls", "max", "mean")
-"""The arrays that a clip has beside `frames`."""
 
 
 def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
@@ -27,7 +25,7 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
     evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
     over frames or windows, and `max` is the maximum.
     """
-    specs = {spec.name: spec for spec in backbone.arrays if spec.name in _POOLED}
+    specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in specs:
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
     size, part, names = 1, "frame", frozenset(specs)
@@ -38,11 +36,8 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
         size, part = backbone.sampling.frames, "window"
         window = sampling.window or size
         sampling = replace(sampling, window=window, stride=sampling.stride or window)
-        if window > sampling.frames:
-            raise UsageError(
-                f"{backbone.label}: a window has {window} frames, more than a clip may have (got "
-                f"frames {sampling.frames}); raise frames, or give a smaller window"
-            )
+
+    shape = (sampling.tokens, *specs["native"].shape)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
         """The arrays of some frames or windows ``[W,size,3,h,w]``."""
@@ -58,7 +53,7 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
         parts = [embed(clip[step.to(clip.device)]) for step in steps]
         tokens = {name: torch.cat([part[name] for part in parts]).float() for name in names}
         row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
-        row["frames"] = clip.new_full((sampling.tokens, *specs["native"].shape), torch.nan)
+        row["frames"] = clip.new_full(shape, torch.nan)
         row["frames"][: len(spans)] = tokens["native"]
         return row
 
@@ -67,17 +62,7 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
         rows = [embed_clip(clip[:count]) for clip, count in zip(pixels, counts, strict=True)]
         return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
-    def pooled(spec: ArraySpec) -> ArraySpec:
-        pool = "maximum" if spec.name == "max" else "mean"
-        meaning = "" if encode_frames else f": {spec.meaning}"
-        return replace(spec, meaning=f"{pool} over {part}s{meaning}")
-
-    frames = ArraySpec(
-        "frames",
-        (sampling.tokens, *specs["native"].shape),
-        "float16",
-        f"embedding of each {part}",
-        padded=True,
-    )
-    arrays = (*map(pooled, specs.values()), frames)
+    pooled = (replace(s, meaning=f"pooled over {part}s: {s.meaning}") for s in specs.values())
+    frames = ArraySpec("frames", shape, "float16", f"embedding of each {part}", padded=True)
+    arrays = (*pooled, frames)
     return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)

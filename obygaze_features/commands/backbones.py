@@ -35,7 +35,7 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones --json
     """
     from obygaze_features.backbones import families, known_checkpoints
-    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, CREDITS, Family
+    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
     from obygaze_features.backbones.registry import LIBRARIES, load_plugins
 
     plugins, problems = load_plugins()
@@ -77,11 +77,9 @@ def backbones(as_json: bool) -> None:
                 f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
                 f"  {array.meaning}{on_request}"
             )
-        stated = [
-            f"{key} {getattr(checkpoint, key)}" for key in CREDITS if getattr(checkpoint, key)
-        ]
-        if checkpoint.how_to_get or stated:
-            echo("  " + (checkpoint.how_to_get or "; ".join(stated)))
+        stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
+        if about := checkpoint.how_to_get or stated:
+            echo(f"  {about}")
     echo(
         f"\nWhere {' or '.join(LIBRARIES)} is installed, each of its networks is a backbone, too: "
         "timm:NAME; a layer of one: torchvision:resnet50@layer3; untrained: timm:NAME.random"
@@ -149,8 +147,6 @@ def _source(checkpoint: KnownCheckpoint) -> str:
 
 
 def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
-    from obygaze_features.backbones.backbone import CREDITS
-
     return {
         "title": checkpoint.title,
         "package": family.plugin.package if family.plugin else "obygaze",
@@ -159,7 +155,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
         "repository": checkpoint.repository,
         "needs_download": checkpoint.write is None,
         "obtain": checkpoint.how_to_get or None,
-        **{key: getattr(checkpoint, key) or None for key in CREDITS},
+        **checkpoint.credits,
         "frames": checkpoint.sampling.frames,
         "sampling": checkpoint.sampling.words,
         "bytes_a_clip": checkpoint.bytes_per_clip,

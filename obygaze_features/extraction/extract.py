@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import (
     is_asynchronous_error,
     limit_gpu_memory,
 )
-from obygaze_features.backbones.load import BackboneLike
+from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
@@ -54,7 +54,7 @@ READ_AHEAD = 16
 def extract(
     manifest: Manifest | str | Path,
     media: str | Path | None,
-    backbones: BackboneLike | Sequence[BackboneLike],
+    backbones: Any,
     output: str | Path = "stores",
     **options: Any,
 ) -> Summary:
@@ -108,7 +108,7 @@ def extract(
 
 
 def load(
-    backbones: Sequence[BackboneLike],
+    backbones: Sequence[Any],
     options: Options,
     kinds: Sequence[str],
     broken: BrokenBackbones,
@@ -129,7 +129,8 @@ def load(
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
     elif given := [n for n, x in vars(options).items() if n[:4] == "ray_" and x is not None]:
         raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray")
-    sampling = options.requested_sampling
+    counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
+    sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
         raise UsageError("sampling is for clips; leave it out for images and texts")
     loaded: list[Backbone] = []

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
-from obygaze_features.backbones.sampling import Sampling, read_sampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -115,11 +114,6 @@ class Options:
     ray_forwards: int | None = None
     ray_cpus: float | None = None
     ray_gpus: float | None = None
-
-    @property
-    def requested_sampling(self) -> Sampling | None:
-        """The sampling that a user asks for; None for each backbone's own."""
-        return read_sampling(self.sampling, self.frames, self.window, self.stride)
 
     def select(self, manifest: Manifest) -> Rows:
         """The rows of the selected items, done or not."""

@@ -123,7 +123,7 @@ def _answer(
         ],
         "numbers": [picked.tolist() for picked in numbers],
         "times": [index.times[picked].tolist() for picked in numbers],
-        "thinned": any(sampling.thins(times) for sampling in samplings),
+        "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
     }
 
 

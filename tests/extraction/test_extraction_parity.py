@@ -120,7 +120,7 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
         assert np.isnan(row["frames"][count:]).all()
         assert np.isnan(row["frame_time"][count:]).all()
         assert (row["frame_index"][count:] == -1).all()
-        np.testing.assert_allclose([row["native"][0], row["max"][0]], [numbers.mean(), numbers[-1]])
+        np.testing.assert_allclose(row["native"], [numbers.mean()], rtol=1e-6)
         row, starts = windows[clip], [*range(0, count - 16, 12), max(0, count - 16)]
         seen = [numbers[start : start + 16] for start in starts]
         eighths = np.array([part[np.arange(8) * len(part) // 8] for part in seen])
