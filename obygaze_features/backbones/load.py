@@ -127,7 +127,7 @@ def _take(given: Any, mode: str) -> Backbone:
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
             f"one, or a torch module with a transform (got a {type(given).__name__})"
         )
-    own = (given, getattr(given, "encode_clips", None), type(given))
+    own: Any = (given, getattr(given, "encode_clips", None), type(given))
     source = next(part for part in own if hasattr(part, "__qualname__"))
     plugin = getattr(given, "plugin", None)
     plugin = plugin or plugin_at(f"{source.__module__}:{source.__qualname__}")

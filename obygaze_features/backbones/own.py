@@ -50,7 +50,7 @@ def from_torch(
     name: str = "",
     layer: str | None = None,
     layout: str | None = None,
-    **stated: str,
+    **stated: Any,
 ) -> Backbone:
     """Make a backbone of a torch module, which is switched to ``eval()``.
 
@@ -176,7 +176,7 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
-    author = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
+    author: dict[str, Any] = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
     preprocessing = replace(CLIP_TORCHVISION, **how, **author)
     backbone = from_torch(net, transform=preprocessing, layer=layer or None, **options)
     synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
@@ -213,7 +213,11 @@ def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
         if isinstance(module, nn.Linear) and module.out_features == classes:
             net.set_submodule(path, nn.Identity())
             break
-    how = {"mean": tuple(preset.mean), "std": tuple(preset.std), "shortest_edge": min(sides)}
+    how: dict[str, Any] = {
+        "mean": tuple(preset.mean),
+        "std": tuple(preset.std),
+        "shortest_edge": min(sides),
+    }
     how |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
     # To two sides torchvision resizes without antialiasing, as a squash does.
     how |= {"squash": sides} if len(sides) == 2 else {}
