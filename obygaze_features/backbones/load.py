@@ -26,9 +26,6 @@ from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
-OWN_FAMILY = "own"
-"""The family of a backbone that was given as an object."""
-
 
 def load_backbone(
     spec: Any,
@@ -133,7 +130,7 @@ def _take(given: Any, mode: str) -> Backbone:
     plugin = plugin or plugin_at(f"{source.__module__}:{source.__qualname__}")
     arguments = [mode] if not is_backbone and signature(given).parameters else []
     make = (lambda mode: given) if is_backbone else (lambda mode: given(*arguments))
-    return _make(plugin, make, getattr(given, "__name__", ""), OWN_FAMILY, mode)
+    return _make(plugin, make, getattr(given, "__name__", ""), "own", mode)
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:

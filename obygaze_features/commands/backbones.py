@@ -36,7 +36,7 @@ def backbones(as_json: bool) -> None:
     """
     from obygaze_features.backbones import families, known_checkpoints
     from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
-    from obygaze_features.backbones.registry import LIBRARIES, load_plugins
+    from obygaze_features.backbones.registry import load_plugins
 
     plugins, problems = load_plugins()
     if as_json:
@@ -81,8 +81,7 @@ def backbones(as_json: bool) -> None:
         if about := checkpoint.how_to_get or stated:
             echo(f"  {about}")
     echo(
-        f"\nWhere {' or '.join(LIBRARIES)} is installed, each of its networks is a backbone, too: "
-        "timm:NAME; a layer of one: torchvision:resnet50@layer3; untrained: timm:NAME.random"
+        "\nAnd of libraries that are installed: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
     )
 
 

@@ -131,6 +131,9 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
         np.testing.assert_allclose(row["frame_time"][: len(seen)], middles, atol=1e-3)
         assert row["frame_index"][: len(seen)].tolist() == [p[(len(p) - 1) // 2] for p in seen]
     assert [verify(path) for path in summary.stores] == [[], []]
+    again = of.extract(three, tmp_path, alone, tmp_path / "again", limit=1, **options)
+    difference = frames.diff(of.open_store(again.stores[0]))
+    assert (difference.probes_equal, difference.probe["frames"]) == (True, 1)  # 64 frames of 135
     with pytest.raises(StoreError, match=r"other preprocessing .sampling: 24 a second"):
         of.extract(three, tmp_path, eight, tmp_path / "s", **options | {"stride": 8})
     three.save(tmp_path / "m")
@@ -152,15 +155,13 @@ def test_each_window_is_what_transformers_gives(films, tmp_path, name):
     how = backbone.preprocessing
     pixels = normalise(resize_and_crop(seen, how), how)
     windows = torch.stack([pixels[first : first + 8] for first in (0, 6, 12)])
+    model = transformers.AutoModel.from_pretrained(weights).eval()
     with torch.no_grad():
         if name == "tiny-clip":
-            model = transformers.CLIPModel.from_pretrained(weights).eval()
             expected = tensor(model.get_image_features(pixels))
         elif name == "tiny-vivit":
-            model = transformers.VivitForVideoClassification.from_pretrained(weights).eval()
-            expected = model.vivit(windows).last_hidden_state[:, 0]
+            expected = model(windows).last_hidden_state[:, 0]
         else:
-            model = transformers.XCLIPModel.from_pretrained(weights).eval()
             expected = tensor(model.get_video_features(windows))
     np.testing.assert_allclose(row["frames"], expected, atol=2e-3)
     np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-3)
