@@ -80,9 +80,7 @@ def backbones(as_json: bool) -> None:
         stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
         if about := checkpoint.how_to_get or stated:
             echo(f"  {about}")
-    echo(
-        "\nAnd of libraries that are installed: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
-    )
+    echo("\nOf installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER")
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 import sys
@@ -193,24 +192,16 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
         assert "\n" not in str(caught.value)
 
 
-class Preset:
-    """As the weights of torchvision say how images are prepared."""
-
-    mean, std, crop_size, resize_size = [0.5] * 3, [0.25] * 3, [16], [20]
-    interpolation = SimpleNamespace(value="bilinear")
-
-
-class Tags(enum.Enum):
-    OLD = 1
-    DEFAULT = 2
-    transforms = staticmethod(Preset)
-    meta = property(lambda tag: {"categories": list("abcde")})
-
-
 def fake_library(library: str) -> SimpleNamespace:
     """The part of timm or torchvision that is used; they are not always installed."""
+    both = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
     config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
-              "interpolation": "bilinear", "mean": (0.5,) * 3, "std": (0.25,) * 3}  # fmt: skip
+              "interpolation": "bilinear"}  # fmt: skip
+    preset = {"crop_size": [16], "resize_size": [20]}
+    preset["interpolation"] = SimpleNamespace(value="bilinear")
+    weights = SimpleNamespace(
+        transforms=lambda: SimpleNamespace(**both, **preset), meta={"categories": "abcde"}
+    )
 
     def create(name, **options):
         if name != "small":
@@ -219,8 +210,9 @@ def fake_library(library: str) -> SimpleNamespace:
         net.pretrained_cfg = {"license": "apache-2.0"}
         return net
 
-    data = SimpleNamespace(resolve_model_data_config=lambda net: config)
-    models = SimpleNamespace(get_model_weights=lambda name: Tags, get_model=create)
+    data = SimpleNamespace(resolve_model_data_config=lambda net: config | both)
+    tags = SimpleNamespace(DEFAULT=weights)
+    models = SimpleNamespace(get_model_weights=lambda name: tags, get_model=create)
     return SimpleNamespace(create_model=create, data=data, models=models)
 
 
