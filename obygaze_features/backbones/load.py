@@ -91,8 +91,8 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
             return read_tokenizer()
 
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
-    if known := known_checkpoints().get(checkpoint.known_name or ""):
-        backbone = backbone.with_changes(**known.credits)
+    if card := known_checkpoints().get(checkpoint.known_name or ""):
+        backbone = backbone.with_changes(**card.credits)
     about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
     return backbone.with_changes(
         name=checkpoint.name,
@@ -112,25 +112,25 @@ def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Ba
     return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
-def _take(given: Any, mode: str) -> Backbone:
+def _take(source: Any, mode: str) -> Backbone:
     """The backbone that an object is, or makes; see `load_backbone`."""
     from torch.nn import Module
 
-    if isinstance(given, Module) and hasattr(given, "transform"):
-        given = Backbone.from_torch(given, transform=given.transform)
-    is_backbone = isinstance(given, Backbone)
-    if isinstance(given, Module) or not (is_backbone or callable(given)):
+    if isinstance(source, Module) and hasattr(source, "transform"):
+        source = Backbone.from_torch(source, transform=source.transform)
+    is_backbone = isinstance(source, Backbone)
+    if isinstance(source, Module) or not (is_backbone or callable(source)):
         raise UsageError(
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
-            f"one, or a torch module with a transform (got a {type(given).__name__})"
+            f"one, or a torch module with a transform (got a {type(source).__name__})"
         )
-    own: Any = (given, getattr(given, "encode_clips", None), type(given))
-    source = next(part for part in own if hasattr(part, "__qualname__"))
-    plugin = getattr(given, "plugin", None)
-    plugin = plugin or plugin_at(f"{source.__module__}:{source.__qualname__}")
-    arguments = [mode] if not is_backbone and signature(given).parameters else []
-    make = (lambda mode: given) if is_backbone else (lambda mode: given(*arguments))
-    return _make(plugin, make, getattr(given, "__name__", ""), "own", mode)
+    own: Any = (source, getattr(source, "encode_clips", None), type(source))
+    origin = next(part for part in own if hasattr(part, "__qualname__"))
+    plugin = getattr(source, "plugin", None)
+    plugin = plugin or plugin_at(f"{origin.__module__}:{origin.__qualname__}")
+    arguments = [mode] if not is_backbone and signature(source).parameters else []
+    make = (lambda mode: source) if is_backbone else (lambda mode: source(*arguments))
+    return _make(plugin, make, getattr(source, "__name__", ""), "own", mode)
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def from_torch(
     frames
         How many frames of a clip it gets, evenly spread.
     size, mean, std
-        The shorter side of a frame is scaled to so many pixels, and the middle is cropped; then it
-        is normalised, from values of 0 to 1.
+        The shorter side of a frame is scaled to this many pixels, and the middle is cropped; then
+        it is normalised, from values of 0 to 1.
     transform
         Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
     name

@@ -97,19 +97,19 @@ class Sampling:
 def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
     """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
 
-    `counts` are the other fields of `Sampling`, where they are given.
+    `counts` are the other fields of `Sampling`, where they are set.
     """
-    given = {name: count for name, count in counts.items() if count is not None}
-    if text is None and not given:
+    settings = {name: count for name, count in counts.items() if count is not None}
+    if text is None and not settings:
         return None
     rate = re.fullmatch(r"(\d*\.?\d+) ?fps", (text or "").strip().lower())
-    if not rate or not float(rate[1]) or min(given.values(), default=1) < 1:
-        numbers = ", ".join(f"{name}={count}" for name, count in given.items())
+    if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
+        numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
         raise UsageError(
             "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
             f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
         )
-    return Sampling(**{"frames": MAX_FRAMES, **given}, rate=float(rate[1]))
+    return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]))
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:
