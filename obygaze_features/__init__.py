@@ -18,7 +18,7 @@ from obygaze_features.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.annotations import Timelines
-    from obygaze_features.backbones import load_backbone
+    from obygaze_features.backbones import Backbone, load_backbone
     from obygaze_features.errors import ObygazeError
     from obygaze_features.extraction import extract
     from obygaze_features.manifests import Manifest, leave_film_out, obygaze_scheme, stratified
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.transfer import pull
 
 __all__ = [
+    "Backbone",
     "Manifest",
     "ObygazeError",
     "Store",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "Backbone": "backbones",
     "Manifest": "manifests",
     "ObygazeError": "errors",
     "Store": "store",

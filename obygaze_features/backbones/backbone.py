@@ -35,6 +35,8 @@ RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
 
 
+CREDITS = ("licence", "citation", "paper")
+"""What may be stated of weights: fields of backbones and known checkpoints, keys in stores."""
 NO_CLIPS = Sampling(0)
 """The sampling of models of texts."""
 
@@ -87,6 +89,10 @@ class Backbone:
         From input ``[B,3,h,w]`` to embeddings ``[B,D]``.
     text_tower
         The part that reads texts.
+    per_frame
+        Whether it embeds each frame of a clip alone, by `encode_images`.
+    licence, citation, paper
+        Of the weights, if they are known; the paper by its address.
     name
         Name of its store.
     device
@@ -94,7 +100,8 @@ class Backbone:
     precision
         Number format of its computations.
     about
-        ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``, for the store.
+        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and what is known of
+        `CREDITS`, for the store.
     for_clips
         Whether `arrays` are those of clips; see `for_images_and_texts`.
     plugin
@@ -111,12 +118,31 @@ class Backbone:
     embedding: ArraySpec | None = None
     encode_images: Callable[[Tensor], Tensor] | None = None
     text_tower: TextTower | None = None
+    per_frame: bool = False
+    licence: str = ""
+    citation: str = ""
+    paper: str = ""
     name: str = ""
     device: str = "cpu"
     precision: str = "float32"
     about: Mapping[str, Any] = field(default_factory=dict)
     for_clips: bool = True
     plugin: Plugin | None = None
+
+    @staticmethod
+    def from_torch(net: Module, **options: Any) -> Backbone:
+        """A backbone of a torch module, for `extract`; options as of `own.from_torch`.
+
+        Examples
+        --------
+        ::
+
+            Backbone.from_torch(net, frames=16, size=224, name="mine")
+            Backbone.from_torch(vit, layer="blocks.10", transform=transform)
+        """
+        from obygaze_features.backbones.own import from_torch
+
+        return from_torch(net, **options)
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
         """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
@@ -206,20 +232,21 @@ class Backbone:
     def image_text_embedding(self) -> ArraySpec:
         """The array of an image's or a text's embedding; `UsageError` if it has none."""
         if self.embedding is None:
-            raise UsageError(
-                f"{self.name}: the family {self.about.get('family')} reads no texts and no single "
-                "images; choose one that does: obygaze features backbones"
-            )
+            raise self._reads_no("texts and no single images")
         return self.embedding
 
     def check_reads_texts(self) -> None:
         """Raise `UsageError` if it reads no texts."""
         self.image_text_embedding()
         if self.text_tower is None:
-            raise UsageError(
-                f"{self.name}: the family {self.about.get('family')} reads no texts, only images; "
-                "choose one that does: obygaze features backbones"
-            )
+            raise self._reads_no("texts, only images")
+
+    def _reads_no(self, what: str) -> UsageError:
+        family = self.about.get("family")
+        return UsageError(
+            f"{self.name}: the family {family} reads no {what}; choose one that does: "
+            "obygaze features backbones"
+        )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
         """The same backbone, to fill a store of images and texts: its only array is `embedding`.
@@ -271,6 +298,8 @@ class KnownCheckpoint:
         Writes it into an empty folder, from a seed: a checkpoint of random weights.
     how_to_get
         For people, if it is neither on the hub nor of random weights.
+    credits
+        What is known of `CREDITS`.
     """
 
     name: str
@@ -280,6 +309,7 @@ class KnownCheckpoint:
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
     how_to_get: str = ""
+    credits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes_per_clip(self) -> int:
@@ -291,6 +321,8 @@ def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
     """The published checkpoints of a family, in ``published.toml``; `arrays` takes their sizes."""
+    tables = _read_published()
+    shared = tables["credits"].get(family, {})
     return tuple(
         KnownCheckpoint(
             row["name"],
@@ -298,13 +330,14 @@ def published(
             Sampling(row.get("frames", 0)),
             arrays(**row.get("sizes", {})),
             row["repository"],
+            credits={key: row[key] for key in CREDITS if key in row},
         )
-        for row in _read_published()[family]
+        for row in (shared | row for row in tables[family])
     )
 
 
 @cache
-def _read_published() -> dict[str, list[dict[str, Any]]]:
+def _read_published() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 

@@ -100,6 +100,7 @@ def frame_backbone(
         embedding=ArraySpec("native", arrays[0].shape, "float32", meaning),
         encode_images=encode_images,
         text_tower=text_tower,
+        per_frame=True,
         **fields,
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
+from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, CREDITS, Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     check_store_name,
@@ -17,21 +18,23 @@ from obygaze_features.backbones.checkpoints import (
     split_name,
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
-from obygaze_features.backbones.registry import Maker, find_maker
+from obygaze_features.backbones.registry import Maker, find_maker, known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
-from obygaze_features.common.plugins import Plugin, plugin_errors
+from obygaze_features.backbones.windows import resample
+from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
 
 
 def load_backbone(
-    spec: str | Path,
+    spec: Any,
     device: str | None = None,
     *,
     mode: str = "standard",
     precision: str = "float32",
     arrays: Sequence[str] | None = None,
+    sampling: Sampling | None = None,
 ) -> Backbone:
     """Load a backbone.
 
@@ -40,8 +43,9 @@ def load_backbone(
     spec
         A name that `known_checkpoints` lists; ``OWNER/NAME`` on the Hugging Face hub; the path of
         a checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``. ``NAME=`` before it gives its store another name. What the hub's cache
-        lacks is downloaded.
+        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it gives its store
+        another name. What the hub's cache lacks is downloaded. Or an object: a `Backbone`, a
+        function that makes one, or a torch module with a `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
     mode
@@ -52,16 +56,20 @@ def load_backbone(
     arrays
         The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
         to the backbone of that name.
+    sampling
+        Frames at a rate in place of the backbone's own sampling; see `resample`.
     """
     check_precision(precision)
     device = choose_device(device)
-    name, target = split_name(str(spec))
-    if found := find_maker(target):
-        name = name or target.rpartition(":")[2]
-        check_store_name(name)
-        backbone = _make(*found, name, target, mode)
+    if not isinstance(spec, str | Path):
+        backbone = _take(spec, mode)
+    elif found := find_maker((split := split_name(str(spec)))[1]):
+        name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
+        backbone = _make(*found, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
+    if sampling and backbone.for_clips:
+        backbone = resample(backbone, sampling)
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
@@ -83,6 +91,8 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
             return read_tokenizer()
 
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
+    if card := known_checkpoints().get(checkpoint.known_name or ""):
+        backbone = backbone.with_changes(**card.credits)
     about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
     return backbone.with_changes(
         name=checkpoint.name,
@@ -94,10 +104,33 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
 
 def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
     """The backbone that another package's class or function makes."""
-    backbone = _check(maker(mode), plugin)
     with plugin_errors(plugin, BrokenBackbone):
+        backbone = _check(maker(mode), plugin)
+        name = name or backbone.name or type(backbone.module).__name__
         about = _about(backbone, name, target, plugin)
+    check_store_name(name)
     return backbone.with_changes(name=name, about=about, plugin=plugin)
+
+
+def _take(source: Any, mode: str) -> Backbone:
+    """The backbone that an object is, or makes; see `load_backbone`."""
+    from torch.nn import Module
+
+    if isinstance(source, Module) and hasattr(source, "transform"):
+        source = Backbone.from_torch(source, transform=source.transform)
+    is_backbone = isinstance(source, Backbone)
+    if isinstance(source, Module) or not (is_backbone or callable(source)):
+        raise UsageError(
+            "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
+            f"one, or a torch module with a transform (got a {type(source).__name__})"
+        )
+    own: Any = (source, getattr(source, "encode_clips", None), type(source))
+    origin = next(part for part in own if hasattr(part, "__qualname__"))
+    plugin = getattr(source, "plugin", None)
+    plugin = plugin or plugin_at(f"{origin.__module__}:{origin.__qualname__}")
+    arguments = [mode] if not is_backbone and signature(source).parameters else []
+    make = (lambda mode: source) if is_backbone else (lambda mode: source(*arguments))
+    return _make(plugin, make, getattr(source, "__name__", ""), "own", mode)
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
@@ -110,6 +143,7 @@ def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) ->
         "weights_sha256": sha256_of_files(files) if files else sha256_of_module(module),
         "config": dict(backbone.config),
         **({"package": plugin.package} if plugin else {}),
+        **{key: getattr(backbone, key) for key in CREDITS if getattr(backbone, key)},
     }
 
 

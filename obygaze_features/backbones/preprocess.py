@@ -6,7 +6,8 @@ processors, which the published checkpoints were made with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from obygaze_features.common.files import read_json
+from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
@@ -63,6 +65,8 @@ class Preprocessing:
         How half of an odd margin is rounded: ``down``, or to the ``even`` number.
     mode
         One of `MODES`.
+    transform
+        In place of all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
     """
 
     shortest_edge: int | None
@@ -75,14 +79,22 @@ class Preprocessing:
     squash: tuple[int, int] | None = None
     middle: str = "down"
     mode: str = "standard"
+    transform: Callable[[Tensor], Tensor] | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """As recorded in a store's attributes."""
-        return asdict(self)
+        """As recorded in a store's attributes; of a function what it is called."""
+        fields = asdict(replace(self, transform=None))
+        words = " ".join(repr(self.transform).split()) if self.transform else ""
+        fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
+        return {name: value for name, value in fields.items() if value or name != "transform"}
 
     def at(self, size: int) -> Preprocessing:
         """The same for another size of input."""
         return replace(self, shortest_edge=size, crop=(size, size))
+
+    def apply(self, frames: Tensor) -> Tensor:
+        """Frames, uint8 ``[T,H,W,3]``, as the network's input ``[T,3,h,w]``."""
+        return normalise(resize_and_crop(frames, self), self)
 
     def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
         """Check that the network of a checkpoint takes input of this size."""
@@ -161,6 +173,15 @@ def resize_and_crop(
     With `rows` only these of the frames, in this order.
     """
     rows = range(len(frames)) if rows is None else rows
+    if transform := preprocessing.transform:
+        try:
+            inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows]
+            return torch.stack(inputs).to(frames.device)
+        except Exception as problem:  # the user's own
+            raise BackboneError(
+                f"the transform fails on a frame, uint8 [3,H,W] "
+                f"({type(problem).__name__}: {one_line(problem)})"
+            ) from None
     on_cpu = frames.device.type in BYTE_RESIZING_DEVICES
     pixels = frames.new_empty((len(rows), 3, *preprocessing.crop))
     step = 1 if on_cpu else FRAMES_PER_STEP

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _MODULES = (
     "words",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
+LIBRARIES = ("timm", "torchvision")
+"""Packages whose networks are backbones by ``PACKAGE:NAME``."""
 
 Maker = Callable[[str], Backbone]
 """Makes a backbone from a preprocessing mode."""
@@ -94,7 +96,12 @@ def maker_names() -> set[str]:
 
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
-    """The maker that a spec names, an entry point or ``module:Class``; None if neither."""
+    """The maker that a spec names: an entry point, ``module:Class``, a library's; None if none."""
+    library, colon, _ = spec.partition(":")
+    if colon and library in LIBRARIES:
+        from obygaze_features.backbones.own import load_library
+
+        return plugin_at(spec), partial(load_library, spec)
     plugins, problems = load_plugins()
     for plugin, loaded in plugins.items():
         if plugin.name == spec and not isinstance(loaded, Family):
@@ -124,7 +131,7 @@ def _load_plugin(plugin: Plugin) -> Any:
         return guarded
 
     with plugin_errors(plugin, BrokenBackbone):
-        loaded = load_object(plugin.path, BrokenBackbone)
+        loaded = load_object(plugin.path, BrokenBackbone, plugin.package)
         if isinstance(loaded, Family):
             checkpoints = tuple(
                 replace(item, write=item.write and guard(item.write)) for item in loaded.checkpoints

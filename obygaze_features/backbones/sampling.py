@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from obygaze_features.errors import UsageError
+
+MAX_FRAMES = 64
+"""Frames of a clip at a rate, unless a user says another number."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,9 @@ class Sampling:
     rate
         Frames per second to choose from; by default all of the clip's. A clip that is too short at
         this rate gives fewer than `frames`, and the rest is padding.
+    window, stride
+        Frames in a window, and from one window to the next, for networks of clips that see a clip
+        in windows; the last window ends with the clip.
 
     Examples
     --------
@@ -27,10 +37,14 @@ class Sampling:
     [0, 1, 3, 4]
     >>> Sampling(4, rate=1).pick(half_seconds).tolist()
     [0, 2, 4]
+    >>> Sampling(64, 2, window=16, stride=8).windows(36)
+    [(0, 16), (8, 24), (16, 32), (20, 36)]
     """
 
     frames: int
     rate: float | None = None
+    window: int | None = None
+    stride: int | None = None
 
     @property
     def words(self) -> str:
@@ -39,18 +53,63 @@ class Sampling:
             return "none, it reads texts"
         if self.rate is None:
             return f"uniform, frame int(i * n / {self.frames})"
-        return f"{self.rate:g} a second, of these at most {self.frames} evenly, ends included"
+        words = f"{self.rate:g} a second, of these at most {self.frames} evenly, ends included"
+        if self.window:
+            words += f"; in windows of {self.window}, one every {self.stride}, the last at the end"
+        return words
+
+    @property
+    def tokens(self) -> int:
+        """How many frames, or windows, have a place in a clip's row."""
+        return len(self.windows(self.frames)) if self.window else self.frames
+
+    def windows(self, count: int) -> list[tuple[int, int]]:
+        """The windows of `count` frames: the first of each, and the one after its last."""
+        size, stride = min(self.window or 1, count), self.stride or 1
+        return [(n, n + size) for n in (*range(0, count - size, stride), count - size)]
+
+    def at_rate(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
+        """The frames of a clip at `rate`, by number, given when each is shown."""
+        # The first frame at or after each tick of the clock; the microsecond is rounding's.
+        ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / (self.rate or 1))
+        return np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
 
     def pick(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
         """Which frames of a clip to take, by number, given when each is shown."""
         if self.rate is None:
             return uniform_indices(len(times), self.frames)
-        # The first frame at or after each tick of the clock; the microsecond is rounding's.
-        ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / self.rate)
-        chosen = np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
+        chosen = self.at_rate(times)
         if len(chosen) > self.frames:
             chosen = chosen[np.linspace(0, len(chosen) - 1, self.frames, dtype=int)]
         return chosen
+
+    def row(self, numbers: list[int], times: list[float]) -> dict[str, NDArray[Any]]:
+        """A clip's row of ``frame_index`` and ``frame_time``: -1 and NaN where it has no frame."""
+        if self.window:
+            spans = self.windows(len(numbers))
+            numbers = [numbers[(first + end - 1) // 2] for first, end in spans]
+            times = [(times[first] + times[end - 1]) / 2 for first, end in spans]
+        index, time = np.full(self.tokens, -1, np.int32), np.full(self.tokens, np.nan)
+        index[: len(numbers)], time[: len(times)] = numbers, times
+        return {"frame_index": index, "frame_time": time}
+
+
+def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
+    """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
+
+    `counts` are the other fields of `Sampling`, where they are set.
+    """
+    settings = {name: count for name, count in counts.items() if count is not None}
+    if text is None and not settings:
+        return None
+    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", (text or "").strip().lower())
+    if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
+        numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
+        raise UsageError(
+            "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
+            f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
+        )
+    return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]))
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:

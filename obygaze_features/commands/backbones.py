@@ -77,8 +77,10 @@ def backbones(as_json: bool) -> None:
                 f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
                 f"  {array.meaning}{on_request}"
             )
-        if checkpoint.how_to_get:
-            echo(f"  {checkpoint.how_to_get}")
+        stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
+        if about := checkpoint.how_to_get or stated:
+            echo(f"  {about}")
+    echo("\nOf installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER")
 
 
 @click.command()
@@ -150,6 +152,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
         "repository": checkpoint.repository,
         "needs_download": checkpoint.write is None,
         "obtain": checkpoint.how_to_get or None,
+        **checkpoint.credits,
         "frames": checkpoint.sampling.frames,
         "sampling": checkpoint.sampling.words,
         "bytes_a_clip": checkpoint.bytes_per_clip,

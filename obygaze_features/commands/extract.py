@@ -24,6 +24,7 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    join_options,
     json_option,
     names_option,
     output_option,
@@ -33,6 +34,40 @@ from obygaze_features.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
+
+
+_input_options = join_options(
+    click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
+                 help="Like the checkpoint's processor, or like the paper's authors (frames "
+                 "squashed to a square first)."),
+    click.option("--precision", type=click.Choice(PRECISIONS), default="float32",
+                 help="Number format of the backbones; tf32 and bfloat16 are several times faster "
+                 "on a GPU from Ampere on."),
+    click.option("--sampling", metavar="RATE",
+                 help="Frames at a rate, such as '2 fps', as many as a clip's length needs.  "
+                 "[default: each backbone's number of frames, evenly]"),
+    click.option("--frames", type=int, metavar="BOUND",
+                 help="With --sampling: how many at most; a longer clip has them evenly.  "
+                 "[default: 64]"),
+    click.option("--window", type=int, help="With --sampling: frames in a window of a network of "
+                 "clips.  [default: as many as it takes]"),
+    click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
+                 "[default: a window's]"),
+)  # fmt: skip
+
+_ray_options = join_options(
+    click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+                 help="Compute here, or on a Ray cluster."),
+    click.option("--ray-address", metavar="HOST:PORT",
+                 help="The head of a cluster, or auto.  [default: one is started here]"),
+    click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
+                 help="Processes that compute.  [default: one a GPU, or one]"),
+    click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
+                 help="CPUs that each of these takes.  [default: 1]"),
+    click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
+                 help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if "
+                 "any]"),
+)  # fmt: skip
 
 
 @click.command()
@@ -47,7 +82,8 @@ if TYPE_CHECKING:
     required=True,
     metavar="[NAME=]PATH",
     help="A name that `obygaze features backbones` lists, your own checkpoint and the name of its "
-    "store, or NAME=module:Class. Repeat it for several: one pass over the clips fills all stores.",
+    "store, NAME=module:Class, timm:NAME or torchvision:NAME, with @LAYER for one of its layers. "
+    "Repeat it for several: one pass over the clips fills all stores.",
 )
 @output_option("The folder that gets NAME.zarr for each backbone.", default=Path("stores"))
 @names_option(
@@ -56,20 +92,7 @@ if TYPE_CHECKING:
     help="What to store, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
     "[default: all but tokens]",
 )
-@click.option(
-    "--preprocessing",
-    type=click.Choice(["standard", "author"]),
-    default="standard",
-    help="Like the checkpoint's processor, or like the paper's authors (frames squashed to a "
-    "square first).",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    default="float32",
-    help="Number format of the backbones; tf32 and bfloat16 are several times faster on a GPU from "
-    "Ampere on.",
-)
+@_input_options
 @device_option
 @click.option(
     "--batch-size",
@@ -87,35 +110,7 @@ if TYPE_CHECKING:
     help="Stop cleanly this long after the start; the same command resumes later.",
 )
 @click.option("--part", metavar="I/N", help="Only every Nth block from the Ith on, for job arrays.")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    help="Compute here, or on a Ray cluster.",
-)
-@click.option(
-    "--ray-address",
-    metavar="HOST:PORT",
-    help="The head of a cluster, or auto.  [default: one is started here]",
-)
-@click.option(
-    "--ray-forwards",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Processes that compute.  [default: one a GPU, or one]",
-)
-@click.option(
-    "--ray-cpus",
-    type=click.FloatRange(0.001),
-    metavar="C",
-    help="CPUs that each of these takes.  [default: 1]",
-)
-@click.option(
-    "--ray-gpus",
-    type=click.FloatRange(0, 1),
-    metavar="G",
-    help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if any]",
-)
+@_ray_options
 @click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done, its size and time.")
 @json_option
@@ -155,6 +150,9 @@ def extract(
           --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --engine ray --ray-address auto --ray-gpus 0.5
+      obygaze features extract manifests/mine --videos films --backbone timm:resnet18@layer3
+      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics \\
+          --sampling "4 fps" --window 32 --stride 16 --frames 720
       obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
       obygaze features extract manifests/prompts --backbone clip-vit-base-patch32 -o stores/texts
     """
@@ -218,6 +216,9 @@ def _describe(summary: Summary, noun: str) -> None:
         echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
         echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
+    if summary.thinned:
+        thinned = counted(summary.thinned, "clip")
+        echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
         echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)

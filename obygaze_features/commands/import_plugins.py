@@ -97,7 +97,7 @@ class ImportGroup(click.Group):
         if plugin is None:
             return None
         with plugin_errors(plugin, self.error):
-            return self._make_command(plugin, load_object(plugin.path, self.error))
+            return self._make_command(plugin, load_object(plugin.path, self.error, plugin.package))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List our commands, then those of other packages with what they are."""

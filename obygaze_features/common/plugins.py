@@ -57,18 +57,18 @@ def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
-def load_object(path: str, error: type[ObygazeError]) -> Any:
-    """The object at ``module:object``; what its module raises is raised as it is."""
+def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
+    """The object at ``module:object`` of a package; what its module raises is raised as it is."""
     module, _, name = path.partition(":")
     try:
         holder = importlib.import_module(module)
     except ImportError as problem:
         if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
             raise  # what the module itself imports
-        raise error(
-            f"{path} cannot be imported ({first_line(problem)}). Install its package, or "
-            "name its folder before the command: PYTHONPATH=FOLDER obygaze ..."
-        ) from None
+        remedy = "Install its package, or set PYTHONPATH to its folder"
+        if package:  # it is installed
+            remedy = f"{package} has no such module: correct its entry point, or the name"
+        raise error(f"{path} cannot be imported ({first_line(problem)}). {remedy}") from None
     try:
         return attrgetter(name)(holder)
     except AttributeError:

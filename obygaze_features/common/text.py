@@ -158,7 +158,7 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'x'; known are native, frames"
     """
     names = list(names)
-    known = f"; known are {', '.join(names)}" if names else "; there are none"
+    known = f"; known are {join_some(names, 30)}" if names else "; there are none"
     return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or known}"
 
 

@@ -19,6 +19,8 @@ from obygaze_features.backbones.devices import (
     is_asynchronous_error,
     limit_gpu_memory,
 )
+from obygaze_features.backbones.sampling import read_sampling
+from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import counted, first_line, unknown_name
@@ -54,7 +56,7 @@ READ_AHEAD = 16
 def extract(
     manifest: Manifest | str | Path,
     media: str | Path | None,
-    backbones: str | Backbone | Sequence[str | Backbone],
+    backbones: Any,
     output: str | Path = "stores",
     **options: Any,
 ) -> Summary:
@@ -73,8 +75,8 @@ def extract(
     media
         The folder of the films or images; None if there are only texts.
     backbones
-        Names, checkpoints (``NAME=PATH``) or loaded backbones, one or several. Each item is read
-        once for all of them.
+        Names, checkpoints (``NAME=PATH``), `Backbone` objects, functions that make one, or torch
+        modules with a `transform`; one or several. Each item is read once for all of them.
     output
         The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
     options
@@ -85,6 +87,8 @@ def extract(
     ::
 
         extract(manifest, "films", ["xclip-kinetics", "vivit"], "stores", limit=100)
+        extract(manifest, "films", Backbone.from_torch(net, name="mine"), "stores")
+        extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
     begin = time.monotonic()
     if unknown := sorted(set(options) - set(Options.__dataclass_fields__)):
@@ -106,7 +110,7 @@ def extract(
 
 
 def load(
-    backbones: Sequence[str | Backbone],
+    backbones: Sequence[Any],
     options: Options,
     kinds: Sequence[str],
     broken: BrokenBackbones,
@@ -127,31 +131,32 @@ def load(
         raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
     elif given := [n for n, x in vars(options).items() if n[:4] == "ray_" and x is not None]:
         raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray")
+    counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
+    sampling = read_sampling(options.sampling, **counts)
+    if sampling and "clip" not in kinds:
+        raise UsageError("sampling is for clips; leave it out for images and texts")
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
-        if isinstance(backbone, Backbone):
-            loaded.append(backbone)
+        if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
+            loaded.append(resample(backbone, sampling) if sampling else backbone)
             continue
-        if not isinstance(backbone, str):
-            raise UsageError(
-                "backbones takes names, NAME=PATH, 'module:function', or what load_backbone "
-                f"returns (got a {type(backbone).__name__})"
-            )
         load_one = partial(
             load_backbone,
             backbone,
             mode=options.preprocessing,
             precision=options.precision,
             arrays=options.arrays,
+            sampling=sampling,
         )
         try:
             # A cluster loads its own; here a backbone then only describes its store.
             loaded.append(load_one("cpu" if is_ray else options.device))
             loads.append(load_one)
         except BrokenBackbone as problem:
-            name, target = split_name(backbone)
-            broken.add(name or target.rpartition(":")[2], problem)
+            name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
+            name = name or target.rpartition(":")[2] or getattr(backbone, "__name__", "")
+            broken.add(name or type(backbone).__name__, problem)
     engine = partial(run_ray, loads=loads) if is_ray else run_local
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}

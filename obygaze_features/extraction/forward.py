@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from obygaze_features.extraction.readers import ReadItem
 
 CLIPS_PER_BATCH = 8
-FRAMES_PER_CPU_BATCH = 64
-"""Larger batches do not make a CPU faster, and delay the answer to Ctrl-C."""
+FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
+"""Larger batches do not make a CPU faster, and delay the answer to Ctrl-C; or a GPU."""
+PROBE_FRAMES = 64
+"""Of a backbone that takes up to more."""
 
 
 PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
@@ -169,9 +171,9 @@ class Forward:
 def _default_batch(backbone: Backbone) -> int:
     if not backbone.for_clips:
         return BLOCK_ROWS
-    if backbone.device.startswith("cuda"):
-        return CLIPS_PER_BATCH
-    return max(1, min(CLIPS_PER_BATCH, FRAMES_PER_CPU_BATCH // backbone.sampling.frames))
+    on_gpu = backbone.device.startswith("cuda")
+    frames = FRAMES_PER_GPU_BATCH if on_gpu else FRAMES_PER_CPU_BATCH
+    return max(1, min(CLIPS_PER_BATCH, frames // backbone.sampling.frames))
 
 
 class _Pending(NamedTuple):
@@ -293,12 +295,12 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
     if not backbone.for_clips and backbone.encode_images is None:
         return Forward(backbone, 1)([PROBE_TEXT])[0]
-    count = backbone.sampling.frames if backbone.for_clips else 1
+    count = min(backbone.sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
         frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
         pixels = resize_and_crop(frames, backbone.preprocessing)
         (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
-    for name, values in row.items():
-        if backbone.plugin and np.isnan(values).any():
-            raise BrokenBackbone(f"{backbone.label}: {name} of a synthetic clip has NaN")
+    for spec in backbone.arrays if backbone.plugin else ():
+        if np.isnan(spec.without_padding(row[spec.name])).any():
+            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip has NaN")
     return row

@@ -61,6 +61,15 @@ class Options:
     arrays
         Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
         ``vivit`` alone.
+    sampling
+        ``"2 fps"``: frames at this rate, as many as a clip's length needs, in place of each
+        backbone's own. Networks of clips see them in windows.
+    frames
+        How many of these a clip has at most, `MAX_FRAMES` by default; in a longer clip they are
+        spread evenly.
+    window, stride
+        Frames in a window, by default as many as the network takes; and from one window to the
+        next, by default a window's.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
     max_gpu_memory
@@ -91,6 +100,10 @@ class Options:
     preprocessing: str = "standard"
     precision: str = "float32"
     arrays: Sequence[str] | None = None
+    sampling: str | None = None
+    frames: int | None = None
+    window: int | None = None
+    stride: int | None = None
     device: str | None = None
     max_gpu_memory: str | None = None
     batch: int | None = None
@@ -132,7 +145,7 @@ class BrokenBackbones:
         self.reasons[name] = str(problem)
         if len(self.reasons) == self.count:
             raise problem
-        logger.warning(f"{problem}. The other backbones go on")
+        logger.warning(f"{str(problem).rstrip('.')}. The other backbones go on")
 
 
 @dataclass(frozen=True)
@@ -195,8 +208,11 @@ def recipe_of(backbone: Backbone) -> Recipe:
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     if backbone.for_clips:
         sampling = backbone.sampling
-        count, padded = (sampling.frames,), sampling.rate is not None
+        count, padded = (sampling.tokens,), sampling.rate is not None
         number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        if sampling.window:
+            number = "number in its file of the frame in the middle of each window"
+            time = "the middle of the window there, in seconds"
         preprocessing = {"sampling": sampling.words, **preprocessing}
         arrays = (
             *arrays,

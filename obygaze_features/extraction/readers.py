@@ -83,6 +83,8 @@ class ReadItem:
         Events after which the inputs are on their GPUs.
     resized_by_cpu
         Whether a GPU had no memory to resize them.
+    thinned
+        Whether a clip has more frames at a backbone's rate than it takes.
     """
 
     source: str | None
@@ -92,6 +94,7 @@ class ReadItem:
     why_slow: str | None = None
     uploads: Sequence[torch.cuda.Event] = ()
     resized_by_cpu: bool = False
+    thinned: bool = False
 
 
 class ItemReader:
@@ -124,22 +127,28 @@ class ItemReader:
         backbones = [self._backbones[name] for name in names]
         samplings = [backbone.sampling for backbone in backbones]
         media = self._folders["clip"]
-        answer = ask_decoder(decoder, "decode", media, item, samplings)
-        if "error" in answer:
-            status = Status.UNREADABLE if answer["file"] else Status.MISSING
-            return Failed(status, answer["error"], answer["source"])
-        frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-        resized = self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
-        sampled: dict[str, Mapping[str, NDArray[Any]]] = {}
-        for backbone, numbers, times in zip(
-            backbones, answer["numbers"], answer["times"], strict=True
-        ):
-            frame_index = np.full(backbone.sampling.frames, -1, np.int32)
-            frame_time = np.full(backbone.sampling.frames, np.nan)
-            frame_index[: len(numbers)], frame_time[: len(times)] = numbers, times
-            sampled[backbone.name] = {"frame_index": frame_index, "frame_time": frame_time}
+        parts: list[ReadItem] = []
+        answer: dict[str, Any] = {"left": True}
+        while answer["left"]:
+            skip = sum(part.pictures for part in parts)
+            answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
+            if "error" in answer:
+                status = Status.UNREADABLE if answer["file"] else Status.MISSING
+                return Failed(status, answer["error"], answer["source"])
+            frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+            parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
+        sampled = {
+            name: sampling.row(*row)
+            for name, sampling, *row in zip(
+                names, samplings, answer["numbers"], answer["times"], strict=True
+            )
+        }
         return replace(
-            resized, source=answer["source"], sampled=sampled, why_slow=answer["why_slow"]
+            _join(parts),
+            source=answer["source"],
+            sampled=sampled,
+            why_slow=answer["why_slow"],
+            thinned=answer["thinned"],
         )
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
@@ -172,6 +181,19 @@ class ItemReader:
         return ReadItem(
             None, inputs, pictures=len(frames), uploads=uploads, resized_by_cpu=resized_by_cpu
         )
+
+
+def _join(parts: Sequence[ReadItem]) -> ReadItem:
+    """The parts of a clip as one."""
+    if len(parts) == 1:
+        return parts[0]
+    for event in (event for part in parts for event in part.uploads):
+        event.synchronize()
+    inputs = {name: torch.cat([part.inputs[name] for part in parts]) for name in parts[0].inputs}
+    for pixels in (pixels for part in parts for pixels in part.inputs.values() if pixels.is_cuda):
+        pixels.record_stream(torch.cuda.current_stream(pixels.device))
+    pictures, by_cpu = sum(part.pictures for part in parts), any(p.resized_by_cpu for p in parts)
+    return ReadItem(None, inputs, pictures=pictures, resized_by_cpu=by_cpu)
 
 
 class FrameResizer:
@@ -240,10 +262,13 @@ def ask_decoder(
     media: MediaFolder,
     item: Item,
     samplings: Iterable[Sampling],
+    *,
+    skip: int = 0,
 ) -> dict[str, Any]:
     """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
 
-    With the ``file``, which is None if the item has none, and perhaps an ``error``.
+    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
+    `skip` of the frames are left out.
     """
     try:
         path = media.find(item)
@@ -256,6 +281,7 @@ def ask_decoder(
             "start": item.start,
             "end": item.end,
             "samplings": [asdict(sampling) for sampling in samplings],
+            "skip": skip,
         }
     )
     file = str(path.relative_to(media.root))

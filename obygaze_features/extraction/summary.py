@@ -25,8 +25,8 @@ class Tally:
 
     Items, and the frames read for them; the seconds that the run waited for frames (`decode`),
     computed (`device`) and waited for the disk (`write`); why files were `slow` and processes
-    `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; texts that were
-    `cut`, and their token counts.
+    `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips that were
+    `thinned`, seen at less than the rate; texts that were `cut`, and their token counts.
     """
 
     clips: int = 0
@@ -37,6 +37,7 @@ class Tally:
     write: float = 0.0
     lost: Counter[str] = field(default_factory=Counter)
     resized_by_cpu: int = 0
+    thinned: int = 0
     cut: dict[str, int] = field(default_factory=dict)
 
     def count(self, item: ReadItem | Failed) -> None:
@@ -45,6 +46,7 @@ class Tally:
         if isinstance(item, ReadItem):
             self.frames += item.pictures
             self.resized_by_cpu += item.resized_by_cpu
+            self.thinned += item.thinned
             if item.why_slow:
                 self.slow[item.why_slow] += 1
 
@@ -83,6 +85,8 @@ class Summary:
         Why files were decoded from their start, and processes of a cluster lost; and how many.
     resized_by_cpu
         How many items a GPU had no memory to resize.
+    thinned
+        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
     cut
         Texts of which this run read only the beginning, and their token counts.
     shares
@@ -106,6 +110,7 @@ class Summary:
     slow: dict[str, int]
     lost: dict[str, int]
     resized_by_cpu: int
+    thinned: int
     cut: dict[str, int]
     seconds: float
     shares: dict[str, float]
@@ -166,6 +171,7 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         slow=dict(tally.slow),
         lost=dict(tally.lost),
         resized_by_cpu=tally.resized_by_cpu,
+        thinned=tally.thinned,
         cut=dict(tally.cut),
         seconds=seconds,
         shares=tally.shares(seconds),

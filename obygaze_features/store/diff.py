@@ -104,7 +104,8 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     common = [item_id for item_id in left_ids if item_id in in_right]
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
-    probes = read_probe(left), read_probe(right)
+    # Padding equals padding.
+    probes = [{n: np.nan_to_num(row) for n, row in read_probe(s).items()} for s in (left, right)]
     return Difference(
         attributes=_attribute_differences(left.attributes, right.attributes),
         probe={
@@ -120,6 +121,10 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     )
 
 
+_STATED = ("name", "family", "licence", "citation", "paper")
+"""What is said of a backbone, and does not make it another."""
+
+
 def _attribute_differences(
     left: Mapping[str, Any], right: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
@@ -130,7 +135,7 @@ def _attribute_differences(
         if left.get(name) != right.get(name)
     }
     # With equal weights it is the same backbone, under any name.
-    unnamed = [{**store["backbone"], "name": "", "family": ""} for store in (left, right)]
+    unnamed = [store["backbone"] | dict.fromkeys(_STATED, "") for store in (left, right)]
     if unnamed[0] == unnamed[1]:
         differences.pop("backbone", None)
     return differences

@@ -31,6 +31,8 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_frames, decode_into
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file
 
+FRAMES_PER_PART = 128
+"""Frames in one answer, in full size; a caller asks for the rest of a clip with ``skip``."""
 READY = b"ready\n"
 """Sent first: requests are answered from then on."""
 HEARTBEAT = b".\n"
@@ -105,20 +107,23 @@ def _answer(
         span = index.span(path, start, end)
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-        frames = decode_frames(
-            path, np.concatenate(numbers), index=index, tick=heartbeat, allocate=memory.array
-        )
+        left = np.unique(np.concatenate(numbers))[request["skip"] :]
+        part = left[:FRAMES_PER_PART]
+        frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
         source = fingerprint(path, index)
     except VideoError as problem:
         return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
-    rows = [np.searchsorted(frames.indices, picked) for picked in numbers]
     return {
         "shape": frames.rgb.shape,
+        "left": len(left) - len(part),
         "source": source,
         "why_slow": index.why_slow,
-        "rows": [picked.tolist() for picked in rows],
-        "numbers": [frames.indices[picked].tolist() for picked in rows],
-        "times": [frames.times[picked].tolist() for picked in rows],
+        "rows": [
+            np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
+        ],
+        "numbers": [picked.tolist() for picked in numbers],
+        "times": [index.times[picked].tolist() for picked in numbers],
+        "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
     }
 
 

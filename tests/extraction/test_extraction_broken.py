@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.errors import BrokenBackbone, UsageError, VideoError
 from obygaze_features.extraction.readers import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.films import clips, rows, write_clip
@@ -182,6 +182,10 @@ def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, mon
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
 
+def fail(mode):
+    raise ValueError("one\ntwo")
+
+
 ONE = rows(1)
 MIXED = Manifest("mixed", Items.of([*ONE, Item("text", kind="text", text="a photo")]))
 
@@ -191,7 +195,11 @@ SLIPS = {
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "no clip of the film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
-    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "'module:function'.*ModuleDict"),
+    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "transform .got a ModuleDict"),
+    "number": (ONE, lambda tiny: [3], {}, UsageError, "torch module .*got a int"),
+    "function": (ONE, lambda tiny: fail, {}, BrokenBackbone, "ValueError: one two .*_broken.py:"),
+    "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
+    "no rate": (ONE, None, {"window": 8}, UsageError, "such as '2 fps'.* .got window=8"),
     "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,

@@ -11,13 +11,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import verify
-from tests.kit.films import clips, everything, store_files, write_clip
+from tests.backbones.conftest import tensor
+from tests.kit.films import clips, everything, read_frame_number, store_files, write_clip
 from tests.kit.models import write_checkpoint
 
 
@@ -50,19 +53,9 @@ def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
             np.testing.assert_allclose(row[array], values[0], atol=2e-3, err_msg=array)
 
 
-def test_frames_after_the_end_are_no_numbers(films, tmp_path):
-    """Looked at once a second, a clip of 1.7 s has two frames; the other ten are no numbers."""
+def test_a_frame_without_features_in_mid_clip_is_a_failure(films, tmp_path):
+    """Looked at once a second, clip5 has two frames, and the other ten are padding."""
     lsmdc = of.load_backbone("tiny-xclip-lsmdc", "cpu")
-    of.extract(clips("clip5.mp4"), films, lsmdc, tmp_path)
-    store = of.open_store(tmp_path / "tiny-xclip-lsmdc.zarr")
-    row = store["clip5"]
-    assert row["frame_index"].tolist() == [0, 24] + [-1] * 10
-    for name in ("frame_time", "frames", "frames_temporal"):
-        there = np.isfinite(row[name]).reshape(12, -1)
-        assert there.all(1).tolist() == there.any(1).tolist() == [True] * 2 + [False] * 10
-    assert np.isfinite(row["native"]).all()
-    np.testing.assert_allclose(row["max"], row["frames"][:2].max(axis=0), atol=1e-3)
-    assert verify(store.path) == []
 
     def spoiled(pixels, present, names):
         arrays = {name: values.clone() for name, values in embed(pixels, present).items()}
@@ -75,6 +68,93 @@ def test_frames_after_the_end_are_no_numbers(films, tmp_path):
     lacking = replace(lsmdc, encode_clips=spoiled)
     summary = of.extract(two, films, lacking, tmp_path / "lacking")
     assert summary.failed == {"not_finite": {"clip4": "some of its frames have no features"}}
+
+
+def see_number(frame: torch.Tensor) -> torch.Tensor:
+    """What is drawn into a frame, as an input of one pixel."""
+    number = read_frame_number(frame.permute(1, 2, 0).numpy())
+    return torch.full((3, 1, 1), float(number))
+
+
+class Numbers(torch.nn.Module):
+    """Gives the number of each frame that it sees."""
+
+    def forward(self, pixels):
+        return pixels[..., 0, 0, 0].flatten(1) if pixels.ndim == 5 else pixels[:, :1, 0, 0]
+
+
+def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
+    """Of 24 frames a second: clip0 has 5, clip5 40; one network sees frames, another windows."""
+    write_clip(tmp_path / "long.mp4", "S", seconds=6)
+    (tmp_path / "clip0.mp4").symlink_to(films / "clip0.mp4")
+    (tmp_path / "clip5.mp4").symlink_to(films / "clip5.mp4")
+    alone, eight = (
+        of.Backbone.from_torch(Numbers(), frames=8, transform=see_number, name=name, layout=layout)
+        for name, layout in (("alone", "BCHW"), ("eight", "BTCHW"))
+    )
+    three = clips("clip0.mp4", "clip5.mp4", "long.mp4")
+    options = {"sampling": "24 fps", "frames": 135, "window": 16, "stride": 12}
+    summary = of.extract(three, tmp_path, [alone, eight], tmp_path / "s", **options)
+    assert (summary.done, summary.thinned, summary.frames) == (3, 1, 5 + 40 + 135)
+    frames, windows = map(of.open_store, summary.stores)
+    every = {
+        "clip0": np.arange(5),
+        "clip5": np.arange(40),
+        "long": np.linspace(0, 143, 135, dtype=int),
+    }
+    for clip, numbers in every.items():
+        row, count = frames[clip], len(numbers)
+        for values in (row["frames"][:, 0], row["frame_index"]):
+            np.testing.assert_array_equal(values[:count], numbers)
+        np.testing.assert_allclose(row["frame_time"][:count], numbers / 24, atol=1e-3)
+        assert np.isnan(row["frames"][count:]).all()
+        assert np.isnan(row["frame_time"][count:]).all()
+        assert (row["frame_index"][count:] == -1).all()
+        np.testing.assert_allclose(row["native"], [numbers.mean()], rtol=1e-6)
+        row, starts = windows[clip], [*range(0, count - 16, 12), max(0, count - 16)]
+        seen = [numbers[start : start + 16] for start in starts]
+        eighths = np.array([part[np.arange(8) * len(part) // 8] for part in seen])
+        np.testing.assert_array_equal(row["frames"][: len(seen)], eighths)
+        assert np.isnan(row["frames"][len(seen) :]).all()
+        np.testing.assert_allclose(row["native"], eighths.mean(0), rtol=1e-6)
+        middles = [(part[0] + part[-1]) / 48 for part in seen]
+        np.testing.assert_allclose(row["frame_time"][: len(seen)], middles, atol=1e-3)
+        assert row["frame_index"][: len(seen)].tolist() == [p[(len(p) - 1) // 2] for p in seen]
+    assert [verify(path) for path in summary.stores] == [[], []]
+    again = of.extract(three, tmp_path, alone, tmp_path / "again", limit=1, **options)
+    difference = frames.diff(of.open_store(again.stores[0]))
+    assert (difference.probes_equal, difference.probe["frames"]) == (True, 1)  # 64 frames of 135
+    with pytest.raises(StoreError, match=r"other preprocessing .sampling: 24 a second"):
+        of.extract(three, tmp_path, eight, tmp_path / "s", **options | {"stride": 8})
+    three.save(tmp_path / "m")
+    command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
+    command += ["--backbone", "tiny-xclip", "--sampling", "24 fps", "--frames", "48"]
+    result = obygaze(*command, "--window", "16", "--stride", "8")
+    assert result.exit_code == 0, result.output
+    assert "1 clip with more frames at the rate" in result.stdout
+    assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)
+
+
+@pytest.mark.parametrize("name", ["tiny-xclip", "tiny-vivit", "tiny-clip"])
+def test_each_window_is_what_transformers_gives(films, tmp_path, name):
+    weights = write_checkpoint(name, tmp_path / name)
+    options = {"sampling": "12 fps", "frames": 20, "stride": 6}
+    summary = of.extract(clips("clip5.mp4"), films, str(weights), tmp_path, **options)
+    backbone, row = of.load_backbone(weights, "cpu"), of.open_store(summary.stores[0])["clip5"]
+    seen = torch.from_numpy(everything(films / "clip5.mp4")[::2])
+    how = backbone.preprocessing
+    pixels = normalise(resize_and_crop(seen, how), how)
+    windows = torch.stack([pixels[first : first + 8] for first in (0, 6, 12)])
+    model = transformers.AutoModel.from_pretrained(weights).eval()
+    with torch.no_grad():
+        if name == "tiny-clip":
+            expected = tensor(model.get_image_features(pixels))
+        elif name == "tiny-vivit":
+            expected = model(windows).last_hidden_state[:, 0]
+        else:
+            expected = tensor(model.get_video_features(windows))
+    np.testing.assert_allclose(row["frames"], expected, atol=2e-3)
+    np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-3)
 
 
 def test_spans_of_a_film_are_read_by_their_numbers(tiny, tmp_path):

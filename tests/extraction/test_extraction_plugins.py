@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import interpolate
 
 import obygaze_features as of
-from obygaze_features.errors import BrokenBackbone
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, normalise, resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.errors import BackboneError, BrokenBackbone, StoreError, UsageError
+from obygaze_features.store import ArraySpec
+from tests.kit.films import clips, everything
 
 GROUP = "obygaze.backbones"
 NETS = '''
@@ -88,10 +98,15 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     lines = obygaze("features", "backbones").stdout
     assert "  colours: mylab.nets:Colours of mylab 0.1.0\n" in lines
     assert "bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go" in lines
+    credit = "  licence MIT; citation Ni et al.: .*; paper https://arxiv.org/abs/2208.02816\n"
+    assert re.search(f"xclip-kinetics: .*\n.*\n.*\n(  .*\n)+{credit}", lines)
     assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: .* another vivit", lines)
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert cards["colours"]["package"] == "mylab 0.1.0"
     assert cards["vivit"]["package"] == "obygaze"
+    assert cards["openclip-vit-base-patch32"]["licence"] == "MIT"
+    assert "licence" not in cards["clip-vit-base-patch32"]
+    assert cards["clip-vit-base-patch32"]["paper"].endswith("2103.00020")
     assert "bad" not in cards
 
 
@@ -116,6 +131,136 @@ def test_what_cannot_be_imported_is_left_out_of_a_plan(mylab, manifest, films, t
         assert result.exit_code == 0, result.output
         assert "colours: 70 clips" in result.stdout
         assert f"left out: {caught.value}" in result.stdout
+
+
+def shrink(frame: torch.Tensor) -> torch.Tensor:
+    return interpolate(frame[None].float() / 255, (16, 16))[0]
+
+
+def small_net(dims: int = 2) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        conv = nn.Conv3d(3, 4, (2, 4, 4), (2, 4, 4)) if dims == 3 else nn.Conv2d(3, 4, 4, 4)
+        pool = nn.AdaptiveAvgPool3d(1) if dims == 3 else nn.AdaptiveAvgPool2d(1)
+        return nn.Sequential(conv, pool, nn.Flatten(), nn.Linear(4, 5))
+
+
+def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
+    """A module, a function, backbones with and without a name: held against torch itself."""
+    make, manifest = of.Backbone.from_torch, clips("clip5.mp4")
+    image, video = small_net(), small_net(3)
+    image.transform = shrink
+
+    def our_net():
+        return make(video, frames=8, transform=shrink, licence="MIT", paper="https://x.org/p")
+
+    native = ArraySpec("native", (3,), "float32", "mean colour")
+    colour = of.Backbone(
+        nn.Identity(), Sampling(2), CLIP_TORCHVISION.at(8), (native,),
+        lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))}, (), {},
+    )  # fmt: skip
+    layer = make(video, frames=8, transform=shrink, layer="0", name="layer")
+    summary = of.extract(manifest, films, [image, our_net, colour, layer], tmp_path)
+    stores = {path.stem: of.open_store(path) for path in summary.stores}
+    assert [*stores] == ["Sequential", "our_net", "Identity", "layer"]
+    rows = {name: store["clip5"] for name, store in stores.items()}
+    seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
+    eight, sixteen = (torch.stack([seen[i * 40 // n] for i in range(n)]) for n in (8, 16))
+    with torch.no_grad():
+        frames, clip = image.eval()(sixteen), video.eval()(eight.transpose(0, 1)[None])[0]
+        steps = video[0](eight.transpose(0, 1)[None]).mean((-1, -2))[0].T
+    for name, values in (("Sequential", frames), ("layer", steps)):
+        np.testing.assert_allclose(rows[name]["frames"], values, atol=2e-3)
+        np.testing.assert_allclose(rows[name]["native"], values.mean(0), atol=1e-5)
+    np.testing.assert_allclose(rows["our_net"]["native"], clip, atol=1e-5)
+    assert "frames" not in rows["our_net"]
+    about = stores["our_net"].attributes["backbone"]
+    keys = ("name", "family", "licence", "citation", "paper")
+    assert [about.get(key) for key in keys] == ["our_net", "own", "MIT", None, "https://x.org/p"]
+    assert len({store.attributes["backbone"]["weights_sha256"] for store in stores.values()}) == 3
+    with torch.no_grad():
+        video[0].weight += 1
+    with pytest.raises(StoreError, match="other backbone weights"):
+        of.extract(manifest, films, our_net, tmp_path)
+    for error, options, reason in (
+        (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; known are"),
+        (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; give frames"),
+        (BackboneError, {"transform": lambda frame: frame[9]}, "fails on a frame.*IndexError"),
+    ):
+        with pytest.raises(error, match=reason) as caught:
+            make(video, **options)
+        assert "\n" not in str(caught.value)
+
+
+def fake_library(library: str) -> SimpleNamespace:
+    """The part of timm or torchvision that is used; they are not always installed."""
+    both = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+    config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
+              "interpolation": "bilinear"}  # fmt: skip
+    preset = {"crop_size": [16], "resize_size": [20]}
+    preset["interpolation"] = SimpleNamespace(value="bilinear")
+    weights = SimpleNamespace(
+        transforms=lambda: SimpleNamespace(**both, **preset), meta={"categories": "abcde"}
+    )
+
+    def create(name, **options):
+        if name != "small":
+            raise LookupError(f"no {name}\nhere")
+        net = small_net()[:3] if library == "timm" else small_net()
+        net.pretrained_cfg = {"license": "apache-2.0"}
+        return net
+
+    data = SimpleNamespace(resolve_model_data_config=lambda net: config | both)
+    tags = SimpleNamespace(DEFAULT=weights)
+    models = SimpleNamespace(get_model_weights=lambda name: tags, get_model=create)
+    return SimpleNamespace(create_model=create, data=data, models=models)
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_network_of_a_library_goes_by_name(library, films, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, fake_library(library))
+    specs = [f"{library}:small", f"first={library}:small@0", f"{library}:small.random"]
+    summary = of.extract(clips("clip5.mp4"), films, specs, tmp_path)
+    stores = [of.open_store(path) for path in summary.stores]
+    assert [path.stem for path in summary.stores] == ["small", "first", "small.random"]
+    abouts = [store.attributes["backbone"] for store in stores]
+    assert [about["config"].get("layer") for about in abouts] == [None, "0", None]
+    assert ["synthetic" in about["config"] for about in abouts] == [False, False, True]
+    assert abouts[0].get("licence") == ("apache-2.0" if library == "timm" else None)
+    pixels = []
+    for picture in everything(films / "clip5.mp4")[[i * 40 // 32 for i in range(32)]]:
+        scaled = Image.fromarray(picture).resize((26, 20), Image.Resampling.BILINEAR)
+        middle = np.asarray(scaled.crop((5, 2, 21, 18)))
+        pixels.append(torch.from_numpy(middle.copy()).permute(2, 0, 1) / 255)
+    with torch.no_grad():
+        expected = small_net()[:3]((torch.stack(pixels) - 0.5) / 0.25)
+    for store in stores:  # without the classifier, its first layer's mean is the same
+        np.testing.assert_allclose(store["clip5"]["frames"], expected, atol=0.03)
+    with pytest.raises(BackboneError, match=r"smal cannot be loaded \(no smal here\); check"):
+        of.load_backbone(f"{library}:smal")
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(BackboneError, match=f"install it: pip install {library}"):
+        of.load_backbone(f"{library}:small")
+
+
+def test_timm_and_its_own_transform_see_the_same(films):
+    timm = pytest.importorskip("timm")
+    picture = everything(films / "clip0.mp4")[0]
+    for name in ("test_vit.random@blocks.1", "test_resnet.random", "test_convnext.random"):
+        backbone = of.load_backbone(f"timm:{name}", "cpu")
+        how, net = backbone.preprocessing, backbone.module
+        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net))
+        expected = transform(Image.fromarray(picture))[None]
+        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], how), how)
+        assert (ours - expected).abs().max() <= 1.01 / 255 / min(how.std)
+        with torch.no_grad():
+            if "@" in name:
+                options = {"return_prefix_tokens": True, "intermediates_only": True}
+                (last,) = net.forward_intermediates(ours, [1], output_fmt="NLC", **options)
+                expected = torch.cat(last, 1).mean(1)
+            else:
+                expected = net(ours)
+        np.testing.assert_allclose(backbone.embed_images(ours), expected, atol=1e-5)
 
 
 LATE = '''

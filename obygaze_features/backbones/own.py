@@ -1,0 +1,224 @@
+"""Backbones of torch modules: a user's own, and by name those of timm and torchvision.
+
+The preprocessing of a library's network is the one that timm's data configuration and torchvision's
+weights state, done as for every other backbone: at most a level of a byte off the library's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
+from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION, Preprocessing
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.common.plugins import describe_error, one_line, package_of, plugin_at
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import BrokenBackbone, UsageError
+from obygaze_features.store import ArraySpec
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's."""
+LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "BTCHW": lambda pixels: pixels,
+    "BCTHW": lambda pixels: pixels.transpose(1, 2),
+    "BCHW": lambda pixels: pixels.flatten(0, 1),
+}
+"""What a network takes, made of clips ``[B,T,3,h,w]``."""
+IMAGES, CLIPS = {"layout": "BCHW", "frames": 32}, {"layout": "BCTHW", "frames": 16}
+"""The libraries' networks of images, and of clips."""
+Made = tuple[nn.Module, dict[str, Any], dict[str, Any]]
+RANDOM = ".random"
+"""After the name of a library's network: weights that were not trained."""
+
+
+def from_torch(
+    net: nn.Module,
+    *,
+    frames: int = 16,
+    size: int = 224,
+    mean: Sequence[float] = MEAN,
+    std: Sequence[float] = STD,
+    transform: Preprocessing | Callable[[Tensor], Tensor] | None = None,
+    name: str = "",
+    layer: str | None = None,
+    layout: str | None = None,
+    **stated: Any,
+) -> Backbone:
+    """Make a backbone of a torch module, which is switched to ``eval()``.
+
+    Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
+    is `frames`, and `native` is its mean. What else there is between is averaged: the positions of
+    ``[B,C,h,w]`` and ``[B,C,T,h,w]``, and tokens that do not go by frames.
+
+    Parameters
+    ----------
+    net
+        The network.
+    frames
+        How many frames of a clip it gets, evenly spread.
+    size, mean, std
+        The shorter side of a frame is scaled to this many pixels, and the middle is cropped; then
+        it is normalised, from values of 0 to 1.
+    transform
+        Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
+    name
+        The name of the store; by default that of the network's class.
+    layer
+        Take the output of this layer, such as ``blocks.10``, a name in ``net.named_modules()``.
+    layout
+        What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``; by
+        default the first of the three that it accepts.
+    stated
+        `licence`, `citation` and `paper` of the weights.
+    """
+    kind = type(net)
+    plugin, name = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
+    if layer and layer not in (layers := dict(net.named_modules())):
+        raise UsageError(f"{name}: {unknown_name('layer', layer, layers)}")
+    if not isinstance(transform, Preprocessing):
+        how: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std), "filter": "bilinear"}
+        if transform:
+            how = {"mean": (0,) * 3, "std": (1,) * 3, "scale": 1, "transform": transform}
+        transform = replace(CLIP_TORCHVISION.at(size), **how)
+    net.eval()
+    run = partial(_run, net, layer)
+    pixels = transform.apply(torch.zeros(frames, 240, 320, 3, dtype=torch.uint8))[None]
+    pixels = pixels.to(next((weights.device for weights in net.parameters()), "cpu"))
+    problems = []
+    for takes in [layout] if layout else LAYOUTS:
+        try:
+            with torch.inference_mode():
+                output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
+            break
+        except Exception as problem:  # any code of somebody else's
+            problems.append(f"{takes}: {describe_error(problem, [package_of(plugin.path)])}")
+    else:
+        raise BrokenBackbone(
+            f"{name} does not take {' x '.join(map(str, pixels.shape[1:]))} as "
+            f"{'; '.join(problems)}; give frames, size, transform or layout"
+        )
+    per_frame, dim = takes == "BCHW", output.shape[-1]
+    steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 0
+    arrays = [ArraySpec("native", (dim,), "float32", "embedding of the clip")]
+    if steps and not frames % steps:
+        part = "frame" if steps == frames else f"{frames // steps} frames"
+        arrays.append(ArraySpec("frames", (steps, dim), "float16", f"embedding of each {part}"))
+
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        tokens = run(LAYOUTS[takes](pixels)).float().reshape(len(pixels), -1, dim)
+        return {"native": tokens.mean(1), "frames": tokens}
+
+    return Backbone(
+        module=net,
+        sampling=Sampling(frames),
+        preprocessing=transform,
+        arrays=tuple(arrays),
+        encode_clips=encode_clips,
+        weights=(),
+        config={"network": kind.__qualname__, "layout": takes, "layer": layer},
+        embedding=ArraySpec("native", (dim,), "float32", "of an image") if per_frame else None,
+        encode_images=run if per_frame else None,
+        per_frame=per_frame,
+        name=name,
+        plugin=plugin,
+        **stated,
+    )
+
+
+def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
+    """What a network or its layer gives: ``[B,D]``, or ``[B,T,D]``."""
+    outputs: list[Any] = []
+    hooked = net.get_submodule(layer) if layer else net
+    hook = hooked.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    try:
+        net(pixels)
+    finally:
+        hook.remove()
+    output = outputs[-1]
+    for name in ("pooler_output", "last_hidden_state"):  # of transformers
+        output = output if getattr(output, name, None) is None else output[name]
+    output = output[0] if isinstance(output, tuple | list) else output
+    if output.ndim > 3:
+        output = output.mean((-2, -1))
+        output = output.transpose(1, 2) if output.ndim == 3 else output
+    if output.ndim not in (2, 3):
+        raise ValueError(f"it gives the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
+    return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
+
+
+def load_library(spec: str, mode: str = "standard") -> Backbone:
+    """Load ``timm:NAME``, ``torchvision:NAME``, or ``...@LAYER`` of these, by the library.
+
+    The weights are those that the library has by default for NAME, or with a tag, as it writes
+    them (``NAME.TAG``); ``NAME.random`` has weights that were not trained, the same each time.
+    """
+    library, _, rest = spec.partition(":")
+    model, _, layer = rest.partition("@")
+    name = model.removesuffix(RANDOM)
+    make = _make_timm if library == "timm" else _make_torchvision
+    try:
+        module = importlib.import_module(library)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            net, how, options = make(module, name, trained=name == model)
+    except BrokenBackbone:
+        raise
+    except Exception as problem:  # the library's, the hub's, the network's
+        remedy = "check the name; on a machine with network, load it once and copy the cache"
+        if isinstance(problem, ImportError):
+            remedy = f"install it: pip install {library}"
+        raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
+    author: dict[str, Any] = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
+    preprocessing = replace(CLIP_TORCHVISION, **how, **author)
+    backbone = from_torch(net, transform=preprocessing, layer=layer or None, **options)
+    synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
+    return replace(backbone, config={**backbone.config, **synthetic})
+
+
+def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
+    """A network of timm without its classifier, how frames become its input, and options."""
+    net = timm.create_model(name, pretrained=trained, num_classes=0)
+    config = timm.data.resolve_model_data_config(net)
+    how = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
+    (_, *crop), part = config["input_size"], config["crop_pct"]
+    edges = {"center": math.floor(crop[0] / part), "squash": None if part == 1 else 0}
+    edge = edges.get(config["crop_mode"], 0)
+    if how["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
+        raise BrokenBackbone(
+            f"timm:{name} resizes in a way of its own ({config}); give its transform: "
+            "Backbone.from_torch(net, transform=...)"
+        )
+    licence = net.pretrained_cfg.get("license") if trained else ""
+    how |= {"shortest_edge": edge, "crop": tuple(crop)}
+    return net, how, IMAGES | {"licence": str(licence or "")}
+
+
+def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
+    """As `_make_timm`. The classifier is the last linear layer, of an output for each class."""
+    name, _, tag = name.partition(".")
+    tags = torchvision.models.get_model_weights(name)
+    weights = tags[tag] if tag else tags.DEFAULT
+    preset, classes = weights.transforms(), len(weights.meta["categories"])
+    sides = tuple(preset.resize_size)  # networks that do not classify have none
+    net = torchvision.models.get_model(name, weights=weights if trained else None)
+    for path, module in reversed(list(net.named_modules())):
+        if isinstance(module, nn.Linear) and module.out_features == classes:
+            net.set_submodule(path, nn.Identity())
+            break
+    how: dict[str, Any] = {
+        "mean": tuple(preset.mean),
+        "std": tuple(preset.std),
+        "shortest_edge": min(sides),
+    }
+    how |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
+    # To two sides torchvision resizes without antialiasing, as a squash does.
+    how |= {"squash": sides} if len(sides) == 2 else {}
+    return net, how, CLIPS if ".video." in type(weights).__module__ else IMAGES

@@ -1,0 +1,68 @@
+"""Any backbone on frames at a rate: frame by frame, or in windows of a network of clips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.sampling import Sampling, uniform_indices
+from obygaze_features.errors import UsageError
+from obygaze_features.store import ArraySpec
+
+FRAMES_PER_STEP = 64
+"""Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
+
+
+def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
+    """The same backbone, which sees a clip's frames at a rate, up to a bound.
+
+    `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
+    evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
+    over frames or windows, and `max` is the maximum.
+    """
+    specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
+    if "native" not in specs:
+        raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
+    size, part, names = 1, "frame", frozenset(specs)
+    encode_frames = backbone.encode_images if backbone.per_frame else None
+    if encode_frames:
+        sampling = replace(sampling, window=None, stride=None)
+    else:
+        size, part = backbone.sampling.frames, "window"
+        window = sampling.window or size
+        sampling = replace(sampling, window=window, stride=sampling.stride or window)
+
+    shape = (sampling.tokens, *specs["native"].shape)
+
+    def embed(pixels: Tensor) -> Mapping[str, Tensor]:
+        """The arrays of some frames or windows ``[W,size,3,h,w]``."""
+        if encode_frames:
+            return dict.fromkeys(names, encode_frames(pixels[:, 0]))
+        present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
+        return backbone.encode_clips(pixels, present, names)
+
+    def embed_clip(clip: Tensor) -> dict[str, Tensor]:
+        spans = sampling.windows(len(clip))
+        rows = np.array([first + uniform_indices(end - first, size) for first, end in spans])
+        steps = torch.from_numpy(rows).split(max(1, FRAMES_PER_STEP // size))
+        parts = [embed(clip[step.to(clip.device)]) for step in steps]
+        tokens = {name: torch.cat([part[name] for part in parts]).float() for name in names}
+        row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
+        row["frames"] = clip.new_full(shape, torch.nan)
+        row["frames"][: len(spans)] = tokens["native"]
+        return row
+
+    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        counts = present.sum(1).tolist()
+        rows = [embed_clip(clip[:count]) for clip, count in zip(pixels, counts, strict=True)]
+        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+    pooled = (replace(s, meaning=f"pooled over {part}s: {s.meaning}") for s in specs.values())
+    frames = ArraySpec("frames", shape, "float16", f"embedding of each {part}", padded=True)
+    arrays = (*pooled, frames)
+    return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
