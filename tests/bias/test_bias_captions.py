@@ -92,23 +92,17 @@ TABLE = (
 
 def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     path = write(tmp_path / "captions.csv", *TABLE)
-    outputs = [
-        word for suffix in ("csv", "svg", "json") for word in ("-o", tmp_path / f"r.{suffix}")
-    ]
+    outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"r.{kind}")]
     result = obygaze("bias", "captions", path, "--minimum", 1, *outputs)
     assert result.exit_code == 0, result.output
     assert "intensities" not in result.stderr
-    rows = csv_rows(tmp_path / "r.csv")
-    assert list(rows[0])[:6] == ["condition", "emotion", "intensity", "count", "captions", "rate"]
-    assert [list(row.values())[:6] for row in rows] == [
+    assert [list(row.values())[:6] for row in csv_rows(tmp_path / "r.csv")] == [
         ["objectified", "angry", "high", "3", "2", "1500.0"],
         # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
         ["non-objectified", "sad", "low", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
     assert tips(tmp_path / "r.svg") == drawn
-    content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     write(path, *(row.replace(",low,", ",1,") for row in TABLE))
     assert "high, 1" in obygaze("bias", "captions", path).stderr  # intensities of two kinds
 

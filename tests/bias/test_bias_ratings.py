@@ -52,7 +52,7 @@ def test_alpha_of_what_it_cannot_take(ratings):
         cronbach_alpha(ratings)
 
 
-def test_the_command_on_the_worked_table(tmp_path, obygaze):
+def test_the_command_writes_what_it_prints(tmp_path, obygaze):
     rows = [f"{n},{'women' if n < 4 else 'men'},{','.join(row)}" for n, row in enumerate(WORKED)]
     table = write(tmp_path / "labels.csv", "image_id,group,r1,r2,cnn", *rows)
     csv, svg = tmp_path / "shares.csv", tmp_path / "shares.svg"
@@ -60,20 +60,12 @@ def test_the_command_on_the_worked_table(tmp_path, obygaze):
     result = obygaze("bias", "ratings", table, "--json", "-o", csv, "-o", svg, "-o", csv)
     content = json.loads(result.stdout)
     assert content["alpha"] == pytest.approx(15 / 19)
-    shares = {(row["group"], row["rater"]): row for row in content["shares"]}
-    assert (shares["women", "cnn"]["count"], shares["men", "r2"]["share"]) == (2, 0.5)
     as_text = [{name: str(value) for name, value in row.items()} for row in content["shares"]]
     assert as_text == csv_rows(csv)
     drawn = {name: text.split(" (")[0] for name, text in tips(svg).items()}
-    named = {f"{group}, {rater}": row for (group, rater), row in shares.items()}
-    assert drawn == {name: f"{row['share']:.0%}" for name, row in named.items()}
-    whole = obygaze("bias", "ratings", table).stdout
-    plain = obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
-    for printed, has_other in ((whole, True), (plain, False)):
-        assert ("r2" in printed, "r1, cnn          0.750000       75.0%" in printed) == (
-            has_other,
-            True,
-        )
+    assert drawn == {f"{row['group']}, {row['rater']}": f"{row['share']:.0%}"
+                     for row in content["shares"]}  # fmt: skip
+    assert "r2" not in obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
     unnamed = obygaze("bias", "ratings", table, "-o", tmp_path / "shares.txt")
     assert (unnamed.exit_code, ".csv, .json, .svg" in unnamed.stderr) == (2, True)
 

@@ -14,14 +14,11 @@ SCORED = "object,group,probability,similarity,confidence\n"
 #: Command, its table, the fact.
 TABLES = [
     ("captions", HEADER + "a,O,HA,x\nb,objectifed,HA,x\n", "line 3: unknown condition 'object"),
-    ("captions", HEADER + "a,O,bored,x\n", "line 2: unknown emotion 'bored'; known are"),
     ("captions", HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     ("gender-score", SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity -1 has no"),
     ("gender-score", SCORED + "a,man,.5,0,0_1\n", "confidence '0_1' is not a number"),
     ("gender-score", SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
     ("gender-score", "P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),
-    ("gender-score", "id,object,group,P,sim,P(c)\n1,a,man,.5,0,.5\n1,b,man,.5,0,.5\n",
-     "line 3: duplicate id '1'"),
     ("gender-score --cooccurrence", "object,id\nman,1\n", "no column 'caption', nor a group"),
     ("gender-score", "caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption names a man or a woman"),
     ("ratings", "image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),

@@ -6,23 +6,24 @@ After each the output is the old one or a whole new one, and the same command go
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli import main
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise, open_store, verify
@@ -121,7 +122,7 @@ SCENARIOS = {
 
 MAX_SECONDS = 60
 WARM = (
-    "cli", "h5py", "numpy", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
+    "h5py", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
     "transformers", "sklearn.tree", "skops.io", "msgspec",
     "obygaze_features.commands.stores", "obygaze_features.commands.stores_transfer",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
@@ -131,42 +132,15 @@ WARM = (
 )  # fmt: skip
 
 
-def answer_requests() -> None:
-    """A process that has imported all, and runs each command in a fork in which calls fail.
-
-    Started with ``failing.c`` preloaded. Reads a line of JSON a command, and answers with one.
-    """
-    for name in WARM:
-        importlib.import_module(name)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            os.setpgid(0, 0)
-            run_in_fork(**json.loads(line))
-        end, status = time.monotonic() + MAX_SECONDS, None
-        while status is None and time.monotonic() < end:
-            done, ended = os.waitpid(child, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(ended) if done else None
-            time.sleep(0.002)
-        if status is None:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        sys.stdout.write(json.dumps(status) + "\n")
-        sys.stdout.flush()
-
-
-def run_in_fork(arguments: list[str], folder: str, point: int, mode: int, log: str) -> None:
+def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> None:
     """Ends with the command's exit code, or 99 after a traceback."""
-    from cli import main
-
+    os.setpgid(0, 0)
     library = ctypes.CDLL(None)
-    with Path(log).open("w") as file:
+    with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     code = 99
-    library.faults_arm(folder.encode(), ctypes.c_long(point), ctypes.c_long(mode))
+    library.faults_arm(os.fsencode(folder), ctypes.c_long(point), ctypes.c_long(mode))
     try:
         main(arguments, prog_name="obygaze")
     except SystemExit as end:
@@ -189,32 +163,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
     library = folder / "failing.so"
     build = [compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"]
     subprocess.run(build, check=True)
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.faults.test_faults"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "ready\n"
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__, *WARM])
 
-        def run(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> int | None:
-            request = {"arguments": arguments, "folder": str(folder), "point": point}
-            line = json.dumps({**request, "mode": mode, "log": str(log)})
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-            assert answer, "the server ended"
-            return json.loads(answer)
+    def run(*arguments: object) -> int | None:
+        process = forks.Process(target=run_in_fork, args=arguments)
+        process.start()
+        process.join(MAX_SECONDS)
+        if process.exitcode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.exitcode
 
-        yield run
-        process.stdin.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(library))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONWARNINGS", "ignore")
+        forkserver.ensure_running()
+    yield run
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +340,3 @@ def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server,
 def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
     _, problems = try_points(Trial(name, data, tmp_path, server), 3)
     assert not problems, "\n".join(problems)
-
-
-if __name__ == "__main__":
-    answer_requests()
