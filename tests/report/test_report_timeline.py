@@ -12,6 +12,7 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError
 from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
+from tests.kit.run import LEVELS
 from tests.report.conftest import explorer_of, grown, render_report
 from tests.report.test_report_explorer import axe
 
@@ -173,19 +174,13 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     page.press("0", "Enter")
     assert shown_range(page) == (0, length)
     assert f"{FILM}-004" in page.text("#clip-body")
-
-
-def test_a_click_opens_the_clip_under_it(page, film_page):
-    clips = explorer_of(film_page[0])["clips"][0]
-    third = clips["ids"].index(f"{FILM}-003")
-    page.click(f"{TRACKS} g[data-clip='{third}'] .hit")
+    page.press("Escape")
+    page.click(f"{TRACKS} g[role=option]:nth-of-type(3) .hit")
     assert f"{FILM}-003" in page.text("#clip-body")
     page.press("Escape")
-    last = f"{TRACKS} .pictures img:last-child"
-    page.click(last)
+    page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")
-    [clip] = page.texts(last, "dataset.clip")
-    assert clips["ids"][int(clip)] in page.text("#clip-body")
+    assert f"{FILM}-004" in page.text("#clip-body")
 
 
 def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
@@ -231,14 +226,33 @@ def test_the_command_takes_frames_and_moments(results, tmp_path):
 
 
 @pytest.mark.gate
-def test_pasted_clips_on_a_phone(tab, results, tmp_path, page_of):
-    tab.prefer()
+def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp_path):
     run = grown(results["first"], clips=36)
-    write_frames(tmp_path, list(run.clips().values()), in_film=False)
-    tab.open(page_of(render_report([run], **tables(tmp_path)), "pasted.html"), width=390)
+    clips = run.clips()
+    write_frames(tmp_path, list(clips.values()), in_film=False)
+    for clip in clips:
+        (tmp_path / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
+    html = render_report([run], thumbnails=tmp_path, **tables(tmp_path))
+    tab.prefer(prefers_color_scheme="dark")
+    tab.open(page_of(html, "phone.html"), width=390)
     tab.choose("choose-film", "1")
     assert ticks(tab) == ["1", "2", "3"]
     assert tab.run("document.documentElement.scrollWidth") == 390
+    # Each concept has a line, and pictures of clips of the highest levels.
+    tab.run("for (const part of document.querySelectorAll('details')) part.open = true")
+    tab.run("new Promise(after => setTimeout(after, 300))")  # an element tells later that it opened
+    terms, meanings = (tab.texts(f"#concept-glossary {kind}") for kind in ("dt", "dd"))
+    stills = iter(tab.texts("#concept-glossary img", "alt"))
+    for name, meaning in zip(terms, meanings, strict=True):
+        marked = [clip for clip in clips.values() if name in clip.concepts]
+        assert f" – marked in {len(marked)} clip" in meaning
+        shown = [clips[next(stills).split(", ")[-1]] for _ in marked[:3]]
+        levels = [[*LEVELS].index(clip.level) for clip in marked]
+        assert [[*LEVELS].index(clip.level) for clip in shown] == sorted(levels)[:-4:-1]
+        assert all(name in clip.concepts for clip in shown)
+    assert list(stills) == []
+    tab.click("#clips-body .open")
+    assert axe(tab) == []
 
 
 @pytest.mark.gate
