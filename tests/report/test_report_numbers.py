@@ -25,7 +25,7 @@ from obygaze_models.report.findings import findings, headline, score_figure
 from obygaze_models.report.html import number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
-from tests.report.conftest import plain, renamed, render_report, with_manifest
+from tests.report.conftest import EXPERIMENTS, plain, renamed, render_report, with_manifest
 
 
 def first_screen(*runs):
@@ -273,11 +273,11 @@ def decoded(column):
     return np.array([np.nan if value is None else value * column["unit"] for value in column["of"]])
 
 
-@pytest.mark.parametrize("name", ["first", "second", "films", "concepts", "classes"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_explorer_has_each_prediction_and_reason(results, name):
     run = results[name]
     data = opened(run)
-    clips, kinds = data["clips"][0], {}
+    clips = data["clips"][0]
     for view in data["views"]:
         tests = [view["task"]] if view["task"] else list(run.record.tests)
         fits, labels = {}, {}
@@ -300,30 +300,16 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             if max(view["fits"]) > 1:
                 np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
         lines = [line for line in run.explanations() if line.model == view["model"]]
-        assert ("why" in view) == any(line.kind != "sensitivity" for line in lines)
-        if "why" in view:
-            kinds[view["model"]] = view["why"]["kind"]
+        kinds = {view["why"]["kind"]} if "why" in view else set()
+        assert {line.kind for line in lines} - {"sensitivity"} == kinds
+        for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
-            for row, clip in enumerate(ids):
-                check(view["why"], row, clip, lines, fits[clip])
-    assert (
-        kinds
-        == {
-            "first": {"pcbm-tree": "path", "pcbm-logistic": "sum"},
-            "second": {"pcbm-hybrid": "sum"},
-            "films": {"pcbm-logistic": "sum"},
-            "concepts": {},
-            "classes": {"pcbm-logistic": "sum"},
-        }[name]
-    )
+            check(view["why"], row, clip, lines, fits[clip])
     for at, clip in enumerate(map(run.clips().get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
-        assert {clips["concepts"][position] for position in clips["shows"][at]} == set(
-            clip.concepts
-        )
-        assert [reasons for reasons, of in data["runs"][0]["unused"].items() if at in of] == (
-            [clip.used] if clip.used else []
-        )
+        assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
+        reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}
+        assert reasons == {clip.used} - {""}
 
 
 def check_sum(reasons, row, clip, lines, _):

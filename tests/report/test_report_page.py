@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
@@ -29,7 +30,7 @@ from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
-from tests.kit.files import refused
+from tests.kit.files import refused, write
 from tests.report.conftest import (
     Page,
     explorer_of,
@@ -138,9 +139,7 @@ def test_a_page_opens_on_the_run_that_tests_most(results):
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    (caution, *_) = said("cautions", leaking, first)
-    assert caution.startswith("LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train")
-    assert "(films) Do not compare" in caution
+    assert "(films) Do not compare" in said("cautions", leaking, first)[0]
 
 
 def leaky(run):
@@ -287,35 +286,27 @@ SLIPS = [
     ({"thumbnails": "none"}, "none is not a folder"),
     ({"thumbnails": "texts"}, "tt0-000.jpg is not a JPEG"),
     ({"moments": "x.csv"}, "--frames frames.csv"),
-    ({"analyses": '{"significance": [{"name": "Look"}]}'}, "analysis.json is not an analysis"),
+    ({"analyses": ["analysis.json"]}, "analysis.json is not an analysis"),
 ]
 
 
 @pytest.mark.parametrize(("options", "fact"), SLIPS)
-def test_a_slip_is_refused_by_name(run, tmp_path, options, fact):
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts/tt0-000.jpg").write_text("x")
-    (tmp_path / "analysis.json").write_text(options.get("analyses", ""))
-    paths = {name: tmp_path / file for name, file in options.items() if name != "runs"}
-    if "analyses" in paths:
-        paths = {"analyses": [tmp_path / "analysis.json"]}
+def test_a_slip_is_refused_by_name(run, tmp_path, monkeypatch, options, fact):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "texts/tt0-000.jpg", "x")
+    write(tmp_path / "analysis.json", '{"significance": [{"name": "Look"}]}')
     with pytest.raises((ExperimentError, UsageError), match=re.escape(fact)):
-        write_report(options.get("runs", [run]), tmp_path / "page.html", **paths)
-    assert not (tmp_path / "page.html").exists()
+        write_report(**{"runs": [run], "output": "page.html", **options})
+    assert not Path("page.html").exists()
 
 
 def test_the_command_writes_the_page_once(run, html, tmp_path):
     arguments = ["report", run.folder, "-o", tmp_path / "page.html"]
     assert run_obygaze(*arguments).exit_code == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == html  # from one time to the next
-    again = run_obygaze(*arguments)
-    assert (again.exit_code, "--overwrite" in again.stderr) == (1, True)
-    pair = [run.folder, run.folder.parent / "second"]
-    for words, fact in (
-        (pair, "add -o"),
-        ([run.folder, "--thumbnails", "x"], "-o"),
-    ):
-        refused(run_obygaze("report", *words), fact, code=2)
+    refused(run_obygaze(*arguments), "--overwrite")
+    refused(run_obygaze("report", run.folder, run.folder.parent / "second"), "add -o", code=2)
+    refused(run_obygaze("report", run.folder, "--thumbnails", "x"), "-o", code=2)
 
 
 def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
