@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,19 +58,14 @@ def test_files_get_the_permissions_that_the_user_wants(tmp_path):
 
 
 def test_one_of_many_publishers_wins(tmp_path):
-    path, won = tmp_path / "record", []
-    barrier = threading.Barrier(8)
+    path, barrier = tmp_path / "record", threading.Barrier(8)
 
-    def publish(number: int) -> None:
+    def publish(number: int) -> bool:
         barrier.wait()
-        if publish_exclusively(path, str(number).encode()):
-            won.append(number)
+        return publish_exclusively(path, str(number).encode())
 
-    threads = [threading.Thread(target=publish, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        won = [number for number, first in enumerate(pool.map(publish, range(8))) if first]
     assert [path.read_text()] == [str(number) for number in won]
     assert list(tmp_path.iterdir()) == [path]
 
