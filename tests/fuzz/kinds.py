@@ -30,6 +30,7 @@ from obygaze_models.experiments.record import seal
 from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data
+from tests.kit.store import files_of
 
 Files = dict[str, bytes]
 
@@ -453,16 +454,7 @@ def save_models(data: Path) -> None:
 
 def read_files(path: Path) -> Files:
     """A folder's files by their relative paths; a single file under an empty name."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            assert archive.testzip() is None
-    if path.is_file():
-        return {"": path.read_bytes()}
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
+    return {"": path.read_bytes()} if path.is_file() else files_of(path)
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:

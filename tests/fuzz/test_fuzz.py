@@ -134,9 +134,7 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
     error = result.exception
     is_refused = result.exit_code in (1, 2) and not isinstance(error, Planned)
     outcomes["refused" if is_refused else "accepted"] += 1
-    if isinstance(error, Hang):
-        yield f"took over {MAX_SECONDS} s"
-    elif error is not None and not isinstance(error, SystemExit | Planned):
+    if error is not None and not isinstance(error, SystemExit | Planned):
         frames = traceback.extract_tb(error.__traceback__)
         ours = [f for f in frames if "obygaze_" in f.filename and "site-packages" not in f.filename]
         at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in ours[:-4:-1])
