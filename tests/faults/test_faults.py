@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -34,7 +33,7 @@ from tests.kit import store as toys
 SOURCE = Path(__file__).with_name("failing.c")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}
 MOST_POINTS = 30
-"""Of a command and a mode; where it has more system calls, they are spread over all of them."""
+"""Of a command and a mode."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ class Trial:
     def problem_at(self, point: int, mode: str) -> str:
         """What is wrong after a fault at a system call; empty if nothing is."""
         self._begin()
-        parts = self._parts()
+        output, parts = self.out / self.scenario.output, self._parts()
         code = self.run(point, MODES[mode])
         text = self.log.read_text()
         if code not in {"killed": (-signal.SIGKILL,)}.get(mode, (0, 1, self.scenario.code)):
@@ -272,24 +271,25 @@ class Trial:
         is_done = state == self.new
         if code in (0, self.scenario.code) and not is_done:
             return f"ended with {code}, and the output is not whole: {text[-300:]}"
-        if not is_done and state != self.old and not self._is_sound():
+        if not is_done and state != self.old and not self.scenario.is_sound(output):
             return f"half an output ({differing(state, self.new)})"
         if not is_done:
-            for path in self.out.rglob("*"):  # nobody is at work there any more
-                toys.age(path)
-            code = self.run(-1, 0)
+            code = self._run_again()
             if code not in (0, self.scenario.code):
                 return f"does not go on ({code}): {self.log.read_text()[-600:]}"
             if (state := self.read(leftovers=not self.scenario.keeps_leftovers)) != self.new:
                 return f"goes on to another output ({differing(state, self.new)})"
         for _ in range(2 if self.scenario.keeps_parts else 0):
-            for path in self.out.rglob("*"):
-                toys.age(path)
-            code = self.run(-1, 0)
+            code = self._run_again()
             lost = parts - self._parts()
             if code not in (0, self.scenario.code) or lost:
                 return f"ended with {code} and lost {sorted(name for name, _ in lost)}"
         return ""
+
+    def _run_again(self) -> int | None:
+        for path in self.out.rglob("*"):  # nobody is at work there any more
+            toys.age(path)
+        return self.run(-1, 0)
 
     def _parts(self) -> set[tuple[str, bytes]]:
         """The shards and records in the output, and in folders beside it."""
@@ -299,9 +299,6 @@ class Trial:
             if "/blocks/" in name or "/c/" in name
         }
 
-    def _is_sound(self) -> bool:
-        return self.scenario.is_sound(self.out / self.scenario.output)
-
 
 def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> list[str]:
     """Which files are not the new ones, for the message of a failed test."""
@@ -309,34 +306,26 @@ def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> l
     return [name for name in {**state, **new} if state.get(name) != new.get(name)][:8]
 
 
-def try_points(trial: Trial, most: int) -> tuple[Counter[str], list[str]]:
-    """Faults at up to `most` points in each mode: how many there were, and what went wrong."""
-    tried, problems = Counter[str](), []
-    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
-    for mode in MODES:
-        for point in spread.tolist():
-            tried[mode] += 1
-            if problem := trial.problem_at(point, mode):
-                problems.append(f"{mode} at call {point} of {trial.points}: {problem}")
-    return tried, problems
-
-
 SLOW = ("extract", "models run")
+EVERY = sys.maxsize
+ROWS = [
+    *(pytest.param(name, EVERY if scenario.keeps_parts else MOST_POINTS, marks=pytest.mark.faults)
+      for name, scenario in SCENARIOS.items()),
+    *(pytest.param(name, 3, marks=pytest.mark.gate) for name in SCENARIOS if name not in SLOW),
+]  # fmt: skip
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server, tmp_path, capsys):
+@pytest.mark.parametrize(("name", "most"), ROWS)
+def test_a_fault_at_a_system_call_leaves_nothing_half_done(
+    name, most, data, server, tmp_path, capsys
+):
+    """In each mode, at up to `most` calls, which are spread over all of them."""
     trial = Trial(name, data, tmp_path, server)
-    tried, problems = try_points(trial, sys.maxsize if trial.scenario.keeps_parts else MOST_POINTS)
+    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
+    points = [(point, mode) for mode in MODES for point in spread.tolist()]
+    found = [(trial.problem_at(*at), at) for at in points]
+    problems = [f"{mode} at call {point}: {problem}" for problem, (point, mode) in found if problem]
     with capsys.disabled():
-        counts = f"{trial.points} system calls; {dict(tried)}; {len(problems)} wrong"
+        counts = f"{len(points)} faults in {trial.points} system calls, {len(problems)} wrong"
         sys.stdout.write(f"\n{name}: {counts}\n")
-    assert not problems, "\n".join(problems)
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in SLOW])
-def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
-    _, problems = try_points(Trial(name, data, tmp_path, server), 3)
     assert not problems, "\n".join(problems)
