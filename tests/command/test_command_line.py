@@ -1,7 +1,5 @@
 """What holds for every command: help, examples, exit codes, late imports."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """What the doctor says, against what the package's own metadata and pip say."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module, metadata
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the wheel must hold, and that it stands in nobody's way."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``pip install obygaze`` alone: what works, and how each missing extra is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

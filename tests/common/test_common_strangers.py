@@ -1,7 +1,5 @@
 """What has the name of a temporary file or folder, and is somebody else's, is left alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial

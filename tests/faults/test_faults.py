@@ -3,8 +3,6 @@
 After each the output is the old one or a whole new one, and the same command goes on.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import multiprocessing

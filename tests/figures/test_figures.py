@@ -1,7 +1,5 @@
 """Numbers in, the artists' data out; and a file of each kind is drawn."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

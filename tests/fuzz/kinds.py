@@ -1,7 +1,5 @@
 """What is fuzzed: how files are damaged and forged, and the commands that read each kind."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

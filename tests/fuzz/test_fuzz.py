@@ -3,8 +3,6 @@
 Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes one again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

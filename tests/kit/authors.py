@@ -3,8 +3,6 @@
 `released_runs.json` is written by a plain loop, not by the tested code.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

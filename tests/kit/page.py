@@ -4,8 +4,6 @@ The pipe needs no driver, no port and no package: JSON messages, each ended by a
 by file descriptor 3 and come out by 4.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

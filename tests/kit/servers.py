@@ -1,7 +1,5 @@
 """Servers on loopback: of files that misbehave when told to, of S3, and what stands before them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The paper's worked case: two annotators, five clips; and what ELAN asks of its files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import datetime

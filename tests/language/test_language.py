@@ -1,7 +1,5 @@
 """Language models and sentence encoders against transformers' own forward, and caption scores."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

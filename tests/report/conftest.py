@@ -1,7 +1,5 @@
 """Runs of every kind on a small world, and pages of them; each is made once."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields, is_dataclass, replace

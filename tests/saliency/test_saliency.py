@@ -1,7 +1,5 @@
 """Grad-CAM against finite differences in transformers' own models, and folders of its maps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

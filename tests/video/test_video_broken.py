@@ -1,7 +1,5 @@
 """Broken and cut films: each one clear line, and never a frame that is not itself."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import struct

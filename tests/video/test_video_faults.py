@@ -1,7 +1,5 @@
 """Films at random, whole and damaged."""
 
-from __future__ import annotations
-
 import random
 import sys
 from pathlib import Path

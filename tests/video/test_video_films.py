@@ -1,7 +1,5 @@
 """Every kind of film: the number drawn into a picture, and plain decoding in order, are right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The index of a film: spans of it, its fingerprint, and what is noted about it."""
 
-from __future__ import annotations
-
 import hashlib
 from types import SimpleNamespace
 
