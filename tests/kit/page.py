@@ -167,20 +167,13 @@ class Tab:
 @contextmanager
 def open_tab(chromium: str) -> Iterator[Tab]:
     commands, answers = os.pipe(), os.pipe()
-
-    def lend() -> None:
-        # Copies first: one of the four may be what the browser expects elsewhere.
-        reads, writes = os.dup(commands[0]), os.dup(answers[1])
-        os.dup2(reads, 3)
-        os.dup2(writes, 4)
-        for number in (3, 4):  # a copy that was there already is closed otherwise
-            os.set_inheritable(number, True)
-
+    # A shell gives the pipes the numbers that the browser expects; 8 and 9 keep them apart.
+    numbered = f'exec 8<&{commands[0]} 9>&{answers[1]}; exec "$@" 3<&8 4>&9'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
-            [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            ["bash", "-c", numbered, "bash", chromium, *FLAGS, f"--user-data-dir={profile}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            close_fds=False, preexec_fn=lend,
+            pass_fds=(commands[0], answers[1]),
         )  # fmt: skip
         os.close(commands[0])
         os.close(answers[1])

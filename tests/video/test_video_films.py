@@ -6,7 +6,6 @@ import pytest
 from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import KINDS, everything, numbers, upright, write
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
@@ -98,16 +97,3 @@ def test_sampling_follows_the_papers_rule():
     # Stores keep the words: with others an extraction would not be resumed.
     assert Sampling(8).words == "uniform, frame int(i * n / 8)"
     assert Sampling(8, rate=0.5).words == "0.5 a second, of these at most 8 evenly, ends included"
-
-
-def test_a_synthetic_data_set_has_clips_and_annotations(tmp_path):
-    annotations = write_synthetic_dataset(tmp_path / "data", seconds=0.2)
-    header, *lines = annotations.read_text().splitlines()
-    assert header == "id,film,media,level,concepts,synthetic"
-    rows = [line.split(",") for line in lines]
-    assert [row[3] for row in rows] == ["EN", "S", "HN", "S"] * 3
-    for item, film, video, level, concepts, synthetic in rows:
-        assert synthetic == "drawn by a program"
-        assert item.startswith(f"{film}-")
-        assert bool(concepts) == (level != "EN")
-        assert len(index_file(tmp_path / "data/videos" / film / video)) == 5
