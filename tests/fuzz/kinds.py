@@ -5,6 +5,7 @@ import io
 import json
 import random
 import shutil
+import tomllib
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from obygaze_models.experiments.record import seal
 from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data
+from tests.kit.run import to_toml
 from tests.kit.store import files_of
 
 Files = dict[str, bytes]
@@ -46,16 +48,12 @@ PIECES = (
     b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
     b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
 )  # fmt: skip
-#: As in an experiment, and near to it.
-KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seed", "seeds", "split",
-        "frames", "array", "negatives", "stores", "predictions", "x")  # fmt: skip
-TOML_VALUES: tuple[Any, ...] = (
-    "", "x", "S", "all", "official", "paper", "frames", "\x1b[31m", "../..", "/dev/zero", "a" * 300,
-    0, 1, -1, 10**15, 0.5, float("nan"), float("inf"), True, [], ["S"], ["EN", "HN", "S"], [[]],
-    [["S"], ["EN"]], ["S", "S"], [1], {}, {"name": "mlp"}, [{"name": "mlp"}], ["svm", "svm"],
-    [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"name": ""}], [{"as": "a"}],
+#: Estimators, and keys, as in an experiment and near to it.
+ESTIMATOR_LISTS: tuple[Any, ...] = (
+    ["svm", "svm"], [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
 )  # fmt: skip
+KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seeds", "frames", "x")
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -118,13 +116,15 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
-    lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-    at = dice.randrange(len(lines))
-    value = json.dumps(dice.choice(TOML_VALUES)).replace('": ', '" = ')
-    value = value.replace("NaN", "nan").replace("Infinity", "inf")
-    key = lines[at].partition("=")[0] if dice.random() < 0.8 else dice.choice(KEYS)
-    lines[at : at + (dice.random() < 0.9)] = [f"{key}= {value}\n"]
-    return "".join(lines).encode("utf-8", "surrogateescape")
+    """Change a value somewhere in an experiment, or add one."""
+    try:
+        values = change_value(tomllib.loads(data.decode()), dice)
+    except ValueError:  # damaged by an earlier change
+        return change_bytes(data, dice)
+    key = dice.choice((*values, *KEYS)) if dice.random() < 0.3 else "estimators"
+    if dice.random() < 0.5:
+        values[key] = dice.choice((*VALUES, *ESTIMATOR_LISTS))
+    return "".join(f"{key} = {to_toml(value)}\n" for key, value in values.items()).encode()
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
