@@ -69,7 +69,6 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
 
 
 def test_the_interval_is_over_draws_of_images(tmp_path):
-    """Captions of one image stand or fall together."""
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)

@@ -84,7 +84,6 @@ def test_both_variants(tmp_path, obygaze):
 
 
 def test_short_names_of_columns_and_cooccurrence(tmp_path):
-    """Means of men's and women's captions; co-occurrence beside them."""
     rows = (
         "object;gender;P;sim;P(c)",
         f"scooter;m;{MAN[0]};{MAN[1]};{SURE}",
@@ -118,7 +117,6 @@ def test_a_captions_words_tell_its_gender(gender, captions):
 
 
 def test_figures_show_the_tables_numbers(tmp_path, obygaze):
-    """On either side of a half; many objects are cut off in print alone."""
     captions = {"car": ["a man"] * 616 + ["a woman"] * 217, "cat": ["a woman"],
                 "hat": ["a thing"], "tie": ["a man", "a woman"]}  # fmt: skip
     lines = [f"{name},{item}" for name, items in captions.items() for item in items]

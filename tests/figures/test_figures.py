@@ -321,7 +321,6 @@ OVERLAPS = """
 @pytest.mark.gate
 @pytest.mark.parametrize("font", ["DejaVu Sans", "Liberation Sans"])
 def test_no_words_are_cut_off_or_on_others(drawn, tmp_path, font):
-    """As a real browser sets them."""
     chromium = find_chromium()
     if chromium is None:
         pytest.skip("install chromium to see figures as it draws them")

@@ -223,7 +223,6 @@ def blocks(tab, selector):
 
 
 def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
-    """Annotators, labels, the model, where it differs, and each concept."""
     page.choose("choose-film", "1")
     lanes = ".film:not([hidden]) svg[data-lane='{}'] path"
     names = page.texts(".film:not([hidden]) .lane-name", "innerText")

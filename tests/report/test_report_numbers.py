@@ -17,6 +17,7 @@ from sklearn.metrics import (
 )
 
 from obygaze_features.common.package import reference_json
+from obygaze_models.explain.attributions import join_steps
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
@@ -332,23 +333,12 @@ def check_path(reasons, row, clip, lines, fits):
     chosen = abs(fits[reasons["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
     line = next(line for line in lines if line.fit == reasons["fit"][row])
-    steps, values_ = line.steps[line.ids.index(clip)], line.values
-    conditions = [
-        (*reasons["conditions"][position], share) for position, share in reasons["paths"][row]
-    ]
-    names = [reasons["concepts"][concept] for concept, *_ in conditions]
-    assert names == list(dict.fromkeys(step.concept for step in steps))
-    for name, (_, low, high, percentile) in zip(names, conditions, strict=True):
-        column = values_[:, line.concepts.index(name)]
-        own = column[line.ids.index(clip)]
-        for bound, above, nearest in ((low, True, max), (high, False, min)):
-            asked = [s.threshold for s in steps if (s.concept, s.above) == (name, above)]
-            assert (bound is None) == (not asked)
-            if asked:
-                assert bound == pytest.approx(100 * np.mean(column <= nearest(asked)), abs=1)
-        rank = 50 * (np.mean(column < own) + np.mean(column <= own))
-        assert percentile == pytest.approx(rank, abs=0.51)
-        assert (low or 0) <= percentile <= (100 if high is None else high)
+    at = line.ids.index(clip)
+    expected = join_steps(line.steps[at], line.concepts, line.values, at)
+    conditions = [(*reasons["conditions"][place], share) for place, share in reasons["paths"][row]]
+    for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
+        assert reasons["concepts"][concept] == condition.concept
+        assert (percentile, low, high) == condition.whole
 
 
 def test_the_nearest_clips_are_those_of_brute_force(results, marked):

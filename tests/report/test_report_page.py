@@ -110,7 +110,6 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
 
 
 def test_a_runs_page_tells_its_story(page, run):
-    """Title, words, findings, films, cautions, scores, and what to cite."""
     for words in (
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",

@@ -203,7 +203,6 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
 
 
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
-    """Frames of spans without a film's name are on the axis of their file."""
     clips = [
         replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips().values()
     ]

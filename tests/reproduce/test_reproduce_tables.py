@@ -270,7 +270,6 @@ def test_all_forms_have_the_same_numbers(released):
 
 
 def test_what_lacks_a_store_is_named(dataset, tmp_path):
-    """A row of a table, and all but figure 2 where there is none."""
     result = call(dataset, tmp_path / "out", "table2", "--protocol", "paper", "--json",
                   vivit=dataset.stores["vivit"])  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -312,7 +311,6 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
 
 
 def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
-    """Or the one that it was imported with, or older ones; what lacks splits names the command."""
     imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
     store, manifest = of.open_store(older), of.Manifest.load(dataset.manifest)
     np.save(tmp_path / "native.npy", store.read("native", missing="nan"))

@@ -194,7 +194,6 @@ def test_a_film_that_begins_between_keyframes(tmp_path, name):
     ],
 )
 def test_frames_of_a_part_that_was_cut_off_are_no_frames(tmp_path, name, cut_name):
-    """The decoder leaves them out, so that they are no frames."""
     path = tmp_path / cut_name
     film = write(tmp_path / name, gop=8)
     copy_packets([film], path, key=2, zero=8, options=KEEP_TIMES)
