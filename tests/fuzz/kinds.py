@@ -71,7 +71,7 @@ def mutate(files: Files, dice: random.Random) -> Files:
     if name.endswith(".csv"):
         ways += [change_table] * 6
     if name.endswith(".safetensors"):
-        ways += [change_safetensors] * 4 + [forge_arrays] * 6
+        ways += [forge_arrays] * 10
     if name.endswith(".skops"):
         ways += [forge_skops] * 10
     if dice.random() < 0.02:
@@ -193,7 +193,8 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
-        array.flat[dice.randrange(array.size)] = dice.choice((10**9, -(10**9), -1, 10**4))
+        numbers = (10**9, -(10**9), -1, 10**4, *[float("nan")] * (array.dtype.kind == "f"))
+        array.flat[dice.randrange(array.size)] = dice.choice(numbers)
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
     elif way == 2 and array.size:
@@ -237,17 +238,6 @@ def forge_skops(data: bytes, dice: random.Random) -> bytes:
         for member, content in files.items():
             archive.writestr(member, content)
     return file.getvalue()
-
-
-def change_safetensors(data: bytes, dice: random.Random) -> bytes:
-    """Change the header of the arrays, or a number in them."""
-    size = int.from_bytes(data[:8], "little")
-    if dice.random() < 0.5 or size > len(data) or parse_json(data[8 : 8 + size]) is None:
-        at = dice.randrange(min(8 + size, len(data)), len(data) + 1) // 4 * 4
-        number = dice.choice((b"\xff\xff\x7f\x7f", b"\x00\x00\xc0\x7f", b"\xff" * 4, b"\0" * 4))
-        return data[:at] + number + data[at + 4 :]
-    header = json.dumps(change_value(parse_json(data[8 : 8 + size]), dice)).encode()
-    return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
 @dataclass(frozen=True)
@@ -294,12 +284,8 @@ def seal_store(files: Files) -> None:
         files["checksums.json"] = json.dumps(listed).encode()
 
 
-def add_strangers_file(files: Files) -> None:
-    """What a run must neither remove nor read."""
-    files["models/mlp/" + STRANGERS_FILE] = b"precious"
-
-
-STRANGERS_FILE = "thesis.docx"
+STRANGERS_FILE = "models/mlp/thesis.docx"
+"""What a run must neither remove nor read."""
 
 
 def read_header(files: Files, name: str) -> dict[str, Any] | None:
@@ -365,7 +351,8 @@ KINDS: dict[str, Kind] = {
     ),
     "partial run": Kind("kept.partial", RESUME, 150),
     "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
-    "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
+    "stranger's partial run": Kind("kept.partial", RESUME, 50,
+                                  seal=lambda files: files.update({STRANGERS_FILE: b"precious"})),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
     "timelines": Kind(
         "timelines",
@@ -406,6 +393,13 @@ def make_data(folder: Path) -> Path:
                    "b": ["hatred", "filth"], "published": {"m": {"d": 1, "significant": True}}}],
     }  # fmt: skip
     (data / "battery.json").write_text(json.dumps(battery))
+    become = FinishedFits.become
+
+    def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
+        """Keep what a run leaves that is killed at its end."""
+        shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
+        become(finished, *arguments, **options)
+
     for command in (
         "models run {data}/golden.toml -o {data}/run",
         "annotations export {data}/timelines --elan -o {data}/elan",
@@ -416,15 +410,6 @@ def make_data(folder: Path) -> Path:
         assert result.exit_code == 0, result.output
     save_models(data)
     return data
-
-
-def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
-    """Keep what a run leaves that is killed at its end."""
-    shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
-    BECOME(finished, *arguments, **options)
-
-
-BECOME = FinishedFits.become
 
 
 def save_models(data: Path) -> None:

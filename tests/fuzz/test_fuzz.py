@@ -177,9 +177,8 @@ def fuzz(
             if sys.modules.pop("lab_code", None):
                 problems.append("ran a program that the file names")
             failures += [f"{kind_name} {label}: {line}: {problem}" for problem in problems]
-        for path in files:
-            if path.endswith(kinds.STRANGERS_FILE) and not (x / path).exists():
-                failures.append(f"{kind_name} {label}: {path} is gone")
+        if kinds.STRANGERS_FILE in files and not (x / kinds.STRANGERS_FILE).exists():
+            failures.append(f"{kind_name} {label}: {kinds.STRANGERS_FILE} is gone")
         shutil.rmtree(trial)
     return outcomes, failures
 

@@ -50,10 +50,6 @@ def close(tip, value):
     return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
 
 
-def best_model(run):
-    return max(run.record.scores, key=lambda entry: entry.mean["f1"]).model
-
-
 def mean_probabilities(run, model):
     """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
     clips = {}
@@ -78,7 +74,8 @@ def test_a_number_is_shown_as_people_read_it(value, form, text):
 def test_the_findings_say_the_best_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
-    assert head.best.model == best_model(run)
+    best = max(run.record.scores, key=lambda entry: entry.mean["f1"])
+    assert head.best.model == best.model
     annotated_, model, beside, ranking = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
     agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from obygaze_features.backbones.sampling import Sampling
@@ -45,19 +44,15 @@ def any_film(dice: random.Random) -> dict[str, Any]:
     }
 
 
-def any_wish(dice: random.Random, times: np.ndarray) -> tuple[float | None, float | None, Sampling]:
-    start, end = sorted(dice.uniform(-0.1, times[-1] + 0.2) for _ in range(2))
-    sampling = Sampling(dice.choice([1, 4, 8, 32]), dice.choice([None, None, 1, 5]))
-    return dice.choice([None, start]), dice.choice([None, end]), sampling
-
-
 def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     """Check a few samples to the pixel; say whether they could be decoded in pieces."""
     oracle = upright(everything(path), film["rotation"])
     index = index_file(path)
     assert len(index) == len(oracle) == round(film["seconds"] * 24)
     for _ in range(4):
-        start, end, sampling = any_wish(dice, index.times)
+        start, end = sorted(dice.uniform(-0.1, index.times[-1] + 0.2) for _ in range(2))
+        start, end = dice.choice([None, start]), dice.choice([None, end])
+        sampling = Sampling(dice.choice([1, 4, 8, 32]), dice.choice([None, None, 1, 5]))
         try:
             span = index.span(path, start, end)
         except VideoError:
