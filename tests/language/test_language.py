@@ -274,12 +274,15 @@ def test_a_table_not_understood_is_refused_in_one_line(score, content, facts):
 
 def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    result, out = score(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
+    only_one_reads = " ".join(["a"] * 63)  # the encoder reads two tokens more than the words
+    rows = f"long,{LONG},road,.5,man,\nstart,{only_one_reads},road,.5,man,\n"
+    result, out = score(HEAD + CAPTIONS + rows)
     assert result.exit_code == 3
     assert "1 caption left out: longer than mine reads: long" in result.stderr
+    assert "only the first 64 tokens: start" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
-    assert result.stderr.count("long") == 2
-    assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c"]
+    assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]
+    assert json.loads(out.with_suffix(".json").read_text())["cut"] == ["start"]
 
 
 def test_the_captions_themselves_are_never_replaced(score, tmp_path):
