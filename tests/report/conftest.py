@@ -22,7 +22,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
-from tests.kit.page import find_chromium, open_tab
+from tests.kit.page import open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
 CONCEPTS = (
@@ -106,10 +106,7 @@ def whole_html(annotated, marked):
 @pytest.fixture(scope="session")
 def tab():
     """A tab of a real browser."""
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("there is no Chromium here; install Debian's package chromium")
-    with open_tab(chromium) as opened:
+    with open_tab() as opened:
         yield opened
 
 

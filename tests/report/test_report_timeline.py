@@ -91,11 +91,9 @@ def shown_range(tab):
 
 
 def spans(tab, selector):
-    return tab.texts(f"{TRACKS} {selector}", "getAttribute('x') + ' ' + e.getAttribute('width')")
-
-
-def numbers(texts):
-    return [list(map(float, text.split())) for text in texts]
+    """The start and the length of each, in seconds."""
+    ends = "['x', 'width'].map(name => Number(e.getAttribute(name)))"
+    return tab.run(f"[...document.querySelectorAll('{TRACKS} {selector}')].map(e => {ends})")
 
 
 def ticks(tab):
@@ -109,9 +107,9 @@ def readout(tab):
 def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     _, rows, moments = film_page
     expected = [[segment.start, segment.end - segment.start] for segment in SEGMENTS]
-    assert numbers(spans(page, ".segment")) == expected
+    assert spans(page, ".segment") == expected
     expected = np.array([[row["start"], row["end"] - row["start"]] for row in moments])
-    assert numbers(spans(page, ".moment")) == pytest.approx(expected, abs=0.01)
+    assert spans(page, ".moment") == pytest.approx(expected, abs=0.01)
     assert len(page.texts(f"{TRACKS} g[role=option]")) == 4
     heights = [float(y) for path in page.texts(f"{TRACKS} path", "getAttribute('d')")
                for y in re.findall(r"V([\d.]+)H", path)]  # fmt: skip
