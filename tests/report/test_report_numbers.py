@@ -89,8 +89,8 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     measures = (recall_score, precision_score, f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
-    areas = [roc_auc_score(fit.labels, fit.probabilities) for fit in run.predictions()
-             if fit.model == entry.model]  # fmt: skip
+    areas = [roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
+             if f.model == entry.model]  # fmt: skip
     assert values(ranking) == pytest.approx(
         [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
     )
