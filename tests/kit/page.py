@@ -69,8 +69,7 @@ class Tab:
     def run(self, script: str) -> Any:
         """What an expression is; a promise is waited for."""
         result = self._call(
-            "Runtime.evaluate",
-            {"expression": script, "returnByValue": True, "awaitPromise": True},
+            "Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True}
         )
         if "exceptionDetails" in result:
             raise AssertionError(result["exceptionDetails"]["exception"]["description"])
