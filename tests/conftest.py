@@ -27,7 +27,11 @@ from click.testing import CliRunner, Result
 from hypothesis import settings
 
 from cli import main
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import finalise
+from tests.kit.authors import SIX_CLIPS, clip_table, make_authors, save_released
 from tests.kit.run import World, make_world
+from tests.kit.store import a_store
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
@@ -220,9 +224,6 @@ def finished_run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="session")
 def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A final store of 18 rows, one of which failed. Not to be changed."""
-    from obygaze_features.store import finalise
-    from tests.kit.store import a_store
-
     path = a_store(tmp_path_factory.mktemp("final") / "toy.zarr")
     finalise(path)
     return path
@@ -230,12 +231,8 @@ def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def other_store(tmp_path: Path) -> Path:
-    from obygaze_features.store import finalise
-    from tests.kit.store import a_store
-
-    path = a_store(tmp_path / "other.zarr", 5)
-    finalise(path)
-    return path
+    finalise(a_store(tmp_path / "other.zarr", 5))
+    return tmp_path / "other.zarr"
 
 
 @pytest.fixture(scope="session")
@@ -254,31 +251,23 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    from tests.kit.authors import SIX_CLIPS, clip_table
-
     (tmp_path / "annotations.csv").write_bytes(clip_table(*SIX_CLIPS))
     return tmp_path / "annotations.csv"
 
 
 @pytest.fixture
 def manifest(source: Path, tmp_path: Path) -> Path:
-    from obygaze_features.manifests import Manifest
-
     Manifest.from_obygaze12(source).save(tmp_path / "manifest")
     return tmp_path / "manifest"
 
 
 @pytest.fixture(scope="session")
 def small_authors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.kit.authors import make_authors
-
     return make_authors(tmp_path_factory.mktemp("authors"))
 
 
 @pytest.fixture(scope="session")
 def released(small_authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.kit.authors import save_released
-
     return save_released(tmp_path_factory.mktemp("released") / "obygaze12", small_authors)
 
 

@@ -1,11 +1,17 @@
-"""Emotion words in captions, against a plain loop over lines and words."""
+"""Emotion words in captions, counted by hand; labels, alpha against its definition in fractions."""
 
 import json
+from fractions import Fraction
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from obygaze_features.errors import BiasError
 from obygaze_models.bias.captions import emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
+from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, group_shares, read_ratings
 from tests.kit.files import csv_rows, tips, write
 
 EMOTIONS = shipped_lexicon("emotions")
@@ -24,15 +30,13 @@ def write_captions(folder, files):
     return folder
 
 
-def count(folder, **options):
-    return emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, **options)
-
-
 def rates_of(folder, minimum):
+    rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum).rates
+    short = {"objectified": "O", "non-objectified": "NO"}
     return {
-        (rate.emotion, rate.intensity, rate.condition): [rate.count, rate.captions, rate.rate]
-        for rate in count(folder, minimum=minimum).rates
-        if rate.emotion == rate.words
+        (r.emotion, r.intensity, short[r.condition]): [r.count, r.captions, r.rate]
+        for r in rates
+        if r.emotion == r.words
     }
 
 
@@ -41,14 +45,12 @@ def test_words_are_counted_exactly(tmp_path):
     # Only full stops and commas are dropped; a byte order mark is not in the first word.
     captions = ["Smiling, smiling. SMILING", "smiling! smiling-eyed smilings", "smi.ling  smiling"]
     write(tmp_path / "f/ann_HA1_O_1.txt", *captions, encoding="utf-8-sig")
-    assert rates_of(tmp_path / "f", 1) == {
-        ("happy", "1", "objectified"): [5, 3, pytest.approx(5000 / 3)]
-    }
+    assert rates_of(tmp_path / "f", 1) == {("happy", "1", "O"): [5, 3, pytest.approx(5000 / 3)]}
     files = {
         "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
         "ann_AN1_O_1.txt": ["happy"] * 40 + ["a serious man"] * 160,
     }
-    rates = count(write_captions(tmp_path / "g", files))
+    rates = emotion_rates(read_captions(write_captions(tmp_path / "g", files), EMOTIONS), EMOTIONS)
     assert (rates.minimum, rates.counted["happy"]) == (100, {"happy": 100})
     assert rates.left_out["happy"]["smile"] == 99
 
@@ -62,8 +64,8 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
         "2_HA1_O_1.txt": ["a smile"],
     }
     folder = write_captions(tmp_path / "f", files)
-    angry, happy = ("angry", "1", "non-objectified"), ("happy", "1", "objectified")
-    assert rates_of(folder, 2) == {angry: [1, 2, 500], happy: [1, 1, 1000]}
+    expected = {("angry", "1", "NO"): [1, 2, 500], ("happy", "1", "O"): [1, 1, 1000]}
+    assert rates_of(folder, 2) == expected
     content = json.loads(obygaze("bias", "captions", folder, "--minimum", 2, "--json").stdout)
     assert (content["images"], content["captions"]) == (4, 6)
     rows = [rate for rate in content["rates"] if rate["emotion"] == "neutral"]
@@ -73,16 +75,15 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
 
 
 def test_the_interval_is_over_draws_of_images(tmp_path):
-    """Captions of one image stand or fall together."""
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
-    other, same = count(folder).rates
+    other, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
     assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
     assert (other.rate, other.low, other.high) == (500, 250, 750)
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
-    [rate] = count(single, minimum=1).rates
+    [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate.low, rate.high, rate.images) == (None, None, 1)
 
 
@@ -96,23 +97,17 @@ TABLE = (
 
 def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     path = write(tmp_path / "captions.csv", *TABLE)
-    outputs = [
-        word for suffix in ("csv", "svg", "json") for word in ("-o", tmp_path / f"r.{suffix}")
-    ]
+    outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"r.{kind}")]
     result = obygaze("bias", "captions", path, "--minimum", 1, *outputs)
     assert result.exit_code == 0, result.output
     assert "intensities" not in result.stderr
-    rows = csv_rows(tmp_path / "r.csv")
-    assert list(rows[0])[:6] == ["condition", "emotion", "intensity", "count", "captions", "rate"]
-    assert [list(row.values())[:6] for row in rows] == [
+    assert [list(row.values())[:6] for row in csv_rows(tmp_path / "r.csv")] == [
         ["objectified", "angry", "high", "3", "2", "1500.0"],
         # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
         ["non-objectified", "sad", "low", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
     assert tips(tmp_path / "r.svg") == drawn
-    content = json.loads((tmp_path / "r.json").read_text())
-    assert (content["images"], content["captions"], len(content["rates"])) == (2, 3, 2)
     write(path, *(row.replace(",low,", ",1,") for row in TABLE))
     assert "high, 1" in obygaze("bias", "captions", path).stderr  # intensities of two kinds
 
@@ -149,3 +144,76 @@ def test_words_and_groups_of_ones_own(tmp_path, obygaze):
     result = obygaze("bias", "captions", table, "--minimum", 1, "--lexicon", lexicon, "--json")
     rates = json.loads(result.stdout)["rates"]
     assert [(rate["condition"], rate["rate"]) for rate in rates] == [("women", 2000), ("men", 1000)]
+
+
+WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
+CLASSES = ["drawings", "hentai", "neutral", "porn", "sexy"]
+
+
+def by_definition(rows):
+    def variance(values):
+        mean = Fraction(sum(values), len(values))
+        return sum(((value - mean) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
+
+    k, total = len(rows[0]), variance([sum(row) for row in rows])
+    if not total:
+        return None
+    return Fraction(k, k - 1) * (1 - sum(map(variance, map(list, zip(*rows, strict=True)))) / total)
+
+
+BITS = st.integers(0, 1)
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda k: st.lists(st.lists(BITS, min_size=k, max_size=k), min_size=2)
+    )
+)
+def test_alpha_is_its_definition(rows):
+    expected, actual = by_definition(rows), cronbach_alpha(rows)
+    assert (actual is None) == (expected is None)
+    assert actual is None or actual == pytest.approx(float(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("ratings", [[[1], [0]], [], [1, 0], [[1, np.nan], [0, 1]]])
+def test_alpha_of_what_it_cannot_take(ratings):
+    with pytest.raises(BiasError):
+        cronbach_alpha(ratings)
+
+
+def test_the_command_writes_what_it_prints(tmp_path, obygaze):
+    rows = [f"{n},{'women' if n < 4 else 'men'},{','.join(row)}" for n, row in enumerate(WORKED)]
+    table = write(tmp_path / "labels.csv", "image_id,group,r1,r2,cnn", *rows)
+    csv, svg = tmp_path / "shares.csv", tmp_path / "shares.svg"
+    # The same output twice is written once.
+    result = obygaze("bias", "ratings", table, "--json", "-o", csv, "-o", svg, "-o", csv)
+    content = json.loads(result.stdout)
+    assert content["alpha"] == pytest.approx(15 / 19)
+    as_text = [{name: str(value) for name, value in row.items()} for row in content["shares"]]
+    assert as_text == csv_rows(csv)
+    drawn = {name: text.split(" (")[0] for name, text in tips(svg).items()}
+    assert drawn == {f"{row['group']}, {row['rater']}": f"{row['share']:.0%}"
+                     for row in content["shares"]}  # fmt: skip
+    assert "r2" not in obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
+    unnamed = obygaze("bias", "ratings", table, "-o", tmp_path / "shares.txt")
+    assert (unnamed.exit_code, ".csv, .json, .svg" in unnamed.stderr) == (2, True)
+
+
+def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
+    rows = (np.eye(5) * 0.5 + 0.1).tolist()
+    rows = [f"{n},all,{','.join(map(str, row))},0" for n, row in enumerate(rows)]
+    header = f"image_id,group,{','.join(CLASSES)}"
+    table = write(tmp_path / "p.csv", f"{header},ann", *rows)
+    ratings = read_ratings(table)
+    assert ratings.raters == ("ann", CLASSIFIER)
+    assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
+    [share] = group_shares(read_ratings(table, [CLASSIFIER]))
+    assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
+    # Probabilities that do not sum to about one are counted.
+    rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
+    result = obygaze("bias", "ratings", write(table, header.replace(",", ";"), *rows))
+    assert "NOTE: the probabilities of 2 images do not sum to about 1" in result.stderr
+    labels = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]
+    rows = [f"{number},all,{label}" for number, label in enumerate(labels)]
+    ratings = read_ratings(write(table, "image_id,group,classifier", *rows))
+    assert ratings.sexualised[:, 0].tolist() == [1, 1, 1, 0, 0, 1, 0, 1, 0]

@@ -1,6 +1,5 @@
 """``obygaze bias eat``: batteries, embeddings by id, and the command."""
 
-import csv
 import json
 import warnings
 from dataclasses import replace
@@ -69,11 +68,9 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     assert (list(printed["left_out"]), len(printed["rows"])) == (["medicine"], 2)
     words = texts(svg)
     published = {"science": None, "business": 0.68}
-    rows = zip(published, lines, printed["rows"], csv_rows(table), strict=False)
-    for job, text, row, line in rows:
-        correct = expected(images, prompts, job)
-        assert (row["test"], row["item"]) == (job, None)
-        assert (row["p_is"], row["partitions"]) == ("exact", 924)
+    for text, row, line in zip(lines, printed["rows"], csv_rows(table), strict=False):
+        job, correct = row["test"], expected(images, prompts, row["test"])
+        assert (row["item"], row["p_is"], row["partitions"]) == (None, "exact", 924)
         assert row["significant"] == (correct.p < 0.05)
         for key in ("d", "statistic", "p", "low", "high"):
             assert row[key] == pytest.approx(getattr(correct, key), abs=1e-12)
@@ -82,10 +79,7 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
         assert line["published_d"] == str(published[job] or "")
         d = f"{correct.d:+.2f}" + "*" * (correct.p < 0.05)
         assert text.split()[:6] == [job, "6", "6", "12", "12", d]
-        assert f"{correct.low:+.2f} to {correct.high:+.2f}  {correct.statistic:+.4f}" in text
-        assert f"{correct.p:.4f}" in text
-        assert d.replace("-", "−") in words
-        assert f"{row['p']:.4f}" in words
+        assert {d.replace("-", "−"), f"{row['p']:.4f}"} <= set(words)
     drawn = tips(svg)
     assert drawn["business, here"].startswith(f"{row['d']:+.2f}".replace("-", "−"))
     assert drawn["business, published"] == "+0.68"
@@ -93,45 +87,30 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     refused(eat("professions", *outputs), "eat.csv exists already", "--overwrite")
 
 
-def test_sets_by_columns_by_ids_and_from_a_file(eat, images, prompts, tmp_path):
-    men = write(tmp_path / "men.txt", *(f"science-man-{row}" for row in range(6)))
-    groups = sets(
-        x="gender:woman,profession:science",
-        y=f"@{men}",
-        a="stimulus:" + "|".join(STIMULI["objectifying"]),
-        b=",".join(item for item in prompts.of if item.startswith("science")),
-    )
-    options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
-    row = only_row(eat(*groups, *options))
-    settings = Settings(ddof=0, p="sampled", samples=999, seed=4)
-    is_result(row, expected(images, prompts, "science", settings))
-    assert (row["p_is"], row["partitions"]) == ("sampled", 999)
-
-
 def write_table(path, vectors):
-    with path.open("w", newline="") as file:
-        rows = [[item, *row] for item, row in vectors.items()]
-        csv.writer(file).writerows([["id", *range(len(rows[0]) - 1)], *rows])
+    pd.DataFrame.from_dict(vectors, orient="index").to_csv(path, index_label="id")
     return path
 
 
-def test_columns_and_levels_of_a_manifest(eat, images, prompts, tmp_path):
+def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
     """A table of embeddings has no columns; and a manifest may have more than its store."""
     table = write_table(tmp_path / "images.csv", images.of)
     manifest = of.Manifest.load(images.manifest)
     levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
     labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
     replace(manifest, name="rated").with_parts(labels=[labels]).save(tmp_path / "rated")
-    options = sets(
+    men = write(tmp_path / "men.txt", *(f"business-man-{row}" for row in range(6)))
+    groups = sets(
         x="level:S,profession:business",
-        y="level:EN,profession:business",
-        a="template:{},text:person to kiss",
-        b="text:ceo|manager",
+        y=f"@{men}",
+        a="stimulus:" + "|".join(STIMULI["objectifying"]),
+        b=",".join(item for item in prompts.of if item.startswith("business")),
     )
-    row = only_row(eat("--manifest", tmp_path / "rated", *options, "--json", store=table))
-    sides = (images.rows(f"business-{gender}") for gender in ("woman", "man"))
-    words = [[prompts.of["objectifying-3-0"]], [prompts.of[f"business-{n}-0"] for n in (2, 4)]]
-    assert row["d"] == pytest.approx(associate(*sides, *words).d)
+    options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
+    row = only_row(eat("--manifest", tmp_path / "rated", *groups, *options, store=table))
+    settings = Settings(ddof=0, p="sampled", samples=999, seed=4)
+    is_result(row, expected(images, prompts, "business", settings))
+    assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
 
 def test_a_pooled_array_and_missing_items(eat, images):
@@ -184,7 +163,6 @@ def test_files_of_embeddings(tmp_path):
 
 
 def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
-    """Each concept against prompts."""
     chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
     X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
     bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
@@ -214,32 +192,25 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     assert "given sets: Look 1 - 4 4" in words
 
 
-def test_the_batteries_that_are_shipped(tmp_path):
+def test_the_batteries_that_are_shipped():
     """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")
-    names = [f"{name}, {how}" for name in ("angry", "sad", "happy") for how in ("high", "low")]
-    for test, called in zip(emotion.tests, names, strict=True):
-        name, intensity = called.split(", ")
-        groups = {"emotion": (name,), "intensity": (intensity,)}
-        assert test.name == called
+    for test in emotion.tests:
+        name, intensity = test.name.split(", ")
         assert test.a == {"stimulus": tuple(f"{name} {entry}" for entry in people)}
         assert test.b == {"stimulus": people}
+        groups = {"emotion": (name,), "intensity": (intensity,)}
         assert test.x == {**groups, "condition": ("non-objectified",)}
         assert test.y == {**groups, "condition": ("objectified",)}
     assert [test.name for test in professions.tests] == ["science", "medicine", "business"]
-    sides = [side["stimulus"] for test in professions.tests for side in (test.a, test.b)]
-    assert {len(side) * len(professions.templates) for side in sides} == {30}
-    assert len(people) * len(emotion.templates) == 30
-    published = {
+    assert {len(group["stimulus"]) * len(battery.templates) for battery in (emotion, professions)
+            for test in battery.tests for group in (test.a, test.b)} == {30}  # fmt: skip
+    assert {
         test.name: [(entry.d, entry.significant) for entry in test.published.values()]
         for test in (*emotion.tests, *professions.tests)
         if test.published
-    }
-    assert published == {
+    } == {
         "angry, high": [(1.09, True), (1.26, True), (0.26, False), (1.37, True)],
         "business": [(1.03, True), (0.76, True), (0.68, True)],
     }
-    names = ["CLIP ViT-B/32", "CLIP ViT-B/16", "CLIP ViT-L/14", "OpenCLIP ViT-B/32"]
-    assert list(emotion.tests[0].published) == names
-    assert list(professions.tests[2].published) == names[:3]

@@ -42,10 +42,18 @@ def test_it_is_the_formula(probability, similarity, confidence):
     assert cut <= probability < cut + 0.01 + 1e-12
 
 
-@pytest.mark.parametrize("scores", [(0.5, 0, -1), (math.nan, 0, 0.5), ([0.1, 7], 0, 0.5)])
-def test_scores_that_it_cannot_take(scores):
-    with pytest.raises(BiasError, match=r"(confidence -1|probability (nan|7)) is not from 0"):
-        gender_score(*map(np.array, scores))
+@pytest.mark.parametrize(
+    ("scores", "fact"),
+    [
+        ((0.5, -1, 0.5), "similarity -1 has no gender score"),
+        ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
+        ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
+        ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
+    ],
+)
+def test_scores_that_it_cannot_take(scores, fact):
+    with pytest.raises(BiasError, match=fact):
+        gender_score(*scores)
 
 
 def test_both_variants(tmp_path, obygaze):
@@ -66,65 +74,49 @@ def test_both_variants(tmp_path, obygaze):
     assert 100 * float(rows[0]["to_man"]) == pytest.approx(53.17275, abs=5e-6)
     content = json.loads((tmp_path / "by.json").read_text())
     scooter, lipstick = content["objects"]
-    assert (scooter["object"], lipstick["object"]) == ("motor scooter", "lipstick")
-    assigned = [scooter[f"assigned_{name}"] for name in ("man", "woman", "neither", "to_man")]
-    assert assigned == [1, 0, 1, 1.0]
     means = [np.mean([float(row[f"score_{who}"]) for row in rows[:2]]) for who in ("man", "woman")]
     assert scooter["filled_to_man"] == pytest.approx(means[0] / sum(means))
-    assert content["all"]["assigned_to_man"] == 0.5
-    assert json.loads(obygaze("bias", "gender-score", table, "--json").stdout) == content
+    assert (scooter["assigned_to_man"], content["all"]["assigned_to_man"]) == (1, 0.5)
     drawn = tips(tmp_path / "by.svg")
     assert drawn["motor scooter, assigned by the score"] == "1.00"
     filled = truncate(lipstick["filled_to_man"])
     assert drawn["lipstick, gender score with either filled in"] == filled
 
 
-def test_short_names_of_columns_and_cooccurrence(tmp_path, obygaze):
-    """Means of men's and women's captions; co-occurrence beside them."""
-    rows = [
-        "object,gender,P,sim,P(c)",
-        f"scooter,m,{MAN[0]},{MAN[1]},{SURE}",
-        f"scooter,Man,.3,0,{SURE}",
-        f"scooter,female,{WOMAN[0]},{WOMAN[1]},{SURE}",
-        f"lipstick,woman,.4,0,{SURE}",
-    ]
-    table = tmp_path / "s.csv"
-    for mark in (",", ";"):
-        read = read_scored_captions(write(table, *(row.replace(",", mark) for row in rows)))
-        scooter, lipstick = by_object(read)
-        man, woman = (GOLDEN[0] + 0.3) / 2, GOLDEN[1]
-        assert (scooter.said.man, scooter.said.woman) == pytest.approx((man, woman))
-        assert scooter.said.man_share == pytest.approx(man / (man + woman))
-        assert scooter.cooccurrence == GenderBalance(2, 1)
-        assert truncate(scooter.cooccurrence.man_share) == ".66"
-        assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
-        assert lipstick.cooccurrence.man_share == 0
-        assert all_objects(read).cooccurrence == GenderBalance(2, 2)
+def test_short_names_of_columns_and_cooccurrence(tmp_path):
+    rows = (
+        "object;gender;P;sim;P(c)",
+        f"scooter;m;{MAN[0]};{MAN[1]};{SURE}",
+        f"scooter;Man;.3;0;{SURE}",
+        f"scooter;female;{WOMAN[0]};{WOMAN[1]};{SURE}",
+        f"lipstick;woman;.4;0;{SURE}",
+    )
+    scooter, lipstick = by_object(read_scored_captions(write(tmp_path / "s.csv", *rows)))
+    man, woman = (GOLDEN[0] + 0.3) / 2, GOLDEN[1]
+    assert (scooter.said.man, scooter.said.woman) == pytest.approx((man, woman))
+    assert scooter.said.man_share == pytest.approx(man / (man + woman))
+    assert scooter.cooccurrence == GenderBalance(2, 1)
+    assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
     # Without groups, captions tell; without objects, there is one line.
     rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
-    assert all_objects(read_scored_captions(write(table, *rows))).said == GenderBalance(0.5, 0.25)
-    write(table, "group,P,sim,P(c)", f"man,{MAN[0]},{MAN[1]},{SURE}")
-    result = obygaze("bias", "gender-score", table)
-    assert "all objects         1     0.4532      -     -" in result.stdout, result.output
+    table = write(tmp_path / "t.csv", *rows)
+    assert all_objects(read_scored_captions(table)).said == GenderBalance(0.5, 0.25)
 
 
-def test_the_baseline_alone(tmp_path, obygaze):
-    captions = ("A man on it.", "two boys and his bus", '"a man, a woman"', "a lady", "it")
-    rows = (f"scooter,{caption}" for caption in captions)
-    table = write(tmp_path / "c.csv", "object,caption", *rows)
-    result = json.loads(obygaze("bias", "gender-score", table, "--cooccurrence", "--json").stdout)
-    [scooter] = result["objects"]
-    counts = [scooter[f"cooccurrence_{name}"] for name in ("man", "woman", "neither", "to_man")]
-    assert (scooter["captions"], counts) == (5, [2, 1, 2, 2 / 3])
-    groups = ["man", "man", "both", "woman", "neither"]
-    assert [row["group"] for row in result["captions"]] == groups
+@pytest.mark.parametrize(
+    ("gender", "captions"),
+    [
+        ("neither", ["a human", "manhole", "the womanly art", "a [MASK]"]),
+        ("both", ["a man, a woman"]),
+        ("man", ["A man on it.", "two boys and his bus"]),
+    ],
+)
+def test_a_captions_words_tell_its_gender(gender, captions):
     genders = shipped_lexicon("genders")
-    for caption in ("a human", "manhole", "the womanly art", "a [MASK]"):
-        assert gender_of(caption, genders) == "neither"
+    assert {gender_of(caption, genders) for caption in captions} == {gender}
 
 
 def test_figures_show_the_tables_numbers(tmp_path, obygaze):
-    """On either side of a half; many objects are cut off in print alone."""
     captions = {"car": ["a man"] * 616 + ["a woman"] * 217, "cat": ["a woman"],
                 "hat": ["a thing"], "tie": ["a man", "a woman"]}  # fmt: skip
     lines = [f"{name},{item}" for name, items in captions.items() for item in items]

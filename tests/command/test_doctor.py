@@ -1,7 +1,5 @@
 """What the doctor says, against what the package's own metadata and pip say."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module, metadata
 from types import SimpleNamespace
@@ -13,21 +11,6 @@ from obygaze_features.backbones import devices
 from obygaze_features.commands.doctor import EXTRAS, check_extra
 
 doctor = import_module("obygaze_features.commands.doctor")  # the package has its command
-
-
-@pytest.fixture
-def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Versions of packages that are not as they are; "" is not installed."""
-    changed: dict[str, str] = {}
-    real = metadata.version
-
-    def version(name: str) -> str:
-        if changed.get(name) == "":
-            raise metadata.PackageNotFoundError(name)
-        return changed.get(name) or real(name)
-
-    monkeypatch.setattr(metadata, "version", version)
-    return changed
 
 
 def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
@@ -42,13 +25,20 @@ def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
     assert "torch" not in core["installed"]
 
 
-def test_what_is_missing_or_too_old_is_named_with_its_remedy(versions, obygaze) -> None:
-    versions |= {"av": "", "pillow": "2.0.1"}
+def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaze) -> None:
+    changed, real = {"av": "", "pillow": "2.0.1"}, metadata.version
+
+    def version(name: str) -> str:
+        if changed.get(name) == "":
+            raise metadata.PackageNotFoundError(name)
+        return changed.get(name) or real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
     assert check_extra("extract")["missing"] == ["av", "pillow>=10.1 (you have 2.0.1)"]
     result = obygaze("doctor")
     assert "pip install 'obygaze[extract]'" in result.output
     assert result.exit_code == 0  # what every job needs is there
-    versions["zarr"] = ""
+    changed["zarr"] = ""
     assert obygaze("doctor").exit_code == 1
 
 

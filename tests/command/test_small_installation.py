@@ -1,7 +1,5 @@
 """``pip install obygaze`` alone: what works, and how each missing extra is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -23,23 +21,13 @@ HIDDEN = (
 )
 SCRIPT = """
 import json, sys
+from importlib.machinery import PathFinder
 from click.testing import CliRunner
 
-class Without:
-    def __init__(self, finder):
-        self.finder = finder
-
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in hidden:
-            return self.finder.find_spec(name, path, target)
-
-hidden, calls = set(sys.argv[1].split()), json.loads(sys.argv[2])
-sys.meta_path[:] = map(Without, sys.meta_path)
+hidden, find = sys.argv[1].split(), PathFinder.find_spec
+PathFinder.find_spec = lambda name, *at: None if name.split(".")[0] in hidden else find(name, *at)
 from cli import main
-for call in calls:
+for call in json.loads(sys.argv[2]):
     result = CliRunner().invoke(main, call)
     print(json.dumps([result.exit_code, result.stdout, result.stderr, repr(result.exception)]))
 """

@@ -1,7 +1,5 @@
 """What has the name of a temporary file or folder, and is somebody else's, is left alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial
@@ -15,6 +13,7 @@ from obygaze_features.store import finalise
 from obygaze_features.store.repair import repair
 from obygaze_features.store.transfer import pull
 from obygaze_models.experiments.run import run_experiment
+from tests.kit.files import write
 from tests.kit.run import make_world
 from tests.kit.servers import serve
 from tests.kit.store import flip_bit
@@ -64,40 +63,35 @@ NAMES = {
 }
 
 
-def make_folder(path, elsewhere):
-    path.mkdir()
-    (path / "thesis.docx").write_text("precious")
+def make_folder(path):
+    write(path / "thesis.docx", "precious")
 
 
-def make_link(path, elsewhere):
-    make_folder(elsewhere, None)
-    path.symlink_to(elsewhere)
+def make_link(path):
+    make_folder(path.parents[1] / "elsewhere")
+    path.symlink_to(path.parents[1] / "elsewhere")
 
 
-def make_file(path, elsewhere):
-    path.write_text("precious")
+def make_file(path):
+    write(path, "precious")
 
 
 STRANGERS = (make_folder, make_link, make_file)
 
 
-def look(path):
-    """All that is at a path; a link with all that it leads to."""
-    inside = {file.name: file.read_text() for file in path.rglob("*")} if path.is_dir() else {}
-    return path.is_symlink(), inside or path.read_text()
-
-
-def try_beside(stranger, path, elsewhere, act):
+def try_beside(stranger, path, act):
     """Act beside a stranger's file or folder, which stays as it is; gives the error, if any."""
-    stranger(path, elsewhere)
+    path.parent.mkdir(exist_ok=True)
+    stranger(path)
     for file in (path, *path.rglob("*")):
         os.utime(file, (0, 0))
-    before, message = look(path), ""
     try:
         act()
+        message = ""
     except ObygazeError as problem:
         message = str(problem)
-    assert look(path) == before
+    kinds = path.is_symlink(), (path / "thesis.docx" if path.is_dir() else path).read_text()
+    assert kinds == (stranger is make_link, "precious\n")
     assert "\n" not in message
     return message
 
@@ -106,17 +100,15 @@ def try_beside(stranger, path, elsewhere, act):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, stores, tmp_path):
     path: Path = tmp_path / "here" / name.partition(" ")[0]
-    path.parent.mkdir()
-    act = partial(NAMES[name], stores, path.parent)
-    message = try_beside(stranger, path, tmp_path / "elsewhere", act)
+    message = try_beside(stranger, path, partial(NAMES[name], stores, path.parent))
     assert "pulling" not in name or str(path) in message
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_run_names_a_folder_that_it_did_not_make(stranger, overwrite, experiment, tmp_path):
-    path = tmp_path / "run.partial"
-    run = lambda: run_experiment(experiment, tmp_path / "run", overwrite=overwrite)  # noqa: E731
-    message = try_beside(stranger, path, tmp_path / "elsewhere", run)
+    path = tmp_path / "here" / "run.partial"
+    run = partial(run_experiment, experiment, path.with_suffix(""), overwrite=overwrite)
+    message = try_beside(stranger, path, run)
     assert message.startswith(f"{path} ")
     assert "choose another" in message

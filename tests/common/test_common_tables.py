@@ -1,7 +1,5 @@
 """CSV tables, against Python's own csv module."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tempfile

@@ -3,26 +3,24 @@
 After each the output is the old one or a whole new one, and the same command goes on.
 """
 
-from __future__ import annotations
-
 import ctypes
-import importlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli import main
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise, open_store, verify
@@ -32,8 +30,6 @@ from tests.kit import store as toys
 
 SOURCE = Path(__file__).with_name("failing.c")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}
-MOST_POINTS = 30
-"""Of a command and a mode; where it has more system calls, they are spread over all of them."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,8 @@ class Scenario:
     command: str
     #: The name in ``{out}`` that is compared before and after.
     output: str
-    #: What is copied there first: name in ``{data}`` -> name in ``{out}``.
-    start: tuple[tuple[str, str], ...] = ()
+    #: What is there first: a copy of this, from ``{data}``.
+    start: str = ""
     #: Whether an output between the old and the new one loses nothing.
     is_sound: Callable[[Path], bool] = lambda path: False
     code: int = 0
@@ -53,10 +49,6 @@ class Scenario:
     #: Whether each shard and record that was there stays, in the store or beside it. All points
     #: are tried.
     keeps_parts: bool = False
-
-
-def is_no_store(path: Path) -> bool:
-    return not (path / "zarr.json").exists()
 
 
 def has_right_rows(path: Path) -> bool:
@@ -79,11 +71,6 @@ def keeps_intact_rows(path: Path) -> bool:
     return all(np.array_equal(store.read(n, ids), whole.read(n, ids)) for n in store.arrays)
 
 
-def is_between_renames(path: Path) -> bool:
-    """Gone, but beside it; the next repair puts it back."""
-    return not path.exists()
-
-
 def is_split_without_origin(path: Path) -> bool:
     """A whole table, old or new, of which nothing false is said."""
     split = Manifest.load(path).split("leak-free")
@@ -96,28 +83,28 @@ SCENARIOS = {
         "--device cpu -o {out}",
         "tiny-clip.zarr", is_sound=has_right_rows, keeps_leftovers=True,
     ),
-    "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", (("open.zarr", "x.zarr"),)),
+    "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", "open.zarr"),
     **{
         f"set {state}": Scenario("stores set {out}/x.zarr --licence CC-BY-4.0", "x.zarr",
-                                 ((f"{state}.zarr", "x.zarr"),))
+                                 f"{state}.zarr")
         for state in ("open", "final")
     },
     "pack": Scenario("stores pack {data}/final.zarr -o {out}/x.zip", "x.zip"),
     "unpack": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
     "unpack over": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr --overwrite",
-                            "x.zarr", (("other.zarr", "x.zarr"),)),
-    "push": Scenario("stores push {data}/final.zarr {out}/x.zarr", "x.zarr", is_sound=is_no_store),
+                            "x.zarr", "other.zarr"),
+    "push": Scenario("stores push {data}/final.zarr {out}/x.zarr", "x.zarr",
+                     is_sound=lambda path: not (path / "zarr.json").exists()),
     "merge": Scenario("stores merge {data}/open.zarr {data}/more.zarr -o {out}/x.zarr", "x.zarr"),
     "subset": Scenario("stores subset {data}/final.zarr --films tt1 -o {out}/x.zarr", "x.zarr"),
-    **{
-        f"repair {state}": Scenario("stores repair {out}/x.zarr --yes", "x.zarr",
-                                    ((f"damaged-{state}.zarr", "x.zarr"),), is_sound, code=3,
-                                    keeps_parts=True)
-        for state, is_sound in (("open", keeps_intact_rows), ("final", is_between_renames))
-    },
+    "repair open": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-open.zarr",
+                            keeps_intact_rows, code=3, keeps_parts=True),
+    # Between two renames it is gone, but beside it; the next repair puts it back.
+    "repair final": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-final.zarr",
+                             lambda path: not path.exists(), code=3, keeps_parts=True),
     "split": Scenario(
         "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
-        "manifest", (("manifest", "manifest"),), is_split_without_origin,
+        "manifest", "manifest", is_split_without_origin,
     ),
     "export": Scenario("stores export {data}/final.zarr -o {out}/x.h5", "x.h5"),
     "models run": Scenario("models run {data}/one.toml -o {out}/run", "run"),
@@ -126,7 +113,7 @@ SCENARIOS = {
 
 MAX_SECONDS = 60
 WARM = (
-    "cli", "h5py", "numpy", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
+    "h5py", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
     "transformers", "sklearn.tree", "skops.io", "msgspec",
     "obygaze_features.commands.stores", "obygaze_features.commands.stores_transfer",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
@@ -136,42 +123,15 @@ WARM = (
 )  # fmt: skip
 
 
-def answer_requests() -> None:
-    """A process that has imported all, and runs each command in a fork in which calls fail.
-
-    Started with ``failing.c`` preloaded. Reads a line of JSON a command, and answers with one.
-    """
-    for name in WARM:
-        importlib.import_module(name)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            os.setpgid(0, 0)
-            run_in_fork(**json.loads(line))
-        end, status = time.monotonic() + MAX_SECONDS, None
-        while status is None and time.monotonic() < end:
-            done, ended = os.waitpid(child, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(ended) if done else None
-            time.sleep(0.002)
-        if status is None:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        sys.stdout.write(json.dumps(status) + "\n")
-        sys.stdout.flush()
-
-
-def run_in_fork(arguments: list[str], folder: str, point: int, mode: int, log: str) -> None:
+def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> None:
     """Ends with the command's exit code, or 99 after a traceback."""
-    from cli import main
-
+    os.setpgid(0, 0)
     library = ctypes.CDLL(None)
-    with Path(log).open("w") as file:
+    with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     code = 99
-    library.faults_arm(folder.encode(), ctypes.c_long(point), ctypes.c_long(mode))
+    library.faults_arm(os.fsencode(folder), ctypes.c_long(point), ctypes.c_long(mode))
     try:
         main(arguments, prog_name="obygaze")
     except SystemExit as end:
@@ -194,32 +154,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
     library = folder / "failing.so"
     build = [compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"]
     subprocess.run(build, check=True)
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.faults.test_faults"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "ready\n"
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__, *WARM])
 
-        def run(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> int | None:
-            request = {"arguments": arguments, "folder": str(folder), "point": point}
-            line = json.dumps({**request, "mode": mode, "log": str(log)})
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-            assert answer, "the server ended"
-            return json.loads(answer)
+    def run(*arguments: object) -> int | None:
+        process = forks.Process(target=run_in_fork, args=arguments)
+        process.start()
+        process.join(MAX_SECONDS)
+        if process.exitcode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.exitcode
 
-        yield run
-        process.stdin.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(library))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONWARNINGS", "ignore")
+        forkserver.ensure_running()
+    yield run
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture(scope="module")
@@ -252,22 +205,6 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
     return data
 
 
-def read_output(path: Path, *, leftovers: bool = True) -> dict[str, bytes] | None:
-    """What is compared; None if there is nothing. Logs and times are left out."""
-    if path.is_file():
-        return {"": path.read_bytes()}
-    if not path.is_dir():
-        return None
-    contents = toys.contents(path)
-    if not leftovers:
-        left = [name for name in contents if "/." in f"/{name}" or name.startswith("claims/")]
-        contents = {name: data for name, data in contents.items() if name not in left}
-    if record := contents.pop("run.json", None):
-        values = json.loads(record)
-        contents["run.json"] = json.dumps(values | {"started": "", "seconds": 0}).encode()
-    return contents
-
-
 class Trial:
     """A scenario in a folder of its own: what it starts from, and what it must give."""
 
@@ -286,20 +223,31 @@ class Trial:
     def _begin(self) -> dict[str, bytes] | None:
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir()
-        for source, name in self.scenario.start:
-            shutil.copytree(self.data / source, self.out / name)
+        if start := self.scenario.start:
+            shutil.copytree(self.data / start, self.out / self.scenario.output)
         return self.read()
 
     def run(self, point: int, mode: int) -> int | None:
         return self._run(self.arguments, self.out, point, mode, self.log)
 
     def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
-        return read_output(self.out / self.scenario.output, leftovers=leftovers)
+        """What is compared; None if there is nothing. Logs and times are left out."""
+        path = self.out / self.scenario.output
+        if not path.is_dir():
+            return {"": path.read_bytes()} if path.is_file() else None
+        contents = {
+            name: data for name, data in toys.contents(path).items()
+            if leftovers or not ("/." in f"/{name}" or name.startswith("claims/"))
+        }  # fmt: skip
+        if record := contents.pop("run.json", None):
+            values = json.loads(record)
+            contents["run.json"] = json.dumps(values | {"started": "", "seconds": 0}).encode()
+        return contents
 
     def problem_at(self, point: int, mode: str) -> str:
         """What is wrong after a fault at a system call; empty if nothing is."""
         self._begin()
-        parts = self._parts()
+        output, parts = self.out / self.scenario.output, self._parts()
         code = self.run(point, MODES[mode])
         text = self.log.read_text()
         if code not in {"killed": (-signal.SIGKILL,)}.get(mode, (0, 1, self.scenario.code)):
@@ -310,24 +258,25 @@ class Trial:
         is_done = state == self.new
         if code in (0, self.scenario.code) and not is_done:
             return f"ended with {code}, and the output is not whole: {text[-300:]}"
-        if not is_done and state != self.old and not self._is_sound():
+        if not is_done and state != self.old and not self.scenario.is_sound(output):
             return f"half an output ({differing(state, self.new)})"
         if not is_done:
-            for path in self.out.rglob("*"):  # nobody is at work there any more
-                toys.age(path)
-            code = self.run(-1, 0)
+            code = self._run_again()
             if code not in (0, self.scenario.code):
                 return f"does not go on ({code}): {self.log.read_text()[-600:]}"
             if (state := self.read(leftovers=not self.scenario.keeps_leftovers)) != self.new:
                 return f"goes on to another output ({differing(state, self.new)})"
         for _ in range(2 if self.scenario.keeps_parts else 0):
-            for path in self.out.rglob("*"):
-                toys.age(path)
-            code = self.run(-1, 0)
+            code = self._run_again()
             lost = parts - self._parts()
             if code not in (0, self.scenario.code) or lost:
                 return f"ended with {code} and lost {sorted(name for name, _ in lost)}"
         return ""
+
+    def _run_again(self) -> int | None:
+        for path in self.out.rglob("*"):  # nobody is at work there any more
+            toys.age(path)
+        return self.run(-1, 0)
 
     def _parts(self) -> set[tuple[str, bytes]]:
         """The shards and records in the output, and in folders beside it."""
@@ -337,9 +286,6 @@ class Trial:
             if "/blocks/" in name or "/c/" in name
         }
 
-    def _is_sound(self) -> bool:
-        return self.scenario.is_sound(self.out / self.scenario.output)
-
 
 def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> list[str]:
     """Which files are not the new ones, for the message of a failed test."""
@@ -347,38 +293,25 @@ def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> l
     return [name for name in {**state, **new} if state.get(name) != new.get(name)][:8]
 
 
-def try_points(trial: Trial, most: int) -> tuple[Counter[str], list[str]]:
-    """Faults at up to `most` points in each mode: how many there were, and what went wrong."""
-    tried, problems = Counter[str](), []
-    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
-    for mode in MODES:
-        for point in spread.tolist():
-            tried[mode] += 1
-            if problem := trial.problem_at(point, mode):
-                problems.append(f"{mode} at call {point} of {trial.points}: {problem}")
-    return tried, problems
+ROWS = [
+    *(pytest.param(name, 10**9 if scenario.keeps_parts else 30, marks=pytest.mark.faults)
+      for name, scenario in SCENARIOS.items()),
+    *(pytest.param(name, 3, marks=pytest.mark.gate) for name in SCENARIOS
+      if name not in ("extract", "models run")),
+]  # fmt: skip
 
 
-SLOW = ("extract", "models run")
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_fault_at_any_system_call_leaves_nothing_half_done(name, data, server, tmp_path, capsys):
+@pytest.mark.parametrize(("name", "most"), ROWS)
+def test_a_fault_at_a_system_call_leaves_nothing_half_done(
+    name, most, data, server, tmp_path, capsys
+):
+    """In each mode, at up to `most` calls, which are spread over all of them."""
     trial = Trial(name, data, tmp_path, server)
-    tried, problems = try_points(trial, sys.maxsize if trial.scenario.keeps_parts else MOST_POINTS)
+    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
+    points = [(point, mode) for mode in MODES for point in spread.tolist()]
+    found = [(trial.problem_at(*at), at) for at in points]
+    problems = [f"{mode} at call {point}: {problem}" for problem, (point, mode) in found if problem]
     with capsys.disabled():
-        counts = f"{trial.points} system calls; {dict(tried)}; {len(problems)} wrong"
+        counts = f"{len(points)} faults in {trial.points} system calls, {len(problems)} wrong"
         sys.stdout.write(f"\n{name}: {counts}\n")
     assert not problems, "\n".join(problems)
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in SLOW])
-def test_a_fault_at_some_system_calls(name, data, server, tmp_path):
-    _, problems = try_points(Trial(name, data, tmp_path, server), 3)
-    assert not problems, "\n".join(problems)
-
-
-if __name__ == "__main__":
-    answer_requests()

@@ -1,17 +1,26 @@
-"""Numbers in, the artists' data out; and a file of each kind is drawn."""
-
-from __future__ import annotations
+"""Numbers in, the artists' data out; a file of each kind; colours and words that can be read."""
 
 import re
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from sklearn.tree import DecisionTreeClassifier, export_text
 
-from obygaze_features.common.figures import SERIES, inline_svg, save_figure
+from obygaze_features.common.figures import (
+    DARK,
+    INK,
+    LIGHT,
+    SERIES,
+    ink_on,
+    inline_svg,
+    level_colours,
+    save_figure,
+)
 from obygaze_features.errors import OutputExists, UsageError
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
@@ -29,13 +38,77 @@ from obygaze_models.figures.dots import (
 )
 from obygaze_models.figures.sheet import Dot, Series
 from tests.kit.files import texts, tips, title
+from tests.kit.page import open_tab
 
 CLASSES = level_series({"EN": "Easy Negative", "S": "Sure"})
-SIDES = [Series("against EN", SERIES[0]), Series("against all", SERIES[0], hatched=True)]
-GROUPS = {
-    "Look": [Dot(0.4, 0.3, 0.55, guess=0.5), Dot(0.2)],
-    "Emotion": [Dot(0.05, -0.1, 0.2), Dot(None)],
-}
+LONG = "Expression of emotion"
+TEXT = {"title": "Positive-class F1 of all models on the very same test clips of all films",
+        "description": "Words."}  # fmt: skip
+AXIS = "difference in positive-class F1 (above 0: the first is ahead)"
+
+
+def dots(limits: tuple[float, float] | None = None) -> Figure:
+    sides = [Series("against Easy Negatives", SERIES[0]),
+             Series("against all clips without it", SERIES[0], hatched=True)]  # fmt: skip
+    groups = {
+        "Look": [Dot(0.4, 0.3, 0.55, guess=0.5), Dot(0.2)],
+        LONG: [Dot(0.05, -0.1, 0.2), Dot(None)],
+    }
+    return grouped_dots(groups, sides, axis=AXIS, limits=limits, **TEXT)
+
+
+def panels() -> list[Figure]:
+    groups = [["Look", LONG], ["Sure clips"]]
+    rows = [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)], [Dot(0.7), Dot(None)]]
+    shares = Panel(rows, CLASSES, "share", percent=True)
+    kappas = Panel([[Dot(0.5)], [Dot(None)], [Dot(0.25)]], numbered_series(["k"]), "", line=0.0)
+    return [panel_plot(groups, panel, **TEXT) for panel in (shares, kappas)]
+
+
+def forest() -> Figure:
+    points = [
+        Point("mlp", 0.62, 0.5, 0.7, 0.67, "EN-S / EN-S", mark="*"),
+        Point("svm", None, group="EN-S / EN-S"),
+        Point("ViViT-B/16x2, max over tokens", 0.5, group="HN-S / EN+HN-S"),
+    ]
+    lines = [Line(0.4, "random", "EN-S / EN-S"), Line(0.3, "random", "HN-S / EN+HN-S"),
+             Line(0.41, "all positive", "EN-S / EN-S")]  # fmt: skip
+    interval = "95% interval over draws of films"
+    return dot_plot(points, axis="F1", lines=lines, interval=interval, **TEXT)
+
+
+def shares() -> Figure:
+    rows = [Share("All films", [0.75, 0.25], 400, overall=True),
+            Share("Silver Linings Playbook", [0.95, 0.05], 20)]  # fmt: skip
+    return stacked_shares(rows, CLASSES, axis=AXIS, **TEXT)
+
+
+def factors() -> Figure:
+    look, none = Factor("Look", 1.25, 0.5, 2.0, 12), Factor(LONG, None, None, None, 0)
+    films = [
+        FilmFactors(None, 900, 300, (look, none)),
+        FilmFactors("tt1", 60, 20, (look, none)),
+        FilmFactors("tt2", 9, 1, (), "one clip is wrong"),
+    ]
+    return error_factors(films, {"tt1": "Sleepless in Seattle"}, **TEXT)
+
+
+def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
+    chance = np.random.default_rng(3)
+    Z = chance.normal(size=(400, 4))
+    y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
+    return DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y), Z
+
+
+SHORT = ["Shot", "Look", "Body", "Voice"]
+
+
+def outline(names: list[str], depth: int = 4) -> Figure:
+    tree, Z = grow()
+    head = as_tree(tree)
+    counts = count_visits(head, Z[:50])
+    assert counts[0] == 50 == counts[head.left[0]] + counts[head.right[0]]
+    return tree_outline(head, names, CLASSES, depth=depth, counts=counts, count="clips", **TEXT)
 
 
 def marks(figure: Figure) -> dict[str, list[tuple[float, float]]]:
@@ -49,12 +122,6 @@ def words(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
-def dots(limits: tuple[float, float] | None = None) -> Figure:
-    return grouped_dots(
-        GROUPS, SIDES, title="Concepts", axis="F1", description="Dots.", limits=limits
-    )
-
-
 def at(figure: Figure) -> dict[str, float]:
     """A mark's name -> where it is along the axis."""
     return {name: points[0][0] for name, points in marks(figure).items()}
@@ -64,9 +131,9 @@ def at(figure: Figure) -> dict[str, float]:
 def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
     figure = dots(limits)
     [axes] = figure.axes
+    look, emotion = "Look, against Easy Negatives", f"{LONG}, against Easy Negatives"
     assert at(figure) == {
-        "Look, against EN": 0.4, "Look, against all": 0.2, "Look, against EN, guess": 0.5,
-        "Emotion, against EN": 0.05,
+        look: 0.4, "Look, against all clips without it": 0.2, f"{look}, guess": 0.5, emotion: 0.05,
     }  # fmt: skip
     whiskers = [
         line.get_xdata().tolist()
@@ -81,14 +148,10 @@ def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
 
 
 def test_panels_beside_each_other_share_their_rows() -> None:
-    groups = [["Look", "Body"], ["Sure clips"]]
-    rows = [[Dot(0.1), Dot(0.4)], [Dot(0.2), Dot(0.3)], [Dot(0.7), Dot(None)]]
-    shares = Panel(rows, CLASSES, "share", percent=True)
-    kappas = Panel([[Dot(0.5)], [Dot(None)], [Dot(0.25)]], numbered_series(["k"]), "", line=0.0)
-    drawn = [panel_plot(groups, panel, title="t", description="d") for panel in (shares, kappas)]
+    drawn = panels()
     assert at(drawn[0]) == {
-        "Look, Easy Negative": 0.1, "Look, Sure": 0.4, "Body, Easy Negative": 0.2,
-        "Body, Sure": 0.3, "Sure clips, Easy Negative": 0.7,
+        "Look, Easy Negative": 0.1, "Look, Sure": 0.4, f"{LONG}, Easy Negative": 0.2,
+        f"{LONG}, Sure": 0.3, "Sure clips, Easy Negative": 0.7,
     }  # fmt: skip
     assert at(drawn[1]) == {"Look, k": 0.5, "Sure clips, k": 0.25}
     assert {"0.50", "0.25"} <= set(words(drawn[1]))  # a number a row, where it has one dot
@@ -103,21 +166,13 @@ def test_panels_beside_each_other_share_their_rows() -> None:
 
 
 def test_dots_stand_at_their_scores_beside_published_ones() -> None:
-    points = [
-        Point("mlp", 0.62, 0.5, 0.7, 0.67, "EN vs S", mark="*"),
-        Point("svm", None, group="EN vs S"),
-        Point("net", 0.5, group="HN vs S"),
-    ]
-    lines = [Line(0.4, "random", "EN vs S"), Line(0.3, "random", "HN vs S")]
-    figure = dot_plot(points, title="F1", axis="F1", description="d", lines=lines, interval="95%")
+    figure = forest()
     marked = marks(figure)
     assert marked["mlp, published"][0][0] == 0.67
     assert marked["random"][0][0] == 0.3
     (_, ours), (_, published) = marked["mlp, ours"][0], marked["mlp, published"][0]
     assert published - ours > 7  # below ours, so that neither hides the other
-    assert {"0.62*", "0.67", "EN vs S", "HN vs S", "undefined", "ours, with 95%"} <= set(
-        words(figure)
-    )
+    assert {"0.62*", "0.67", "EN-S / EN-S", "HN-S / EN+HN-S", "undefined"} <= set(words(figure))
     rows = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in rows] == [0.62, 0.5]
     spans = [line.get_ydata() for line in figure.axes[0].lines if line.get_label() == "random"]
@@ -126,8 +181,7 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
 
 
 def test_shares_add_up_along_their_row() -> None:
-    rows = [Share("All films", [0.75, 0.25], 400, overall=True), Share("Juno", [0.95, 0.05], 20)]
-    figure = stacked_shares(rows, CLASSES, title="t", axis="a", description="d")
+    figure = shares()
     spans = [(bar.get_x(), bar.get_width()) for bar in figure.axes[0].patches]
     assert np.allclose(spans, [(0, 0.75), (0.75, 0.25), (0, 0.95), (0.95, 0.05)])
     assert {"75%", "25%", "95%", "400", "20"} <= set(words(figure))
@@ -135,50 +189,25 @@ def test_shares_add_up_along_their_row() -> None:
 
 
 def test_factors_have_a_panel_a_film() -> None:
-    look = Factor("Look", 1.25, 0.5, 2.0, 12)
-    body = Factor("Body", None, None, None, 0)
-    films = [
-        FilmFactors(None, 900, 300, (look, body)),
-        FilmFactors("tt1", 60, 20, (look, body)),
-        FilmFactors("tt2", 9, 1, (), "one clip is wrong"),
-    ]
-    figure = error_factors(films, {"tt1": "Juno"}, title="t", description="d")
+    figure = factors()
     assert len(figure.axes) == 3
-    assert marks(figure).keys() == {"All films, Look", "Juno, Look"}
-    assert marks(figure)["Juno, Look"][0][0] == 1.25
+    assert marks(figure).keys() == {"All films, Look", "Sleepless in Seattle, Look"}
+    assert marks(figure)["Sleepless in Seattle, Look"][0][0] == 1.25
     assert {"no clip", "one clip is wrong", "300/900 wrong"} <= set(words(figure))
 
 
-@pytest.fixture(scope="module")
-def grown():
-    """Our tree, and scikit-learn's own of the same clips."""
-    chance = np.random.default_rng(3)
-    Z = chance.normal(size=(400, 4))
-    y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
-    sklearn_tree = DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(
-        Z, y
-    )
-    return as_tree(sklearn_tree), sklearn_tree, Z
-
-
 @pytest.mark.parametrize("depth", [2, 4])
-def test_a_trees_first_levels_are_scikit_learns(grown, depth) -> None:
-    head, sklearn_tree, Z = grown
-    names = ["Shot", "Look", "Body", "Voice"]
-    listed = export_text(sklearn_tree, feature_names=names, max_depth=depth - 2, decimals=12)
+def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
+    listed = export_text(grow()[0], feature_names=SHORT, max_depth=depth - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
         bare = line.lstrip("|- ")
         if " <= " in bare or " > " in bare:
             name, sign, at = bare.replace(" <= ", "~≤~").replace(" >  ", "~>~").split("~")
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
-    counts = count_visits(head, Z[:50])
-    figure = tree_outline(
-        head, names, CLASSES, title="t", description="d", depth=depth, counts=counts, count="clips"
-    )
+    figure = outline(SHORT, depth)
     assert [text for text in words(figure) if "≤" in text or ">" in text] == expected
     assert "50" in words(figure)
-    assert counts[0] == 50 == counts[head.left[0]] + counts[head.right[0]]
 
 
 def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
@@ -215,3 +244,85 @@ def test_figures_of_one_page_share_no_ids() -> None:
     assert ids
     assert len(ids) == len(set(ids))
     assert all("<style" not in page and 'role="img"' in page for page in pages)
+
+
+def brightness(colour):
+    """As a black and white print, or an eye that sees no colours, has it: 0 to 1."""
+    parts = np.array(to_rgb(colour))
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(first, second):
+    """As the Web's guidelines for accessible content (WCAG) define it, 1 to 21."""
+    low, high = sorted(map(brightness, (first, second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_colours_stand_out_from_the_paper(theme):
+    series = [theme[f"s{number}"] for number in range(1, 7)]
+    for colour in [*series, theme["ink"], theme["soft"]]:
+        assert contrast(colour, theme["paper"]) >= 4.5
+    for first, second in combinations(map(to_rgb, series), 2):
+        assert np.abs(np.subtract(first, second)).max() > 0.15
+    ramp = [contrast(theme[f"l{number}"], theme["paper"]) for number in range(1, 7)]
+    assert ramp == sorted(ramp)  # the higher, the more it stands out, in the dark too
+    greys = [theme[name] for name in ("l1", "l3", "l5")]
+    assert all(contrast(first, second) > 1.4 for first, second in combinations(greys, 2))
+    for number in range(1, 7):
+        ink = "ink" if ink_on(LIGHT[f"l{number}"]) == INK else "paper"
+        assert contrast(theme[f"l{number}"], theme[ink]) >= 3
+    assert contrast(theme["unsure"], theme["paper"]) >= 3
+
+
+def test_a_level_has_one_colour():
+    assert level_colours(["S", "EN+HN"]) == level_colours(["EN", "HN", "S"])[::-2]
+    assert len(set(level_colours([str(number) for number in range(6)]))) == 6
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A figure of each kind, with long words."""
+    figures = [dots(), *panels(), forest(), shares(), factors()]
+    figures.append(outline(["Type of shot", "Look", LONG, "Voice"]))
+    return [inline_svg(figure) for figure in figures]
+
+
+def test_a_page_gives_colours_and_sizes_to_its_figures(drawn):
+    """Colours are the page's; text is ten pixels on a phone of 390, with 16 at each side."""
+    for svg in drawn:
+        rest = re.sub(r"var\(--(\w+), (#\w+)\)", lambda m: "" if LIGHT[m[1]] == m[2] else m[0], svg)
+        assert not re.search(r"#[0-9a-f]{6}\b", rest)
+        width = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
+        sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
+        assert min(map(float, sizes)) * (390 - 32) / width >= 10
+
+
+OVERLAPS = """
+[...document.querySelectorAll("svg")].flatMap(svg => {
+  const frame = svg.getBoundingClientRect(), bad = [];
+  const words = [...svg.querySelectorAll("text")].map(
+    t => [t.textContent, t.getBoundingClientRect()]);
+  words.forEach(([text, a], i) => {
+    if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.bottom > frame.bottom + 1)
+      bad.push([words[0][0], text, "is cut off"]);
+    words.slice(i + 1).forEach(([other, b]) => {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 1 && tall > 5) bad.push([words[0][0], text, other]);
+    });
+  });
+  return bad;
+})
+"""
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("font", ["DejaVu Sans", "Liberation Sans"])
+def test_no_words_are_cut_off_or_on_others(drawn, tmp_path, font):
+    head = f'<!doctype html><meta charset="utf-8"><body style="font-family: {font}">'
+    (tmp_path / "page.html").write_text(head + "".join(drawn), encoding="utf-8")
+    with open_tab() as tab:
+        tab.open(tmp_path / "page.html", width=800)
+        assert tab.run(OVERLAPS) == []

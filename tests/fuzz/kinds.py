@@ -1,12 +1,11 @@
 """What is fuzzed: how files are damaged and forged, and the commands that read each kind."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import random
 import shutil
+import tomllib
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,8 @@ from obygaze_models.experiments.record import seal
 from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data
+from tests.kit.run import to_toml
+from tests.kit.store import files_of
 
 Files = dict[str, bytes]
 
@@ -47,16 +48,13 @@ PIECES = (
     b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
     b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
 )  # fmt: skip
-#: As in an experiment, and near to it.
-KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seed", "seeds", "split",
-        "frames", "array", "negatives", "stores", "predictions", "groups", "gap", "x")  # fmt: skip
-TOML_VALUES: tuple[Any, ...] = (
-    "", "x", "S", "all", "official", "paper", "frames", "\x1b[31m", "../..", "/dev/zero", "a" * 300,
-    0, 1, -1, 10**15, 0.5, float("nan"), float("inf"), True, [], ["S"], ["EN", "HN", "S"], [[]],
-    [["S"], ["EN"]], ["S", "S"], [1], {}, {"name": "mlp"}, [{"name": "mlp"}], ["svm", "svm"],
-    [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"name": ""}], [{"as": "a"}],
+#: Estimators, and keys, as in an experiment and near to it.
+ESTIMATOR_LISTS: tuple[Any, ...] = (
+    ["svm", "svm"], [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
 )  # fmt: skip
+KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seeds", "frames",
+        "groups", "gap", "x")  # fmt: skip
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
 
 
@@ -74,7 +72,7 @@ def mutate(files: Files, dice: random.Random) -> Files:
     if name.endswith(".csv"):
         ways += [change_table] * 6
     if name.endswith(".safetensors"):
-        ways += [change_safetensors] * 4 + [forge_arrays] * 6
+        ways += [forge_arrays] * 10
     if name.endswith(".skops"):
         ways += [forge_skops] * 10
     if dice.random() < 0.02:
@@ -119,13 +117,15 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
-    lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-    at = dice.randrange(len(lines))
-    value = json.dumps(dice.choice(TOML_VALUES)).replace('": ', '" = ')
-    value = value.replace("NaN", "nan").replace("Infinity", "inf")
-    key = lines[at].partition("=")[0] if dice.random() < 0.8 else dice.choice(KEYS)
-    lines[at : at + (dice.random() < 0.9)] = [f"{key}= {value}\n"]
-    return "".join(lines).encode("utf-8", "surrogateescape")
+    """Change a value somewhere in an experiment, or add one."""
+    try:
+        values = change_value(tomllib.loads(data.decode()), dice)
+    except ValueError:  # damaged by an earlier change
+        return change_bytes(data, dice)
+    key = dice.choice((*values, *KEYS)) if dice.random() < 0.3 else "estimators"
+    if dice.random() < 0.5:
+        values[key] = dice.choice((*VALUES, *ESTIMATOR_LISTS))
+    return "".join(f"{key} = {to_toml(value)}\n" for key, value in values.items()).encode()
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
@@ -194,7 +194,8 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
-        array.flat[dice.randrange(array.size)] = dice.choice((10**9, -(10**9), -1, 10**4))
+        numbers = (10**9, -(10**9), -1, 10**4, *[float("nan")] * (array.dtype.kind == "f"))
+        array.flat[dice.randrange(array.size)] = dice.choice(numbers)
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
     elif way == 2 and array.size:
@@ -238,17 +239,6 @@ def forge_skops(data: bytes, dice: random.Random) -> bytes:
         for member, content in files.items():
             archive.writestr(member, content)
     return file.getvalue()
-
-
-def change_safetensors(data: bytes, dice: random.Random) -> bytes:
-    """Change the header of the arrays, or a number in them."""
-    size = int.from_bytes(data[:8], "little")
-    if dice.random() < 0.5 or size > len(data) or parse_json(data[8 : 8 + size]) is None:
-        at = dice.randrange(min(8 + size, len(data)), len(data) + 1) // 4 * 4
-        number = dice.choice((b"\xff\xff\x7f\x7f", b"\x00\x00\xc0\x7f", b"\xff" * 4, b"\0" * 4))
-        return data[:at] + number + data[at + 4 :]
-    header = json.dumps(change_value(parse_json(data[8 : 8 + size]), dice)).encode()
-    return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
 @dataclass(frozen=True)
@@ -295,12 +285,8 @@ def seal_store(files: Files) -> None:
         files["checksums.json"] = json.dumps(listed).encode()
 
 
-def add_strangers_file(files: Files) -> None:
-    """What a run must neither remove nor read."""
-    files["models/mlp/" + STRANGERS_FILE] = b"precious"
-
-
-STRANGERS_FILE = "thesis.docx"
+STRANGERS_FILE = "models/mlp/thesis.docx"
+"""What a run must neither remove nor read."""
 
 
 def read_header(files: Files, name: str) -> dict[str, Any] | None:
@@ -366,7 +352,8 @@ KINDS: dict[str, Kind] = {
     ),
     "partial run": Kind("kept.partial", RESUME, 150),
     "sealed partial run": Kind("kept.partial", RESUME, 150, seal=seal_fits),
-    "stranger's partial run": Kind("kept.partial", RESUME, 50, seal=add_strangers_file),
+    "stranger's partial run": Kind("kept.partial", RESUME, 50,
+                                  seal=lambda files: files.update({STRANGERS_FILE: b"precious"})),
     "experiment": Kind("golden.toml", ("models run {x} -o {out}/run",), 250),
     "timelines": Kind(
         "timelines",
@@ -407,6 +394,13 @@ def make_data(folder: Path) -> Path:
                    "b": ["hatred", "filth"], "published": {"m": {"d": 1, "significant": True}}}],
     }  # fmt: skip
     (data / "battery.json").write_text(json.dumps(battery))
+    become = FinishedFits.become
+
+    def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
+        """Keep what a run leaves that is killed at its end."""
+        shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
+        become(finished, *arguments, **options)
+
     for command in (
         "models run {data}/golden.toml -o {data}/run",
         "annotations export {data}/timelines --elan -o {data}/elan",
@@ -417,15 +411,6 @@ def make_data(folder: Path) -> Path:
         assert result.exit_code == 0, result.output
     save_models(data)
     return data
-
-
-def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
-    """Keep what a run leaves that is killed at its end."""
-    shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
-    BECOME(finished, *arguments, **options)
-
-
-BECOME = FinishedFits.become
 
 
 def save_models(data: Path) -> None:
@@ -453,16 +438,7 @@ def save_models(data: Path) -> None:
 
 def read_files(path: Path) -> Files:
     """A folder's files by their relative paths; a single file under an empty name."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            assert archive.testzip() is None
-    if path.is_file():
-        return {"": path.read_bytes()}
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
+    return {"": path.read_bytes()} if path.is_file() else files_of(path)
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> None:

@@ -3,8 +3,6 @@
 How an output is compared with the golden one: volatile fields masked, new ones ignored.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import math

@@ -4,8 +4,6 @@ It is a copy of ``data/`` with clips, images and models. Each command can run al
 change something write to their own output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shlex

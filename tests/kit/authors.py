@@ -3,8 +3,6 @@
 `released_runs.json` is written by a plain loop, not by the tested code.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -31,7 +29,6 @@ VISUAL = (
     "Activities",
 )
 HEARD = ("Speech", "Voice", "Soundtrack", "Narratology")
-C_OPT = dict(zip(VISUAL, (0.01, 0.05, 0.05, 0.01, 0.01, 0.01, 0.01, 0.05), strict=True))
 COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "movie", "srt_name",
            "video_name", "graph_number")  # fmt: skip
 SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label",
@@ -79,7 +76,6 @@ def make_authors(folder: Path, *, scale: int = 1) -> Path:
         write_split(home / f"balanced_level/{name}.csv", split)
     for name, source in MOVIESET.items():
         write_split(home / f"movieset/{name}.csv", by_film(splits[source]))
-    (home / "C_opt.json").write_text(json.dumps(C_OPT, indent=4))
     golden = {
         "note": "made by tests/kit/authors.py",
         "runs": {name: released_runs(splits[name]) for name in ("02_EN_S", "02_HN_S")},
@@ -208,10 +204,6 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
                 # The next begins after the end, or one frame too early.
                 frame = end if len(lines) % 10 == 0 else end + 1
     write(folder / "mobygaze_dataframe.csv", *lines)
-    films = [f'"{title}";{film};20{number}0;Drama, Comedy'
-             for number, (film, title, *_) in enumerate(MOBYGAZE)]  # fmt: skip
-    header = "movie_title;imdb_key;release_date;genre"
-    write(folder / "mobygaze_movielist.csv", header, *films)
 
 
 def clip_row(

@@ -1,7 +1,5 @@
 """Clips, images and prompts with a known signal, and bottlenecks on a bank that stays as it is."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product

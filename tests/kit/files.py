@@ -1,7 +1,5 @@
 """Files that tests write and compare, and commands that end with one line."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Films that the tests write, manifests of them, and what the plainest decoder reads in them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import tempfile

@@ -3,8 +3,6 @@
 The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Clips with labels, folds and features that tell the labels, on disk; experiments on them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

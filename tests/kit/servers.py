@@ -1,13 +1,10 @@
 """Servers on loopback: of files that misbehave when told to, of S3, and what stands before them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
 import socket
 import socketserver
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,12 +42,6 @@ class Served:
     cut: Callable[[str], int | None] = lambda path: None
     #: Path -> a status (and headers) that is answered instead of the file.
     refuse: Callable[[str], tuple[int, dict[str, str]] | None] = lambda path: None
-    #: Called after a request was answered.
-    then: Callable[[str], None] = lambda path: None
-
-    @property
-    def bytes(self) -> int:
-        return sum(size for _, size in self.requests)
 
     def forget(self) -> None:
         self.requests.clear()
@@ -58,8 +49,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
-    """Serve a folder for as long as the block lasts, by HTTPS with a certificate."""
+def serve(folder: Path) -> Iterator[Served]:
+    """Serve a folder for as long as the block lasts."""
     served = Served(folder)
 
     class Handler(BaseHTTPRequestHandler):
@@ -106,7 +97,6 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
                 self.close_connection = True
                 self.wfile.flush()
                 self.connection.shutdown(socket.SHUT_RDWR)
-            served.then(path)
             return None
 
         def answer(
@@ -126,9 +116,7 @@ def serve(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
             """Nothing: clients that hang up are what is tested."""
 
     server = Server(("127.0.0.1", 0), Handler)
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    served.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
+    served.url = f"http://127.0.0.1:{server.server_port}"
     with in_a_thread(server):
         yield served
 

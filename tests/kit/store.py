@@ -1,7 +1,5 @@
 """Small feature stores of made-up numbers, open, final and compressed."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

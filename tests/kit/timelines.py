@@ -1,7 +1,5 @@
 """The paper's worked case: two annotators, five clips; and what ELAN asks of its files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -48,37 +46,30 @@ def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 
-#: What ELAN's schema asks of each element: its children in order, what must be said, what may be.
-SCHEMA = {
-    "ANNOTATION_DOCUMENT": (
-        "LICENSE HEADER TIME_ORDER TIER LINGUISTIC_TYPE LOCALE LANGUAGE CONSTRAINT "
-        "CONTROLLED_VOCABULARY LEXICON_REF EXTERNAL_REF", "DATE AUTHOR VERSION FORMAT", ""
-    ),
-    "HEADER": ("MEDIA_DESCRIPTOR LINKED_FILE_DESCRIPTOR PROPERTY", "", "MEDIA_FILE TIME_UNITS"),
-    "MEDIA_DESCRIPTOR": (
-        "", "MEDIA_URL MIME_TYPE", "RELATIVE_MEDIA_URL TIME_ORIGIN EXTRACTED_FROM"
-    ),
-    "PROPERTY": ("", "", "NAME"),
-    "TIME_ORDER": ("TIME_SLOT", "", ""),
-    "TIME_SLOT": ("", "TIME_SLOT_ID", "TIME_VALUE"),
-    "TIER": ("ANNOTATION", "TIER_ID LINGUISTIC_TYPE_REF", "PARENT_REF PARTICIPANT ANNOTATOR"),
-    "ANNOTATION": ("ALIGNABLE_ANNOTATION REF_ANNOTATION", "", ""),
-    "ALIGNABLE_ANNOTATION": (
-        "ANNOTATION_VALUE", "ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2", "SVG_REF"
-    ),
-    "REF_ANNOTATION": ("ANNOTATION_VALUE", "ANNOTATION_ID ANNOTATION_REF", "PREVIOUS_ANNOTATION"),
-    "ANNOTATION_VALUE": ("", "", ""),
-    "LINGUISTIC_TYPE": (
-        "", "LINGUISTIC_TYPE_ID", "TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES"
-    ),
-    "CONSTRAINT": ("", "STEREOTYPE", "DESCRIPTION"),
-}  # fmt: skip
+#: What ELAN's schema asks of what we write: children in order | what must be said | what may be.
+SCHEMA = """
+ANNOTATION_DOCUMENT HEADER TIME_ORDER TIER LINGUISTIC_TYPE CONSTRAINT | DATE AUTHOR VERSION FORMAT |
+HEADER MEDIA_DESCRIPTOR PROPERTY | | MEDIA_FILE TIME_UNITS
+MEDIA_DESCRIPTOR | MEDIA_URL MIME_TYPE | RELATIVE_MEDIA_URL TIME_ORIGIN EXTRACTED_FROM
+PROPERTY | | NAME
+TIME_ORDER TIME_SLOT | |
+TIME_SLOT | TIME_SLOT_ID | TIME_VALUE
+TIER ANNOTATION | TIER_ID LINGUISTIC_TYPE_REF | PARENT_REF PARTICIPANT ANNOTATOR
+ANNOTATION ALIGNABLE_ANNOTATION REF_ANNOTATION | |
+ALIGNABLE_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2 | SVG_REF
+REF_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID ANNOTATION_REF | PREVIOUS_ANNOTATION
+ANNOTATION_VALUE | |
+LINGUISTIC_TYPE | LINGUISTIC_TYPE_ID | TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES
+CONSTRAINT | STEREOTYPE | DESCRIPTION
+"""
+ELEMENTS = {line.split()[0]: [part.split() for part in line.split(" ", 1)[1].split("|")]
+            for line in SCHEMA.strip().splitlines()}  # fmt: skip
 
 
 def check_schema(root: ElementTree.Element) -> None:
     """Children, attributes, ids and references as ELAN's schema has them."""
     for element in root.iter():
-        children, must, may = (words.split() for words in SCHEMA[element.tag])
+        children, must, may = ELEMENTS[element.tag]
         places = [children.index(child.tag) for child in element]
         assert places == sorted(places)
         predicted = {name for name in element.attrib if not name.startswith("{")}
@@ -87,24 +78,21 @@ def check_schema(root: ElementTree.Element) -> None:
     assert root.attrib["FORMAT"] == "3.0"
     assert datetime.fromisoformat(root.attrib["DATE"]).tzinfo
 
-    def all_of(tags: str, attribute: str) -> list[str]:
-        return [e.attrib[attribute] for e in root.iter() if e.tag in tags and attribute in e.attrib]
+    def all_of(attribute: str) -> list[str]:
+        return [e.attrib[attribute] for e in root.iter() if attribute in e.attrib]
 
-    slots = all_of("TIME_SLOT", "TIME_SLOT_ID")
-    notes = all_of("ALIGNABLE_ANNOTATION REF_ANNOTATION", "ANNOTATION_ID")
-    stereotypes = all_of("CONSTRAINT", "STEREOTYPE")
+    slots, notes, stereotypes = map(all_of, ("TIME_SLOT_ID", "ANNOTATION_ID", "STEREOTYPE"))
     identifiers = [*slots, *notes, *stereotypes]
     assert len(set(identifiers)) == len(identifiers)
     assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
-    refs = [*all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF1")]
-    assert sorted([*refs, *all_of("ALIGNABLE_ANNOTATION", "TIME_SLOT_REF2")]) == sorted(slots)
-    assert set(all_of("REF_ANNOTATION", "ANNOTATION_REF")) <= set(notes)
-    tiers, kinds = all_of("TIER", "TIER_ID"), all_of("LINGUISTIC_TYPE", "LINGUISTIC_TYPE_ID")
-    assert len(set(tiers)) == len(tiers)
-    assert set(all_of("TIER", "PARENT_REF")) <= set(tiers)
-    assert set(all_of("TIER", "LINGUISTIC_TYPE_REF")) <= set(kinds)
-    assert set(all_of("LINGUISTIC_TYPE", "CONSTRAINTS")) <= set(stereotypes)
-    values = [int(clip) for clip in all_of("TIME_SLOT", "TIME_VALUE")]
+    assert sorted(all_of("TIME_SLOT_REF1") + all_of("TIME_SLOT_REF2")) == sorted(slots)
+    assert len(set(all_of("TIER_ID"))) == len(all_of("TIER_ID"))
+    for reference, target in (
+        ("ANNOTATION_REF", "ANNOTATION_ID"), ("PARENT_REF", "TIER_ID"),
+        ("LINGUISTIC_TYPE_REF", "LINGUISTIC_TYPE_ID"), ("CONSTRAINTS", "STEREOTYPE"),
+    ):  # fmt: skip
+        assert set(all_of(reference)) <= set(all_of(target))
+    values = [int(clip) for clip in all_of("TIME_VALUE")]
     assert values == sorted(values)
     last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")
     assert int(last or 0) == max(int(clip.removeprefix("a")) for clip in notes)

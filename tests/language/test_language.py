@@ -1,7 +1,5 @@
 """Language models and sentence encoders against transformers' own forward, and caption scores."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -10,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from transformers import AutoModel, AutoTokenizer, GPT2LMHeadModel
 
 from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
 from obygaze_features.language.caption_scores import make_variants
-from obygaze_models.bias.gender_score import gender_score
 from tests.kit.files import csv_rows
 from tests.kit.models import write_gpt2, write_sentence_encoder
 
@@ -132,27 +129,22 @@ def copy(encoder, tmp_path) -> Path:
     return Path(shutil.copytree(encoder, tmp_path / "copy"))
 
 
-def without_words(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    [name] = [name for name in tensors if name.endswith("word_embeddings.weight")]
-    del tensors[name]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+def without_words(path: Path) -> bytes:
+    return save({name: tensor for name, tensor in load_file(path).items()
+                 if not name.endswith("word_embeddings.weight")}, {"format": "pt"})  # fmt: skip
 
 
 BAD_ENCODERS = [
-    ("1_Pooling/config.json", "{", "cannot be loaded"),
-    ("model.safetensors", "", "cannot be loaded"),
+    ("1_Pooling/config.json", lambda path: b"{", "cannot be loaded"),
+    ("model.safetensors", lambda path: b"", "cannot be loaded"),
     # sentence-transformers alone would take random numbers in their place.
-    ("model.safetensors", None, r"1 of its weights .*word_embeddings"),
+    ("model.safetensors", without_words, r"1 of its weights .*word_embeddings"),
 ]
 
 
-@pytest.mark.parametrize(("file", "content", "facts"), BAD_ENCODERS)
-def test_an_encoder_that_does_not_fit_is_one_line(copy, file, content, facts):
-    if content is None:
-        without_words(copy)
-    else:
-        (copy / file).write_text(content)
+@pytest.mark.parametrize(("file", "change", "facts"), BAD_ENCODERS)
+def test_an_encoder_that_does_not_fit_is_one_line(copy, file, change, facts):
+    (copy / file).write_bytes(change(copy / file))
     with pytest.raises(BackboneError, match=facts) as caught:
         load_sentence_encoder(copy, "cpu")
     assert "\n" not in str(caught.value)
@@ -171,12 +163,6 @@ def test_a_language_model_that_does_not_fit_is_one_line(gpt2, encoder, tmp_path)
             load_language_model(spec, "cpu")
 
 
-def test_a_model_is_recorded_under_the_name_of_the_user(gpt2, encoder):
-    models = load_language_model(f"mine={gpt2}", "cpu"), load_language_model(gpt2, "cpu")
-    assert [model.about["name"] for model in models] == ["mine", "gpt2"]
-    assert load_sentence_encoder(f"other={encoder}", "cpu").about["name"] == "other"
-
-
 HEAD = "id,caption,object,confidence,group,note\n"
 CAPTIONS = """\
 a,a man riding a motorcycle on a road,motor scooter,.2183,man,first
@@ -191,9 +177,10 @@ def score(obygaze, gpt2, encoder, tmp_path):
     def score(content, *options, output="out.csv", table="captions.csv"):
         if content is not None:
             (tmp_path / table).write_text(content)
-        models = ["--language-model", gpt2, "--sentence-encoder", encoder, "--device", "cpu"]
+        models = ["--language-model", f"mine={gpt2}", "--sentence-encoder", encoder]
         files = [tmp_path / table, "-o", tmp_path / output]
-        return obygaze("features", "caption-scores", *files, *models, *options), files[-1]
+        words = (*files, *models, "--device", "cpu", *options)
+        return obygaze("features", "caption-scores", *words), files[-1]
 
     return score
 
@@ -214,8 +201,9 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
     for row in rows.values():
         check_scores(row, row["caption"], "", gpt2, encoder)
     record = json.loads(out.with_suffix(".json").read_text())
-    weights = {record[kind]["weights_sha256"] for kind in ("language_model", "sentence_encoder")}
-    assert len(weights) == 2
+    models = [record[kind] for kind in ("language_model", "sentence_encoder")]
+    assert [about["name"] for about in models] == ["mine", encoder.name]
+    assert len({about["weights_sha256"] for about in models}) == 2
     # Nothing is replaced without --overwrite.
     again, _ = score(None)
     assert (again.exit_code, "exists already" in again.stderr) == (1, True)
@@ -226,7 +214,7 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
     assert score(None, output="scores.json")[0].exit_code == 2
 
 
-def test_variants_have_scores_and_a_gender_score(score, obygaze, gpt2, encoder):
+def test_variants_have_scores(score, gpt2, encoder):
     masked = f"{HEAD}m,a [MASK] with his dog,dog,.5,man,\n{CAPTIONS}"
     masked, out = score(masked, "--variants", "--json", output="masked.csv")
     summary = json.loads(masked.stdout)
@@ -245,14 +233,6 @@ def test_variants_have_scores_and_a_gender_score(score, obygaze, gpt2, encoder):
             check_scores(row, row[f"caption{suffix}"], suffix, gpt2, encoder)
     row = rows["a"]
     assert row["probability"] == row["probability_man"] != row["probability_woman"]
-
-    result = obygaze("bias", "gender-score", out, "--json")
-    assert result.exit_code == 0, result.output
-    values = [float(row[name]) for name in ("probability_man", "similarity_man", "confidence")]
-    by_hand = values[0] ** (((1 - values[1]) / (1 + values[1])) ** (1 - values[2]))
-    value = float(gender_score(*map(np.array, values)))
-    assert value == pytest.approx(by_hand)
-    assert repr(value)[:12] in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -277,7 +257,7 @@ SLIPS = [
     (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
     (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it in with --variants"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
-    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than gpt2 reads "
+    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than mine reads "
      "(64 tokens)"),
     ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
 ]  # fmt: skip
@@ -294,12 +274,15 @@ def test_a_table_not_understood_is_refused_in_one_line(score, content, facts):
 
 def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    result, out = score(f"{HEAD}{CAPTIONS}long,{LONG},road,.5,man,\n")
+    only_one_reads = " ".join(["a"] * 63)  # the encoder reads two tokens more than the words
+    rows = f"long,{LONG},road,.5,man,\nstart,{only_one_reads},road,.5,man,\n"
+    result, out = score(HEAD + CAPTIONS + rows)
     assert result.exit_code == 3
-    assert "1 caption left out: longer than gpt2 reads: long" in result.stderr
+    assert "1 caption left out: longer than mine reads: long" in result.stderr
+    assert "only the first 64 tokens: start" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
-    assert result.stderr.count("long") == 2
-    assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c"]
+    assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]
+    assert json.loads(out.with_suffix(".json").read_text())["cut"] == ["start"]
 
 
 def test_the_captions_themselves_are_never_replaced(score, tmp_path):

@@ -17,6 +17,7 @@ from sklearn.metrics import (
 )
 
 from obygaze_features.common.package import reference_json
+from obygaze_models.explain.attributions import join_steps
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
@@ -25,7 +26,7 @@ from obygaze_models.report.findings import findings, headline, score_figure
 from obygaze_models.report.html import number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
-from tests.report.conftest import plain, renamed, render_report, with_manifest
+from tests.report.conftest import EXPERIMENTS, plain, renamed, render_report, with_manifest
 
 
 def first_screen(*runs):
@@ -47,10 +48,6 @@ def tips(svg):
 def close(tip, value):
     """Whether a tooltip says a value, to two digits."""
     return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
-
-
-def best_model(run):
-    return max(run.record.scores, key=lambda entry: entry.mean["f1"]).model
 
 
 def mean_probabilities(run, model):
@@ -77,7 +74,8 @@ def test_a_number_is_shown_as_people_read_it(value, form, text):
 def test_the_findings_say_the_best_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
-    assert head.best.model == best_model(run)
+    best = max(run.record.scores, key=lambda entry: entry.mean["f1"])
+    assert head.best.model == best.model
     annotated_, model, beside, ranking = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
     agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())
@@ -91,8 +89,8 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     measures = (recall_score, precision_score, f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
-    areas = [roc_auc_score(fit.labels, fit.probabilities) for fit in run.predictions()
-             if fit.model == entry.model]  # fmt: skip
+    areas = [roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
+             if f.model == entry.model]  # fmt: skip
     assert values(ranking) == pytest.approx(
         [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
     )
@@ -273,11 +271,11 @@ def decoded(column):
     return np.array([np.nan if value is None else value * column["unit"] for value in column["of"]])
 
 
-@pytest.mark.parametrize("name", ["first", "second", "films", "concepts", "classes"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_explorer_has_each_prediction_and_reason(results, name):
     run = results[name]
     data = opened(run)
-    clips, kinds = data["clips"][0], {}
+    clips = data["clips"][0]
     for view in data["views"]:
         tests = [view["task"]] if view["task"] else list(run.record.tests)
         fits, labels = {}, {}
@@ -300,30 +298,16 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             if max(view["fits"]) > 1:
                 np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
         lines = [line for line in run.explanations() if line.model == view["model"]]
-        assert ("why" in view) == any(line.kind != "sensitivity" for line in lines)
-        if "why" in view:
-            kinds[view["model"]] = view["why"]["kind"]
+        kinds = {view["why"]["kind"]} if "why" in view else set()
+        assert {line.kind for line in lines} - {"sensitivity"} == kinds
+        for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
-            for row, clip in enumerate(ids):
-                check(view["why"], row, clip, lines, fits[clip])
-    assert (
-        kinds
-        == {
-            "first": {"pcbm-tree": "path", "pcbm-logistic": "sum"},
-            "second": {"pcbm-hybrid": "sum"},
-            "films": {"pcbm-logistic": "sum"},
-            "concepts": {},
-            "classes": {"pcbm-logistic": "sum"},
-        }[name]
-    )
+            check(view["why"], row, clip, lines, fits[clip])
     for at, clip in enumerate(map(run.clips().get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
-        assert {clips["concepts"][position] for position in clips["shows"][at]} == set(
-            clip.concepts
-        )
-        assert [reasons for reasons, of in data["runs"][0]["unused"].items() if at in of] == (
-            [clip.used] if clip.used else []
-        )
+        assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
+        reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}
+        assert reasons == {clip.used} - {""}
 
 
 def check_sum(reasons, row, clip, lines, _):
@@ -346,23 +330,12 @@ def check_path(reasons, row, clip, lines, fits):
     chosen = abs(fits[reasons["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
     line = next(line for line in lines if line.fit == reasons["fit"][row])
-    steps, values_ = line.steps[line.ids.index(clip)], line.values
-    conditions = [
-        (*reasons["conditions"][position], share) for position, share in reasons["paths"][row]
-    ]
-    names = [reasons["concepts"][concept] for concept, *_ in conditions]
-    assert names == list(dict.fromkeys(step.concept for step in steps))
-    for name, (_, low, high, percentile) in zip(names, conditions, strict=True):
-        column = values_[:, line.concepts.index(name)]
-        own = column[line.ids.index(clip)]
-        for bound, above, nearest in ((low, True, max), (high, False, min)):
-            asked = [s.threshold for s in steps if (s.concept, s.above) == (name, above)]
-            assert (bound is None) == (not asked)
-            if asked:
-                assert bound == pytest.approx(100 * np.mean(column <= nearest(asked)), abs=1)
-        rank = 50 * (np.mean(column < own) + np.mean(column <= own))
-        assert percentile == pytest.approx(rank, abs=0.51)
-        assert (low or 0) <= percentile <= (100 if high is None else high)
+    at = line.ids.index(clip)
+    expected = join_steps(line.steps[at], line.concepts, line.values, at)
+    conditions = [(*reasons["conditions"][place], share) for place, share in reasons["paths"][row]]
+    for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
+        assert reasons["concepts"][concept] == condition.concept
+        assert (percentile, low, high) == condition.whole
 
 
 def test_the_nearest_clips_are_those_of_brute_force(results, marked):

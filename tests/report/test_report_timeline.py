@@ -12,6 +12,7 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError
 from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
+from tests.kit.run import LEVELS
 from tests.report.conftest import explorer_of, grown, render_report
 from tests.report.test_report_explorer import axe
 
@@ -90,11 +91,9 @@ def shown_range(tab):
 
 
 def spans(tab, selector):
-    return tab.texts(f"{TRACKS} {selector}", "getAttribute('x') + ' ' + e.getAttribute('width')")
-
-
-def numbers(texts):
-    return [list(map(float, text.split())) for text in texts]
+    """The start and the length of each, in seconds."""
+    ends = "['x', 'width'].map(name => Number(e.getAttribute(name)))"
+    return tab.run(f"[...document.querySelectorAll('{TRACKS} {selector}')].map(e => {ends})")
 
 
 def ticks(tab):
@@ -108,9 +107,9 @@ def readout(tab):
 def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     _, rows, moments = film_page
     expected = [[segment.start, segment.end - segment.start] for segment in SEGMENTS]
-    assert numbers(spans(page, ".segment")) == expected
+    assert spans(page, ".segment") == expected
     expected = np.array([[row["start"], row["end"] - row["start"]] for row in moments])
-    assert numbers(spans(page, ".moment")) == pytest.approx(expected, abs=0.01)
+    assert spans(page, ".moment") == pytest.approx(expected, abs=0.01)
     assert len(page.texts(f"{TRACKS} g[role=option]")) == 4
     heights = [float(y) for path in page.texts(f"{TRACKS} path", "getAttribute('d')")
                for y in re.findall(r"V([\d.]+)H", path)]  # fmt: skip
@@ -173,19 +172,13 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     page.press("0", "Enter")
     assert shown_range(page) == (0, length)
     assert f"{FILM}-004" in page.text("#clip-body")
-
-
-def test_a_click_opens_the_clip_under_it(page, film_page):
-    clips = explorer_of(film_page[0])["clips"][0]
-    third = clips["ids"].index(f"{FILM}-003")
-    page.click(f"{TRACKS} g[data-clip='{third}'] .hit")
+    page.press("Escape")
+    page.click(f"{TRACKS} g[role=option]:nth-of-type(3) .hit")
     assert f"{FILM}-003" in page.text("#clip-body")
     page.press("Escape")
-    last = f"{TRACKS} .pictures img:last-child"
-    page.click(last)
+    page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")
-    [clip] = page.texts(last, "dataset.clip")
-    assert clips["ids"][int(clip)] in page.text("#clip-body")
+    assert f"{FILM}-004" in page.text("#clip-body")
 
 
 def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
@@ -208,7 +201,6 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
 
 
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
-    """Frames of spans without a film's name are on the axis of their file."""
     clips = [
         replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips().values()
     ]
@@ -231,14 +223,33 @@ def test_the_command_takes_frames_and_moments(results, tmp_path):
 
 
 @pytest.mark.gate
-def test_pasted_clips_on_a_phone(tab, results, tmp_path, page_of):
-    tab.prefer()
+def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp_path):
     run = grown(results["first"], clips=36)
-    write_frames(tmp_path, list(run.clips().values()), in_film=False)
-    tab.open(page_of(render_report([run], **tables(tmp_path)), "pasted.html"), width=390)
+    clips = run.clips()
+    write_frames(tmp_path, list(clips.values()), in_film=False)
+    for clip in clips:
+        (tmp_path / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
+    html = render_report([run], thumbnails=tmp_path, **tables(tmp_path))
+    tab.prefer(prefers_color_scheme="dark")
+    tab.open(page_of(html, "phone.html"), width=390)
     tab.choose("choose-film", "1")
     assert ticks(tab) == ["1", "2", "3"]
     assert tab.run("document.documentElement.scrollWidth") == 390
+    # Each concept has a line, and pictures of clips of the highest levels.
+    tab.run("for (const part of document.querySelectorAll('details')) part.open = true")
+    tab.run("new Promise(after => setTimeout(after, 300))")  # an element tells later that it opened
+    terms, meanings = (tab.texts(f"#concept-glossary {kind}") for kind in ("dt", "dd"))
+    stills = iter(tab.texts("#concept-glossary img", "alt"))
+    for name, meaning in zip(terms, meanings, strict=True):
+        marked = [clip for clip in clips.values() if name in clip.concepts]
+        assert f" – marked in {len(marked)} clip" in meaning
+        shown = [clips[next(stills).split(", ")[-1]] for _ in marked[:3]]
+        levels = [[*LEVELS].index(clip.level) for clip in marked]
+        assert [[*LEVELS].index(clip.level) for clip in shown] == sorted(levels)[:-4:-1]
+        assert all(name in clip.concepts for clip in shown)
+    assert list(stills) == []
+    tab.click("#clips-body .open")
+    assert axe(tab) == []
 
 
 @pytest.mark.gate

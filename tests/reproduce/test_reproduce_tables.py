@@ -312,7 +312,6 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
 
 
 def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
-    """Or the one that it was imported with, or older ones; what lacks splits names the command."""
     imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
     store, manifest = of.open_store(older), of.Manifest.load(dataset.manifest)
     np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
@@ -320,46 +319,44 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
         tmp_path / "native.npy", manifest, imported, ids=store.ids, backbone="xclip-kinetics"
     )
 
-    def load(**stores):
-        passed = {name.replace("_", "-"): path for name, path in stores.items()}
-        return context.ReproductionContext(dataset.manifest, passed, tmp_path / "runs")
+    def load(stores):
+        return context.ReproductionContext(dataset.manifest, stores, tmp_path / "runs")
 
-    for name, path in ((n, p) for n in ("xclip_kinetics", "xclip") for p in (imported, older)):
-        loaded = load(**{name: path})
+    for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
+        loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
     with pytest.raises(ExperimentError, match=r"import it .* native=FILE max=FILE"):
         load(xclip=imported).feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
-        load(xclip=older, xclip_kinetics=imported)
+        load({"xclip": older, "xclip-kinetics": imported})
     with pytest.raises(ExperimentError, match="--store xclip-kinetics="):
-        load(vivit=imported)
+        load({"vivit": imported})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        ("table9", ["table9", "table2"]),
-        ("table2 --store xclip=a --store xclip=b", ["xclip", "twice"]),
-        ("table2 --store xclip=nowhere", ["nowhere"]),
-        ("table2 --protocol leakfree", ["leakfree", "leak-free"]),
-        ("table5 --store lsmdc={xclip}", ["--store xclip={xclip}"]),
-        ("table4 --store clip={clip}", ["clip", "xclip-kinetics, vivit, xclip-lsmdc"]),
-        ("all --manifest {calm}", ["calm, tense", "EN, HN, S"]),
-    ],
-)
-def test_a_slip_is_one_line(dataset, tmp_path, arguments, facts):
+SLIPS = [
+    ("table9", ["table9", "table2"]),
+    ("table2 --store xclip=a --store xclip=b", ["xclip", "twice"]),
+    ("table2 --store xclip=nowhere", ["nowhere"]),
+    ("table2 --protocol leakfree", ["leakfree", "leak-free"]),
+    ("table5 --store lsmdc={xclip}", ["--store xclip={xclip}"]),
+    ("table4 --store clip={clip}", ["clip", "xclip-kinetics, vivit, xclip-lsmdc"]),
+    ("all --manifest {calm}", ["calm, tense", "EN, HN, S"]),
+]
+
+
+def test_a_slip_is_one_line(dataset, tmp_path):
     paths = {"clip": tmp_path / "clip.zarr", "calm": tmp_path / "calm"} | dataset.stores
-    if "{clip}" in arguments:  # a store of a backbone that is in no table
-        second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})
-        manifest = of.Manifest.load(dataset.manifest)
-        write_store(paths["clip"], manifest, dict.fromkeys(manifest.ids, np.ones(8)), second)
+    second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})  # in no table
+    manifest = of.Manifest.load(dataset.manifest)
+    write_store(paths["clip"], manifest, dict.fromkeys(manifest.ids, np.ones(8)), second)
     table = write(tmp_path / "calm.csv", "clip,level", "a-1,calm", "a-2,tense")
     of.Manifest.from_csv(table, {"id": "clip"}, levels=["calm", "tense"]).save(paths["calm"])
-    result = call(dataset, tmp_path / "x", *arguments.format(**paths).split())
-    assert result.exit_code in (1, 2)
-    assert all(fact.format(**paths) in result.stderr for fact in facts), result.stderr
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "x").exists()
+    for arguments, facts in SLIPS:
+        result = call(dataset, tmp_path / "x", *arguments.format(**paths).split())
+        assert result.exit_code in (1, 2), arguments
+        assert all(fact.format(**paths) in result.stderr for fact in facts), result.stderr
+        assert "Traceback" not in result.stderr
+        assert not (tmp_path / "x").exists(), arguments
 
 
 def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
