@@ -138,9 +138,12 @@ class Items:
     def column(self, name: str) -> list[str]:
         """The cells by which items are grouped: ``film``, ``media``, ``kind``, or one of `extra`.
 
-        `ManifestError` names the columns that there are.
+        Before the name of a file stands its film's. `ManifestError` names the columns that there
+        are.
         """
-        columns = {"film": self.films, "media": self.media, "kind": self.kinds, **self.extra}
+        places = zip(self.films, self.media, strict=True)
+        media = [f"{film}/{name}" if film and name else name for film, name in places]
+        columns = {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
         if name not in columns:
             raise ManifestError(unknown_name("column", name, columns))
         return columns[name]
@@ -159,7 +162,7 @@ class Items:
     @cached_property
     def files(self) -> NDArray[np.int64]:
         """The number of each item's file; where none is named, of its film."""
-        names = [media or film for media, film in zip(self.media, self.films, strict=True)]
+        names = [*zip(self.films, self.media, strict=True)]
         number = {name: code for code, name in enumerate(dict.fromkeys(names))}
         return np.array([number[name] for name in names], dtype=np.int64)
 

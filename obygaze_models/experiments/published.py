@@ -131,8 +131,10 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
 def published_film(
     record: RunRecord, model: str, train: str, test: str, film: str
 ) -> Published | None:
-    """The number of Table 4 for a film that was left out."""
-    if record.protocol != "leave-film-out" or estimator_of(record, model) not in NETWORKS:
+    """The number of Table 4 for a film that was left out, from clips that were not balanced."""
+    if record.protocol != "leave-film-out" or record.balance not in ("", "none"):
+        return None
+    if estimator_of(record, model) not in NETWORKS:
         return None
     if _backbone_row(record.store.backbone) != BACKBONES["xclip"].row:
         return None

@@ -92,6 +92,10 @@ def test_overlapping_spans_are_not_split():
     with pytest.raises(UsageError, match=r"3 clips show the same seconds.*a0, a1.*--by media"):
         of.stratified(labelled(["S"] * 4, pair), folds=4)
     assert of.stratified(labelled(["S"] * 4, pair), folds=2, groups="media").folds == [0, 0, 0, 1]
+    namesakes = Items.of([Item("a", film="f", media="1.mp4", start=0, end=1),
+                          Item("b", film="g", media="1.mp4", start=0, end=1)])  # fmt: skip
+    assert of.stratified(labelled(["S"] * 2, namesakes), folds=2).sizes == [1, 1]
+    assert namesakes.column("media") == ["f/1.mp4", "g/1.mp4"]
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
