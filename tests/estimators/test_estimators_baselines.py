@@ -8,18 +8,14 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from obygaze_models.estimators.baselines import baselines, simulated
 
 
-@pytest.mark.parametrize(
-    ("share", "guess", "positive", "weighted"),
-    [  # at the share of the whole dataset, as the paper's v1 and v2 print them, and of test folds
-        (0.236, "random", 0.32, 0.54),
-        (0.191, "all positive", 0.32, 0.06),
-        (31 / 75, "random", 0.45, 0.50),
-        (31 / 105, "random", 0.37, 0.52),
-    ],
-)
-def test_published_numbers(share, guess, positive, weighted):
-    scores = baselines(share)[guess]
-    assert (round(scores["f1"], 2), round(scores["f1_weighted"], 2)) == (positive, weighted)
+def test_published_numbers():
+    """At the share of the whole dataset, as the paper's v1 and v2 print them, and of test folds."""
+    for share, guess, positive, weighted in (
+        (0.236, "random", 0.32, 0.54), (0.191, "all positive", 0.32, 0.06),
+        (31 / 75, "random", 0.45, 0.50), (31 / 105, "random", 0.37, 0.52),
+    ):  # fmt: skip
+        scores = baselines(share)[guess]
+        assert (round(scores["f1"], 2), round(scores["f1_weighted"], 2)) == (positive, weighted)
 
 
 @pytest.mark.parametrize("positives", [1, 50, 99])

@@ -59,9 +59,7 @@ PARAMETERS = [
 @pytest.mark.parametrize("estimator", PARAMETERS, ids=repr)
 def test_a_wrong_parameter_is_named(estimator):
     target = C if isinstance(estimator, om.ConceptBank) else Y
-    with pytest.raises(
-        ValueError, match=r"(bank|head|residual_C|random_state|cv|hidden_layer_sizes)"
-    ):
+    with pytest.raises(ValueError, match=r"bank|head|residual_C|random_state|cv|hidden_layer"):
         estimator.fit(X, target)
 
 

@@ -240,14 +240,10 @@ def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
-        ({"seed": 3}, "seed, folds changed"),
-        ({}, "features changed"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
+    ({"seed": 3}, "seed, folds changed"), ({}, "features changed"),
+])  # fmt: skip
 def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
     store = shutil.copytree(marked.store, tmp_path / "s.zarr")
     experiment = replace(small, store=store)
@@ -281,15 +277,10 @@ def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, n
     assert run(small, tmp_path / "run")[0] == 9 - 5
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("partial.json", "[1]"),
-        ("thesis.docx", "precious"),
-        ("models/majority/HN-vs-S-0/notes.txt", "precious"),
-        ("fits/majority/thesis.docx", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("partial.json", "[1]"), ("thesis.docx", "precious"),
+    ("models/majority/HN-vs-S-0/notes.txt", "precious"), ("fits/majority/thesis.docx", None),
+])  # fmt: skip
 def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
     """A link (None) leads elsewhere."""
     run(small, tmp_path / "run", 2)
