@@ -101,6 +101,7 @@ class StoreWriter:
             "block_rows": block_rows,
             "licence": manifest.licence,
             "citation": manifest.citation,
+            **recipe.texts,
             "software": f"obygaze {obygaze_version()}",
         }
         check_attributes(path, attributes)
