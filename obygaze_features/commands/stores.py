@@ -34,13 +34,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import (
-    counted,
-    for_shell,
-    format_duration,
-    join_some,
-    redact_url,
-)
+from obygaze_features.common.text import counted, for_shell, format_duration, join_some, redact_url
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
@@ -106,9 +100,8 @@ def status(folder: Path, as_json: bool) -> None:
     else:
         header = ["store", "state", "running", "rows", "done", "failed", "to do", "rows/s", "left"]
         echo(align(header, map(_describe_progress, reports), left=3))
-    problems = [report["problem"] for report in reports if "problem" in report]
-    for problem in problems:
-        echo(problem, err=True)
+    if problems := [report["problem"] for report in reports if "problem" in report]:
+        echo("\n".join(problems), err=True)
     exit_if(problems)
 
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # They take a store first, and so import `reader`.
-for operation in (diff, export, pack, push, subset, to_pandas, to_xarray):
+for operation in (diff, export, finalise, pack, push, subset, to_pandas, to_xarray):
     setattr(Store, operation.__name__, operation)
 Store.set = set_texts
 Store.dataset = partialmethod(StoreDataset)

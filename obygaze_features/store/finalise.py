@@ -55,7 +55,9 @@ _CROISSANT = Path(__file__).with_name("croissant.json")
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 
 
-def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
+def finalise(
+    store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
+) -> Store:
     """Join a store's small shards into large ones, with a card and checksums, read-only.
 
     A final store is not changed. The checksum of every shard is verified; `StoreError` if a shard
@@ -63,22 +65,22 @@ def finalise(path: Path | str, *, compress: bool = False, allow_incomplete: bool
 
     Parameters
     ----------
-    path
-        An open store.
+    store
+        An open store, or its folder.
     compress
         Compress each chunk with Zstandard. Features hardly get smaller, and reading gets slower.
     allow_incomplete
         Finalise although rows are still to do. They stay absent.
     """
-    store = open_store(path)
+    store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         clear_unfinished(store.path)  # such as the open store, if the exchange was killed
         return store
     to_do = len(store.missing_rows())
     if to_do and not allow_incomplete:
         raise StoreError(
-            f"{path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to fill "
-            "them, or add --allow-incomplete to leave them out"
+            f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
+            "fill them, or add --allow-incomplete to leave them out"
         )
     refuse_while_written(store)
     with disk_errors(store.path, StoreError):

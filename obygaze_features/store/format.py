@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -155,6 +155,8 @@ class Recipe:
         The number format in which the backbone computed.
     arrays
         The arrays to store.
+    texts
+        ``licence`` and ``citation`` where they are not the manifest's.
     """
 
     name: str
@@ -162,6 +164,7 @@ class Recipe:
     preprocessing: Mapping[str, Any]
     precision: str
     arrays: tuple[ArraySpec, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def attributes(self) -> dict[str, Any]:
         """As in the store's attributes: plain JSON values."""

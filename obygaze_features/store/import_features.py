@@ -204,10 +204,8 @@ def _fill_store(
         recipe = replace(recipe, name=path.stem, arrays=arrays)
         # Each block costs several flushes to disk, and an import that is killed loses little.
         by_size = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
-        block_rows = max(fmt.BLOCK_ROWS, min(by_size, len(manifest) // MIN_BLOCKS))
-        writer = StoreWriter.create(
-            path, manifest, recipe, probe=source.probe, block_rows=block_rows
-        )
+        size = max(fmt.BLOCK_ROWS, min(by_size, len(manifest) // MIN_BLOCKS))
+        writer = StoreWriter.create(path, manifest, recipe, probe=source.probe, block_rows=size)
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
         rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]

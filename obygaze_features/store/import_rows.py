@@ -323,6 +323,7 @@ def exported_recipe(name: str, text: str) -> Recipe:
         attributes["preprocessing"],
         attributes["precision"],
         tuple(fmt.specs_of(attributes)),
+        {key: attributes[key] for key in ("licence", "citation") if attributes[key]},
     )
 
 

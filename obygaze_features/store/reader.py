@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from obygaze_features.store import combine, transfer, views
     from obygaze_features.store.diff import diff as diff_stores
     from obygaze_features.store.export import export as export_store
+    from obygaze_features.store.finalise import finalise as finalise_store
     from obygaze_features.store.finalise import set_texts
     from obygaze_features.store.verify import Damage
 
@@ -354,6 +355,7 @@ class Store:
         subset = combine.subset
         export = export_store
         diff = diff_stores
+        finalise = finalise_store
         pack = transfer.pack
         push = transfer.push
         set = set_texts
@@ -363,13 +365,6 @@ class Store:
         from obygaze_features.store.verify import verify
 
         return verify(self.location.address)
-
-    def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
-        """Join small shards into large ones, read-only, with a dataset card and checksums."""
-        from obygaze_features.store.finalise import finalise
-
-        finalise(self.path, compress=compress, allow_incomplete=allow_incomplete)
-        return self.refresh()
 
     # Internals
 

@@ -102,6 +102,7 @@ class StoreWriter:
             "block_rows": block_rows or fmt.default_block_rows(len(manifest)),
             "licence": manifest.licence,
             "citation": manifest.citation,
+            **recipe.texts,
             "software": f"obygaze {obygaze_version()}",
         }
         check_attributes(path, attributes)

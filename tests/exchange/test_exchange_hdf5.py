@@ -54,14 +54,14 @@ def test_a_store_through_hdf5_is_the_same_store(n, shape, dtype, final, data):
 
 
 def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
-    """Probe, provenance and several arrays included; an interrupted import is continued."""
+    """Probe, provenance, licence and arrays included; an interrupted import is continued."""
     export(open_store(final_store), tmp_path / "toy.h5")
-    path = tmp_path / "toy.zarr"
+    path, manifest = tmp_path / "toy.zarr", a_manifest(licence="another")
     for _ in range(2):
-        store = import_features(tmp_path / "toy.h5", a_manifest(), path)
+        store = import_features(tmp_path / "toy.h5", manifest, path)
         assert ((store.status == 1).sum(), len(store.failures)) == (17, 1)
         (path / "blocks/000000.json").unlink()  # as if it had been killed before that
-    import_features(tmp_path / "toy.h5", a_manifest(), path)
+    import_features(tmp_path / "toy.h5", manifest, path)
     finalise(path)
     ours, theirs = contents(path), contents(final_store)
     differ = {name for name in ours | theirs if ours.get(name) != theirs.get(name)}
