@@ -57,7 +57,9 @@ def estimate(
     check_items(manifest)
     settings = Options(**options)
     broken = BrokenBackbones(len(backbones))
-    absent = [find_absent(name) if isinstance(name, str) else None for name in backbones]
+    # The list's sizes are those of each backbone's own sampling.
+    is_listed = not vars(settings).get("sampling")
+    absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
     here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
     loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
     recipes = {backbone.name: recipe_of(backbone) for backbone in loaded}
