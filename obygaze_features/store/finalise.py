@@ -26,11 +26,9 @@ from obygaze_features.common.files import (
     disk_errors,
     link_or_copy,
     new_folder,
-    read_json,
     require_plain_file,
     sha256_of,
     to_json,
-    write_bytes,
     write_text,
 )
 from obygaze_features.common.progress import progress
@@ -41,7 +39,8 @@ from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.metadata import read_checksums
+from obygaze_features.store.location import StoreFile
+from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
 from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
@@ -110,11 +109,13 @@ def set_texts(store: Store, **texts: str) -> Store:
             finish_moves(store)
         confirm = refuse_if_written_since(store)
         checksums = read_checksums(store.location)
+        if checksums.get("zarr.json") != sha256_of(path / "zarr.json"):
+            raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
         with new_folder(path, overwrite=True, after_swap=confirm) as folder:
             shutil.copytree(
                 path, folder, symlinks=True, copy_function=link_or_copy, dirs_exist_ok=True
             )
-            group = read_json(folder / "zarr.json", StoreError)
+            group = json.loads((folder / "zarr.json").read_bytes())
             group["attributes"][fmt.ATTRIBUTES] |= texts
             write_text(folder / "zarr.json", to_json(group))
             changed = ["zarr.json"]
@@ -124,8 +125,9 @@ def set_texts(store: Store, **texts: str) -> Store:
                 write_card(folder, kept)
             checksums |= {name: sha256_of(folder / name) for name in changed}
             write_text(folder / fmt.CHECKSUMS, to_json(checksums))
-            log = (path / fmt.LOG).read_bytes() if (path / fmt.LOG).exists() else b""
-            write_bytes(folder / fmt.LOG, log)  # the old one is not to grow
+            if (path / fmt.LOG).exists():  # the old one is not to grow
+                (folder / fmt.LOG).unlink()
+                shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
             append_to_log(folder, "set", texts=texts)
             if store.is_final:
                 for name in (*changed, fmt.CHECKSUMS, fmt.LOG):

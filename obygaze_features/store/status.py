@@ -31,7 +31,9 @@ def report_progress(folder: Path | str) -> list[dict[str, Any]]:
     folder = Path(folder)
     require_folder(folder, "a folder of stores", UsageError)
     is_store = (folder / "zarr.json").exists()
-    paths = [folder] if is_store else sorted(path.parent for path in folder.glob("*/zarr.json"))
+    paths = (
+        [folder] if is_store else sorted(path.parent for path in folder.glob("*.zarr/zarr.json"))
+    )
     if not paths:
         raise UsageError(f"{folder} has no stores; give the folder that they are in")
     return [_report(path) for path in paths]

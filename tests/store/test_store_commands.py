@@ -50,6 +50,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
 
 def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
     copy("final", "done.zarr")
+    copy("final", ".gone.zarr.before-repair")
     for name in ("busy.zarr", "idle.zarr"):
         toys.a_store(tmp_path / name, blocks=[0, 1, 2])
     for block in range(3):  # four rows every ten seconds

@@ -167,6 +167,11 @@ def test_licence_and_citation_are_set_and_nothing_else(obygaze, copy, state):
     assert store.finalise().set(licence="").attributes["licence"] == ""
     assert "- licence: not stated" in (path / "README.md").read_text()
     assert verify(path) == []
+    group = (path / "zarr.json").read_text()  # damage is not given a new checksum
+    (path / "zarr.json").chmod(0o644)
+    (path / "zarr.json").write_text(group.replace("CC0-1.0", "CC0") + " ")
+    with pytest.raises(StoreError, match=r"zarr\.json: it was changed"):
+        open_store(path).set(licence="CC0")
 
 
 @pytest.mark.gate
