@@ -28,6 +28,8 @@ EXTRAS = {
     "remote": "stores over networks",
     "ray": "extraction driven by Ray",
     "onnx": "models as ONNX files",
+    "umap": "maps of clips by UMAP",
+    "timm": "networks of timm and torchvision",
 }
 MAX_PACKAGES_SHOWN = 4
 

@@ -28,7 +28,7 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, join_some, unknown_name
-from obygaze_features.errors import UsageError, translate
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.retrieval.search import html_page
 from obygaze_features.store import Store
@@ -185,9 +185,7 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
         return points, f"two principal components, {first:.0%} and {second:.0%} of the variance"
     if method != "umap":
         raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
-    remedy = "install it with: pip install umap-learn, or use --method pca"
-    with translate(UsageError, "umap", f"is not installed; {remedy}", foreign=ImportError):
-        import umap
+    umap: Any = need("umap", extra="umap")
     near = min(15, len(vectors) - 1)
     points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(
         vectors

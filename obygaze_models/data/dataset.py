@@ -95,7 +95,7 @@ class ClipDataset:
         ``id``, ``film`` (or the column of the groups), ``level``, ``features``; ``label``, the
         class, where there is a task; ``frames`` where they were read.
         """
-        columns = {"id": self.ids, "film": self.groups.tolist(), "level": self.levels}
+        columns = {"id": self.ids, self.grouped_by: self.groups.tolist(), "level": self.levels}
         arrays = {"features": self.X, "label": self.y, "frames": self.frames}
         columns |= {name: list(rows) for name, rows in arrays.items() if rows is not None}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

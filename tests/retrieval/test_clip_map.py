@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -93,12 +94,26 @@ def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifes
     assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
 
 
-def test_bad_maps_are_one_line(store, manifest, tmp_path):
+@pytest.mark.gate
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed")
+def test_clips_that_are_far_apart_are_so_by_umap(store):
+    """Of each clip the next one on the map is near it, by brute force."""
+    drawn = map_clips(store, method="umap")
+    x = store.read("native", ids=drawn.ids)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    unlike = 1 - x @ x.T + 9 * np.eye(len(x))
+    apart = np.linalg.norm(drawn.points[:, None] - drawn.points, axis=2) + 9e9 * np.eye(len(x))
+    next_one = unlike[range(len(x)), apart.argmin(axis=1)]
+    assert np.median(next_one) < np.median(unlike) - 0.05
+
+
+def test_bad_maps_are_one_line(store, manifest, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)
     for options, message in (
         ({"color": "level"}, "--manifest"),
         ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
-        ({"method": "umap"}, "pip install umap-learn"),
+        ({"method": "umap"}, r"obygaze\[umap\]"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
     ):
         with pytest.raises(ObygazeError, match=message):
