@@ -314,9 +314,11 @@ def test_on_paper_and_in_the_dark(page):
     assert page.run("document.getElementById('theme').getAttribute('aria-pressed')") == "false"
     page.prefer(prefers_color_scheme="light")
     assert (page.run(paper), dark != light) == (light, True)
+    series = "getComputedStyle(document.documentElement).getPropertyValue('--s1')"
+    light_series = page.run(series)
     page.run("document.documentElement.dataset.theme = 'dark'")
     page.prefer("print")
-    assert page.run(paper) == "rgb(255, 255, 255)"
+    assert (page.run(paper), page.run(series)) == ("rgb(255, 255, 255)", light_series)
     for part, shown in (("nav", False), ("#choose", False), ("#clips-table", True)):
         assert page.run(f"document.querySelector('{part}').checkVisibility()") is shown, part
 
