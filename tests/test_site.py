@@ -98,7 +98,3 @@ def test_methods_get_the_parameters_of_what_they_call() -> None:
     text = "\n".join(lines)
     assert text.startswith("Read any table into a manifest; columns without a meaning are kept")
     assert "columns\n        Meaning -> column" in text
-    lines = (of.Store.export.__doc__ or "").splitlines()
-    complete_docstring(None, "method", "export", of.Store.export, None, lines)
-    assert "output" in lines
-    assert "store" not in lines

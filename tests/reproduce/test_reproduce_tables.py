@@ -326,7 +326,7 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
     with pytest.raises(ExperimentError, match=r"import it .* native=FILE max=FILE"):
-        load(xclip=imported).feature("xclip", "max")
+        load({"xclip": imported}).feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})
     with pytest.raises(ExperimentError, match="--store xclip-kinetics="):
