@@ -21,6 +21,8 @@ Array = NDArray[Any]
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
 """Of frames, which take much memory."""
+TOLERANCE = 1e-3
+"""How far probabilities may be from 0, and their sums from 1."""
 MAX_WEIGHTS = 2**27
 """Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
 
@@ -113,6 +115,18 @@ def best_cut(scores: Array, positive: Array) -> float:
     f1 = 2 * hits / (called + positive.sum())
     best = cuts[f1 == f1.max(initial=0)]
     return float(best[np.abs(best - 0.5).argmin()]) if hits.any() else 0.5
+
+
+def check_probabilities(given: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
+    """Raise unless a table of such a shape has probabilities that sum to 1 in each row."""
+    if given.shape != shape:
+        raise ExperimentError(f"{where} gave {given.shape}, not {shape}: one column a class")
+    if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
+        raise ExperimentError(
+            f"{where} gave what is not probabilities: from "
+            f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
+            f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
+        )
 
 
 def move_cut(table: Array, cut: float) -> Array:

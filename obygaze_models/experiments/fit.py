@@ -25,7 +25,13 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.estimators.classes import best_cut, keywords, move_cut, reads_of
+from obygaze_models.estimators.classes import (
+    best_cut,
+    check_probabilities,
+    keywords,
+    move_cut,
+    reads_of,
+)
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
@@ -39,8 +45,6 @@ from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import Skipped
 
 Array = NDArray[Any]
-TOLERANCE = 1e-3
-"""How far probabilities may be from 0, and their sums from 1."""
 AGAINST = "negatives"
 """The key of an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
@@ -262,18 +266,6 @@ def test_predictions(
                 )
             )
     return predictions
-
-
-def check_probabilities(given: Array, shape: tuple[int, int]) -> None:
-    """Raise unless a table of such a shape has probabilities that sum to 1 in each row."""
-    if given.shape != shape:
-        raise ExperimentError(f"predict_proba gave {given.shape}, not {shape}: one column a class")
-    if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
-        raise ExperimentError(
-            "predict_proba gave what is not probabilities: from "
-            f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
-            f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
-        )
 
 
 def digest_of_values(value: Any) -> str:

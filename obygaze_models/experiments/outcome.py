@@ -47,13 +47,13 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.estimators.classes import check_probabilities
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import (
     Fit,
     FitResult,
     PlannedFit,
-    check_probabilities,
     test_predictions,
 )
 from obygaze_models.experiments.plan import Plan, about_features, describe_experiment

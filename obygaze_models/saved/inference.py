@@ -30,7 +30,7 @@ from obygaze_models.data.stores import (
 from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.estimators.classes import move_cut
+from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
@@ -212,7 +212,10 @@ def predict(
     clips = _read_clips(about, store, ids)
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
-        probabilities[:, estimator.classes_] = estimator.predict_proba(clips.features)
+        given = estimator.predict_proba(clips.features)
+        shape = len(clips.ids), len(estimator.classes_)
+        check_probabilities(given, shape, f"{model}: predict_proba")
+        probabilities[:, estimator.classes_] = given
     probabilities = move_cut(probabilities, about.get("cut", 0.5))
     predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
     if band is not None:
