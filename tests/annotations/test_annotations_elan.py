@@ -71,26 +71,22 @@ def test_pympis_file_is_read(tmp_path):
 
 
 def eaf_of(*names, **options):
-    """ELAN's text with a segment in each tier."""
     annotation = Annotation(0, 1000, "Sure")
     return to_eaf(Document([Tier(name, "x", [annotation], **options) for name in names]))
 
 
-@pytest.mark.parametrize(
-    ("files", "sources", "annotators"),
-    [
-        ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, [""], ["Jane", "Omar"]),
-        # Names of tiers that are nobody's.
-        ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
-        ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
-        # Two people's tiers in a file are theirs, though each film has a folder.
-        ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
-         ["Jane", "Omar"]),
-        # Folders and files one by one.
-        ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
-         ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("files", "sources", "annotators"), [
+    ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, [""], ["Jane", "Omar"]),
+    # Names of tiers that are nobody's.
+    ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
+    ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
+    # Two people's tiers in a file are theirs, though each film has a folder.
+    ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
+     ["Jane", "Omar"]),
+    # Folders and files one by one.
+    ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
+     ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
+])  # fmt: skip
 def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
         write(tmp_path / path, eaf_of(*tiers))

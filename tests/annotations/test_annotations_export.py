@@ -67,7 +67,8 @@ def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
     for film in ("juno", "leon"):
         check_schema(ElementTree.parse(folder / f"{film}.eaf").getroot())
         read = Eaf(str(folder / f"{film}.eaf"))
-        for tier in read.get_tier_names():
+        notes_of = read.get_ref_annotation_data_for_tier
+        for tier in (tiers := read.get_tier_names()):
             about = read.get_parameters_for_tier(tier)
             if "PARENT_REF" in about:
                 continue
@@ -76,10 +77,8 @@ def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
             notes = {
                 (start, end, kind): value
                 for kind in ("concepts", "comment")
-                if f"{tier}, {kind}" in read.get_tier_names()
-                for start, end, value, *_ in read.get_ref_annotation_data_for_tier(
-                    f"{tier}, {kind}"
-                )
+                if f"{tier}, {kind}" in tiers
+                for start, end, value, *_ in notes_of(f"{tier}, {kind}")
             }
             for *span, value in spans:
                 texts = [notes.get((*span, kind), "") for kind in ("concepts", "comment")]

@@ -72,6 +72,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
         "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
         "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
         "6;a;Sure;['Lighting|Body'];no list;100;149;tt1;25": ("unknown concept 'Light", "kept"),
+        "9;a;Sure;[];[];60;9999999;tt1;0.001": ("which is not a time in a film", "left out"),
         "7;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
         "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
     }
@@ -80,7 +81,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     command = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
     result = obygaze(*command)
     assert result.exit_code == 3
-    assert "6 rows left out" in result.stdout
+    assert "7 rows left out" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]
     assert [(s.annotator, s.start, s.end) for s in outcome.segments] == expected

@@ -61,9 +61,6 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     assert "Sure to both 1, to either 1 (100% of the merged Sure)" in text
     manifest = of.Manifest.load(spans)
     assert (manifest.default_labels, manifest.digest) == ("merged", before)
-    both = [("S", {"Body", "Look"}), ("NS", {"Clothing", "Look", "Posture"})]
-    assert said(manifest.labels())[1:3] == both
-    assert manifest.labels().ratio == ["", "0.5", "1", "", "1"]
     assert manifest.labels().about["of"]["two"]["timelines"]["name"] == "worked"
     assert check(spans) == []
     # Means are of the annotators, and not of their merge.
@@ -74,16 +71,6 @@ def test_into_the_grid_itself(annotations, timelines, spans):
     assert means("one", "two", "merged") == means() != means("two", "merged")
     result = annotations("merge", spans, *names("merged", "two"), "--name", "more", code=2)
     assert "would count twice" in result
-
-
-def test_into_a_new_manifest(annotations, timelines, tmp_path):
-    new = tmp_path / "new"
-    annotations("project", timelines, "--grid", "0:01:40", "--threshold", "20%", "-o", new)
-    assert of.Manifest.load(new).labels("two").levels == ["EN", "S", "NS", "EN", "HN"]
-    outcome = json.loads(annotations("merge", new, "--json", "--name", "ours"))
-    assert (outcome["labels"], outcome["default_labels"], outcome["clips"]) == ("ours", "ours", 5)
-    # By hand: EN EN, S S, NS NS, EN EN, EN HN.
-    assert outcome["of_all"] == {"EN": 2, "HN": 0, "NS": 1, "S": 1}
 
 
 def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
@@ -166,12 +153,11 @@ def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(result, "the label set 'two' has a bad ratio")
 
 
-def test_label_sets_of_two_thresholds_are_merged_only_by_name(
-    obygaze, annotations, timelines, spans, tmp_path
-):
+def test_label_sets_of_two_thresholds(obygaze, annotations, timelines, spans, tmp_path):
+    """Are merged only by name."""
     annotations("project", timelines, "--grid", spans)
     more = saved(tmp_path / "more", segments("three", [(0, 100, "S", "Look")]))
-    annotations("project", more, "--grid", spans, "--threshold", ".5")
+    annotations("project", more, "--grid", spans, "--threshold", "50%")
     refused(obygaze("annotations", "merge", spans), "different thresholds", code=2)
     pair = names("one", "three")
     text = annotations("merge", spans, *pair)

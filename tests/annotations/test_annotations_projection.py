@@ -13,15 +13,7 @@ from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project, sweep, sweep_csv
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests import (
-    Concept,
-    Item,
-    Items,
-    LabelScheme,
-    LabelSet,
-    Level,
-    obygaze_scheme,
-)
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
 
@@ -47,6 +39,10 @@ def test_the_papers_case():
     assert said(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
     assert merged.remarks == result.remarks == []
+    assert one.about["grid"] == {"name": "grid", "digest": grid().digest}
+    assert (one.about["annotator"], one.about["timelines"]["sha256"]) == ("one", worked().sha256)
+    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (one, two)}
+    assert "highest level wins" in merged.labels.about["rule"]
 
 
 def test_the_case_at_other_thresholds():
@@ -90,7 +86,7 @@ THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10,
 
 
 def timelines_of(marks, rate):
-    scheme = obygaze_scheme()
+    scheme = of.obygaze_scheme()
     return of.Timelines.of(
         "drawn",
         [
@@ -150,17 +146,6 @@ def test_order_does_not_matter(first, second, chance):
     assert merged.ratio == same[0].ratio
 
 
-def test_what_the_labels_say_of_themselves():
-    result = project(worked(), grid(), threshold=0.3)
-    about = result.label_sets[0].about
-    assert (about["threshold"], about["annotator"]) == (0.3, "one")
-    assert about["grid"] == {"name": "grid", "digest": grid().digest}
-    assert about["timelines"]["sha256"] == worked().sha256
-    merged = merge_labels(result.label_sets, result.grid).labels.about
-    assert merged["of"] == {labels.name: labels.about for labels in result.label_sets}
-    assert "highest level wins" in merged["rule"]
-
-
 def test_segments_in_no_clip_and_in_tiny_ones():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
     [remark] = project(of.Timelines.of("worked", late), grid()).remarks
@@ -182,7 +167,7 @@ def test_schemes_have_the_same_levels_and_share_concepts():
         project(worked(), other.with_parts(labels=[labels]))
     # The grid calls a concept by another name, and lacks another.
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
-    scheme = LabelScheme("ours", obygaze_scheme().levels, names)
+    scheme = LabelScheme("ours", of.obygaze_scheme().levels, names)
     result = project(worked(), of.Manifest("other", grid().items, scheme=scheme))
     assert said(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
@@ -287,21 +272,18 @@ def test_films_that_only_one_side_has(tmp_path):
     assert project(timelines, cells).label_sets[0].ids == ["film-0001"]
 
 
-@pytest.mark.parametrize(
-    ("grid", "fact"),
-    [
-        ("0", "a grid needs clips longer than 0 s"),
-        ("0.00001", "would have 42,000,000 clips; take longer ones"),
-        ("sixty", "sixty is not a grid"),
-        ("-60", "-60 is not a grid"),
-        ("film,0,100,a\nfilm,100,100,b", "line 3: a span from 100 to 100 seconds"),
-        ("film,100,2h,d", "line 2: end '2h' is not a time; write seconds or"),
-        ("film,0,100,a\nfilm,100,200,A", "line 3: id 'A' differs from 'a' by case"),
-        (",100,200,f", "line 2: names no film"),
-        ("\n", "holds no clips"),
-        ("FILM,0,100,a", r"no clips of any film .*it has FILM.*did you mean FILM"),
-    ],
-)
+@pytest.mark.parametrize(("grid", "fact"), [
+    ("0", "a grid needs clips longer than 0 s"),
+    ("0.00001", "would have 42,000,000 clips; take longer ones"),
+    ("sixty", "sixty is not a grid"),
+    ("-60", "-60 is not a grid"),
+    ("film,0,100,a\nfilm,100,100,b", "line 3: a span from 100 to 100 seconds"),
+    ("film,100,2h,d", "line 2: end '2h' is not a time; write seconds or"),
+    ("film,0,100,a\nfilm,100,200,A", "line 3: id 'A' differs from 'a' by case"),
+    (",100,200,f", "line 2: names no film"),
+    ("\n", "holds no clips"),
+    ("FILM,0,100,a", r"no clips of any film .*it has FILM.*did you mean FILM"),
+])  # fmt: skip
 def test_what_is_no_grid_is_one_line(tmp_path, grid, fact):
     if "\n" in grid or "," in grid:
         grid = write(tmp_path / "shots.csv", "film,start,end,id", grid)

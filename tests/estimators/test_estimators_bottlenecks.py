@@ -16,11 +16,14 @@ TARGETS = concept_targets(DATA.levels, DATA.concepts, "a")
 TRAIN, HELD = DATA.folds < 4, DATA.folds == 4
 
 
+def fit_bank(*Cs):
+    held = {"X_val": DATA.X[HELD], "concepts_val": TARGETS[HELD]}
+    return om.ConceptBank(C=Cs).fit(DATA.X[TRAIN], TARGETS[TRAIN], **held)
+
+
 @pytest.fixture(scope="module")
 def bank():
-    return om.ConceptBank(C=(1.0, 10.0)).fit(
-        DATA.X[TRAIN], TARGETS[TRAIN], X_val=DATA.X[HELD], concepts_val=TARGETS[HELD]
-    )
+    return fit_bank(1.0, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +82,7 @@ def test_validation_clips_choose_for_the_bank_and_teach_the_head():
         DATA.X[TRAIN], Y[TRAIN], concepts=TARGETS[TRAIN],
         X_val=DATA.X[HELD], y_val=Y[HELD], concepts_val=TARGETS[HELD],
     )  # fmt: skip
-    bank = om.ConceptBank(C=Cs).fit(
-        DATA.X[TRAIN], TARGETS[TRAIN], X_val=DATA.X[HELD], concepts_val=TARGETS[HELD]
-    )
+    bank = fit_bank(*Cs)
     assert (model.bank_.cavs_ == bank.cavs_).all()
     both = np.r_[np.flatnonzero(TRAIN), np.flatnonzero(HELD)]
     head = DecisionTreeClassifier(max_depth=10, random_state=0)

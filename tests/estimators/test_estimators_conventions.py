@@ -1,6 +1,7 @@
-"""scikit-learn's own checks, on every estimator of ours; and its own tools, on our data."""
+"""scikit-learn's own checks, on our estimators and the example; and its own tools, on our data."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
@@ -20,6 +21,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import obygaze_models as om
+from examples.plugin.film_lab.centroids import Centroids
 from obygaze_features.errors import ExperimentError
 from tests.kit.clips import small_clips
 
@@ -50,6 +52,7 @@ INSTANCES = (
     om.LinearSVMProbe(C=1.0),
     om.LogisticProbe(),
     om.RandomDirections(),
+    Centroids(),
     MarkedBank(C=1.0),
     MarkedBottleneck(om.ConceptBank(C=1.0)),
 )
@@ -76,18 +79,8 @@ DATA = small_clips()
 X, Y, C = DATA.X, np.array(DATA.levels) == "S", DATA.concepts.astype(int)
 FILMS = np.array(DATA.groups)
 QUICK = om.ConceptBank(C=1.0)
-
-
-@pytest.fixture
-def frame():
-    pandas = pytest.importorskip("pandas")
-    return pandas.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])
-
-
-@pytest.fixture
-def routing():
-    with config_context(enable_metadata_routing=True):
-        yield
+FRAME = pd.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])
+ROUTING = config_context(enable_metadata_routing=True)
 
 
 def test_a_bottleneck_is_cross_validated_by_film():
@@ -117,20 +110,20 @@ def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():
     assert model.concept_scores(X).shape == (len(X), 3)
 
 
-def test_data_frames_in_and_names_out(frame):
+def test_data_frames_in_and_names_out():
     names = ["Look", "Body", "Posture"]
-    concepts = type(frame)(C, columns=names)
-    bank = clone(QUICK).set_output(transform="pandas").fit(frame, concepts)
-    assert bank.feature_names_in_.tolist() == frame.columns.tolist()
-    assert bank.transform(frame).columns.tolist() == names
+    concepts = pd.DataFrame(C, columns=names)
+    bank = clone(QUICK).set_output(transform="pandas").fit(FRAME, concepts)
+    assert bank.feature_names_in_.tolist() == FRAME.columns.tolist()
+    assert bank.transform(FRAME).columns.tolist() == names
     model = om.ConceptBottleneck(QUICK, random_state=0)
     plain = clone(model).fit(X, Y, concepts=C).predict_proba(X)
-    model.fit(frame, Y, concepts=concepts)
-    assert model.feature_names_in_.tolist() == frame.columns.tolist()
+    model.fit(FRAME, Y, concepts=concepts)
+    assert model.feature_names_in_.tolist() == FRAME.columns.tolist()
     assert model.concept_names() == tuple(names)
-    assert (model.predict_proba(frame) == plain).all()
+    assert (model.predict_proba(FRAME) == plain).all()
     with config_context(transform_output="pandas"):
-        assert (model.predict_proba(frame) == plain).all()
+        assert (model.predict_proba(FRAME) == plain).all()
 
 
 @pytest.mark.parametrize(
@@ -138,14 +131,14 @@ def test_data_frames_in_and_names_out(frame):
     [(om.OracleBottleneck(), "concepts", C), (om.FilmPrior(), "groups", FILMS)],
     ids=["oracle", "film prior"],
 )
-def test_annotations_take_the_place_of_features(estimator, name, values, frame):
+def test_annotations_take_the_place_of_features(estimator, name, values):
     given = {name: values}
-    model = clone(estimator).fit(frame, Y, **given)
-    assert model.feature_names_in_.tolist() == frame.columns.tolist()
-    assert model.predict_proba(frame, **given).sum(axis=1) == pytest.approx(1)
-    right = model.predict(frame, **given) == Y
-    assert model.score(frame, Y, **given) == right.mean()
-    assert model.score(frame, Y, sample_weight=right, **given) == 1
+    model = clone(estimator).fit(FRAME, Y, **given)
+    assert model.feature_names_in_.tolist() == FRAME.columns.tolist()
+    assert model.predict_proba(FRAME, **given).sum(axis=1) == pytest.approx(1)
+    right = model.predict(FRAME, **given) == Y
+    assert model.score(FRAME, Y, **given) == right.mean()
+    assert model.score(FRAME, Y, sample_weight=right, **given) == 1
     with pytest.raises(ValueError, match="expecting 16 features"):
         clone(estimator).fit(X, Y, **given).predict(X[:, 1:], **given)
     with pytest.raises(ExperimentError, match="pass"):
@@ -195,7 +188,8 @@ def test_a_logistic_probe_weighs_clips_and_warns():
         om.LogisticProbe(1e6, l1_ratio=0.5).fit(steep, np.concatenate([Y[:60], Y[:60]]))
 
 
-def test_a_banks_requests_decide(routing):
+@ROUTING
+def test_a_banks_requests_decide():
     def asking(**requests):
         bank = clone(QUICK).set_fit_request(**requests)
         return om.ConceptBottleneck(bank, random_state=0)
@@ -214,7 +208,8 @@ def test_a_banks_requests_decide(routing):
 
 
 @pytest.mark.parametrize("kind", [om.ConceptBottleneck, om.HybridBottleneck])
-def test_a_heads_weights_reach_it(routing, kind):
+@ROUTING
+def test_a_heads_weights_reach_it(kind):
     weight = np.random.default_rng(0).random(len(X))
     labelled = np.arange(len(X)) % 3 > 0
     head = LogisticRegression().set_fit_request(sample_weight=True)

@@ -107,17 +107,13 @@ def test_a_film_prior_counts_each_films_clips():
 def test_heads_of_one_fold_share_their_bank():
     memo = FitMemo()
     forest = {"head": "sklearn.ensemble:RandomForestClassifier", "head__n_estimators": 5}
-    tree, linear, forest, other = (
-        fit(name, memo=memo, negatives="b", **options).model
-        for name, options in (
-            ("pcbm-tree", {}),
-            ("pcbm-logistic", {}),
-            ("pcbm-tree", forest),
-            ("pcbm-tree", {"bank__C": 0.1}),
-        )
-    )
+
+    def model(name, **options):
+        return fit(name, memo=memo, negatives="b", **options).model
+
+    tree, linear, forest = model("pcbm-tree"), model("pcbm-logistic"), model("pcbm-tree", **forest)
     assert tree.bank_ is linear.bank_ is forest.bank_
-    assert tree.bank_ is not other.bank_
+    assert tree.bank_ is not model("pcbm-tree", bank__C=0.1).bank_
     assert len(forest.head_.estimators_) == 5
 
 

@@ -17,15 +17,12 @@ X, Y, X_VAL, Y_VAL, X_TEST, Y_TEST = (
 VALIDATION = {"X_val": X_VAL, "y_val": Y_VAL}
 
 
-@pytest.mark.parametrize(
-    ("hidden", "author", "class_weight", "decay", "dropout"),
-    [
-        ((7,), False, None, 0.0, 0.0),
-        ((7, 5), True, {0: 1.0, 1: 3.0, 2: 0.5}, 0.0, 0.0),
-        ((7, 5), False, None, 2.0, 0.0),
-        ((7, 5), False, None, 0.0, 0.25),
-    ],
-)
+@pytest.mark.parametrize(("hidden", "author", "class_weight", "decay", "dropout"), [
+    ((7,), False, None, 0.0, 0.0),
+    ((7, 5), True, {0: 1.0, 1: 3.0, 2: 0.5}, 0.0, 0.0),
+    ((7, 5), False, None, 2.0, 0.0),
+    ((7, 5), False, None, 0.0, 0.25),
+])  # fmt: skip
 def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dropout, monkeypatch):
     def drop_first(tensor, share, generator=None):
         tensor.fill_(1.0)[:, : round(tensor.shape[1] * (1 - share))] = 0.0

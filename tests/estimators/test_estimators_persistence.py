@@ -70,7 +70,6 @@ def models():
 
 @pytest.fixture(scope="module")
 def saved(models, tmp_path_factory):
-    """A folder of all of them, saved."""
     folder = tmp_path_factory.mktemp("saved")
     for name, model in models.items():
         om.save_model(model, folder / name, ABOUT)

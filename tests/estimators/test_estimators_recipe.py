@@ -1,7 +1,5 @@
 """CONTRIBUTING.md's recipe for a model, done to the letter: it runs, is scored, saved and read."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -9,20 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from examples.plugin.film_lab.centroids import Centroids
 from tests.kit.run import World, make_world, write_experiment
 
 ROOT = Path(__file__).parents[2]
 TEXT = ROOT.joinpath("CONTRIBUTING.md").read_text()
 SECTION = TEXT.partition("\n## A model, step by step\n")[2].partition("\n## ")[0]
 CONTRACT = ROOT.joinpath("docs/how-to/extend.md").read_text().partition("\n## A model\n")[2]
-
-
-@parametrize_with_checks([Centroids()])
-def test_the_example_follows_scikit_learns_conventions(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ DATA = small_clips()
 X, Y, C = DATA.X, np.array(DATA.levels) == "S", DATA.concepts.astype(int)
 FRAMES = np.random.default_rng(0).normal(size=(60, 6, 5)).astype(np.float32)
 EVEN = np.arange(60) % 2
+CLIP_7 = (np.arange(60) == 7)[:, None, None]
 
 #: Of an estimator in an experiment: its name, its options, and what the message says.
 NAMES = [
@@ -31,6 +32,8 @@ NAMES = [
     ("knn", {"metric": "humming"}, "'metric' parameter"),
     ("no_such_package:Forest", {}, "cannot be imported .*Install its package"),
     ("sklearn.svm:SVC", {}, "has no predict_proba"),
+    ("builtins:dict", {}, "it has no fit, get_params, "),
+    ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
     ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
     ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors names builtins:d"),
@@ -76,10 +79,6 @@ def predict_frames(change):
     om.FrameMIL(max_iter=1, random_state=0).fit(FRAMES, EVEN).predict_proba(change(FRAMES))
 
 
-def clip_filled(number, value):
-    return lambda X: np.where(np.arange(len(X))[:, None, None] == number, value, X)
-
-
 def fit_frozen(kind, head, X=X):
     bank = om.ConceptBank(C=1.0).fit(DATA.X, C)
     kind(FrozenEstimator(bank), head).fit(X, Y)
@@ -95,7 +94,6 @@ def tree(**changes):
 
 
 OVERFLOW = np.full((32, 8), 3e38, dtype=np.float32)
-LARGE = {"hidden_layer_sizes": [10**8]}
 SLIPS = [
     *(
         (lambda estimator=estimator, given=given: estimator.fit(X, Y, **given), "both X_val and y")
@@ -128,9 +126,9 @@ SLIPS = [
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),
      r"\['NS'\] are not among"),
     (lambda: fit_mlp(OVERFLOW, np.arange(32) % 2, early_stopping=False), "overflowed in epoch"),
-    (lambda: fit_mlp(X, Y, **LARGE), "100,000,000 weights is too large"),
+    (lambda: fit_mlp(X, Y, hidden_layer_sizes=[10**8]), "100,000,000 weights is too large"),
     (lambda: predict_frames(lambda X: X[:, :4]), "4 frames of 5 features"),
-    (lambda: predict_frames(clip_filled(7, np.nan)), "clip 7 .* no frame"),
+    (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)), "frame 0 of clip 0"),
     (lambda: baselines(0), "between 0 and 1"),
     (lambda: tree(left=[3, -1, -1]), "child is out of the range of its 3 nodes"),

@@ -1,7 +1,5 @@
 """Runs, models and data that the tests of this room read; each is made once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace

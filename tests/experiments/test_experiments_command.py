@@ -85,24 +85,16 @@ def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
     assert run_obygaze("models", "run", "sure.toml").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("keep", "keys", "split", "words"),
-    [
-        (["ten"], {}, "ten", "folds of ten, the only split of toy"),
-        (["ten", "other"], {"split": "other"}, "other", ""),
-        ([], {}, "stratified, 10 folds, seed 0", ""),
-    ],
-)
-def test_without_a_split_the_only_one_is_taken(write, world, tmp_path, keep, keys, split, words):
-    splits = [Split(name, world.ids, world.folds) for name in keep]
-    write(parts=splits or [Split("gone", world.ids, world.folds)], **({"split": None} | keys))
-    for path in (tmp_path / "manifest/splits").iterdir():
-        if path.stem not in keep:
+def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
+    write(parts=[Split("ten", world.ids, world.folds)], split=None)
+    said = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}
+    for split, words in said.items():
+        result = run_obygaze("models", "run", "sure.toml", "--overwrite")
+        assert result.exit_code == 0, result.output
+        assert words in result.stderr
+        assert om.load_run("runs/sure").record.split == split
+        for path in (tmp_path / "manifest/splits").iterdir():
             path.unlink()
-    result = run_obygaze("models", "run", "sure.toml")
-    assert result.exit_code == 0, result.output
-    assert words in result.stderr
-    assert om.load_run("runs/sure").record.split == split
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):

@@ -22,7 +22,6 @@ from tests.kit.run import write_store
 
 @pytest.fixture(scope="module")
 def run(make_run):
-    """Makes runs of two models; ``run("good")``."""
 
     def run(name, **changed):
         base = {"test_negatives": (("HN",), ("EN", "HN")), "estimators": ("logistic", "majority")}
@@ -47,7 +46,6 @@ def good(run):
 
 
 def mean_by_clip(run, model, test):
-    """The label and the mean probability of each clip."""
     by_clip, labels = defaultdict(list), {}
     for row in csv_rows(run.folder / "predictions.csv"):
         if (row["model"], row["test"]) == (model, test):

@@ -222,7 +222,6 @@ def task(coded):
 
 @pytest.fixture(scope="module")
 def golden(coded):
-    """The lists of the authors' code, as they are."""
     return json.loads((coded.authors / "obygaze12/released_runs.json").read_text())
 
 

@@ -80,14 +80,11 @@ def test_any_split_tests_every_clip_once(clips, seed):
         assert len(set(Counter(labels[draw.train].tolist()).values())) == 1
 
 
-@pytest.mark.parametrize(
-    ("labels", "validating"),
-    [
-        ([0, 1] * 2 + [0] * 4 + [0, 1] * 4, [2, 2, 3, 0]),
-        ([0] * 4 + [1] * 4 + [0] * 4, [1, 2, 0]),  # none has all classes: the next one
-        ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
-    ],
-)
+@pytest.mark.parametrize(("labels", "validating"), [
+    ([0, 1] * 2 + [0] * 4 + [0, 1] * 4, [2, 2, 3, 0]),
+    ([0] * 4 + [1] * 4 + [0] * 4, [1, 2, 0]),  # none has all classes: the next one
+    ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
+])  # fmt: skip
 def test_a_fold_of_one_class_does_not_validate(labels, validating):
     draws = make(om.ManifestSplit, np.arange(len(labels)) // 4, np.array(labels))
     assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
@@ -98,20 +95,16 @@ def paper_by_hand(clips, negatives):
     positives = sum(level == "S" and fold < 8 for level, fold in clips)
     count = sum(level in negatives and fold < 8 for level, fold in clips)
     best = min(range(1, 9), key=lambda k: abs(k / 8 * count - positives))
-    double = {"S", *negatives}
+
+    def rows(keep):
+        return {row for row, (level, fold) in enumerate(clips) if keep(level, fold)}
+
+    held = [rows(lambda level, fold, part=part: fold == part and level in {"S", *negatives})
+            for part in (8, 9)]  # fmt: skip
     for run in range(8):
-        folds = {(run + step) % 8 for step in range(best)}
-        yield (
-            {
-                row
-                for row, (level, fold) in enumerate(clips)
-                if fold < 8 and (level == "S" or (level in negatives and fold in folds))
-            },
-            *(
-                {row for row, (level, fold) in enumerate(clips) if fold == part and level in double}
-                for part in (8, 9)
-            ),
-        )
+        drawn = {(run + step) % 8 for step in range(best)}
+        folds = {"S": range(8)} | dict.fromkeys(negatives, drawn)
+        yield (rows(lambda level, fold, folds=folds: fold in folds.get(level, ())), *held)
 
 
 @pytest.mark.parametrize("sure", [180, 20, 900])

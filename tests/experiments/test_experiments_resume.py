@@ -2,12 +2,10 @@
 
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
-import sys
-import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,14 +14,13 @@ import numpy as np
 import pytest
 
 import obygaze_models as om
-from obygaze_features.common import progress
-from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
+from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import contents
 from tests.kit.run import make_world, write_store
 
@@ -39,7 +36,6 @@ def several(experiment, marked):
 
 @pytest.fixture(scope="module")
 def small(several):
-    """Nine quick fits."""
     return replace(several, estimators=("majority",))
 
 
@@ -73,10 +69,6 @@ FORGERIES = (
     resealed(files={"../../../run.json": ""}), resealed(table=[[3.0, -2.0]] * 15),
     resealed(table=[[0.5, 0.5]]), resealed(seen=[10**9]), resealed(seen=[0.5]),
 )  # fmt: skip
-
-
-UNSAVED = (b'"not_saved":"', b'"not_saved":"x')
-"""Only its digest tells that somebody changed it."""
 
 
 class Stop(BaseException):
@@ -126,7 +118,15 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     shutil.rmtree(swapped)
     shutil.copytree(other, swapped)  # a sound model of another fit
     for suffix, damages in {
-        "": [b"", b"{", b"[" * 100_000, UNSAVED, (b"features", b"frames"), 0.5, *FORGERIES],
+        "": [
+            b"",
+            b"{",
+            b"[" * 100_000,
+            (b'"not_saved":"', b'"not_saved":"x'),
+            (b"features", b"frames"),
+            0.5,
+            *FORGERIES,
+        ],
         "model.json": [(b"0", b"1")],
         "model.safetensors": [b"", 0.5],
     }.items():
@@ -156,34 +156,19 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 
 
 def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
-    """By a clock on which each fit takes 100 s here; those that were kept took none."""
-    seconds, compute, log = [0], fitting.PlannedFit.compute, io.StringIO()
-
-    def slow(planned, *arguments):
-        before = log.getvalue().count("\n")
-        while log.getvalue().count("\n") < before + 2:  # the second began after this fit did
-            time.sleep(0.01)
-        fit = compute(planned, *arguments)
-        seconds[0] += 100
-        return fit
-
+    """Those that were kept take no time."""
     run(small, tmp_path / "run", 5)
-    monkeypatch.setattr(fitting.PlannedFit, "compute", slow)
-    monkeypatch.setattr(progress, "time", Mock(monotonic=lambda: seconds[0]))
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.01)
-    monkeypatch.setattr(sys, "stderr", log)
+    advance = Mock()
+    meter = Mock(return_value=nullcontext(advance))
+    monkeypatch.setattr("obygaze_models.experiments.run.meter", meter)
     run(small, tmp_path / "run")
-    for done, left in ((1, "5 min"), (2, "3 min"), (3, "100 s")):
-        line = f"train: {done} of 4 fits, 0.01 a second, about {left} left\n"
-        assert line in log.getvalue()
+    assert (meter.call_args.args[0], sum(call.args[0] for call in advance.mock_calls)) == (4, 4)
 
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_stop_at_the_last_rename_loses_nothing(
-    small, run, tmp_path, monkeypatch, renamed, overwrite
-):
-    """Neither the fits, nor the run that would be replaced."""
+def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
+    """It loses neither the fits, nor the run that would be replaced."""
     output, rename = tmp_path / "run", os.rename
     if overwrite:
         run(small, output)
@@ -361,12 +346,9 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
     """Not even where all digests are right."""
-    folder = tmp_path / "run"
-    shutil.copytree(make_run("good").folder, folder)
-    path = folder / "models.jsonl"
-    path.write_text(path.read_text().replace('"models/', '"../', 1))
-    record = json.loads((folder / "run.json").read_text())
-    record["files"]["models.jsonl"] = sha256_of(path)
-    (folder / "run.json").write_text(json.dumps(record | {"sha256": seal(record)}))
+    files = read_files(make_run("good").folder)
+    files["models.jsonl"] = files["models.jsonl"].replace(b'"models/', b'"../', 1)
+    seal_run(files)
+    write_files(tmp_path / "run", files)
     with pytest.raises(ExperimentError, match="is not in the run"):
-        om.load_run(folder).models()
+        om.load_run(tmp_path / "run").models()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import logit
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
@@ -17,17 +17,13 @@ from obygaze_features.manifests import Concept, Manifest, Split
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_balance, describe_run, headline
 from obygaze_models.explain.attributions import attribute, explain_rows
-from tests.kit.files import contents, csv_rows
+from tests.experiments.test_experiments_resume import bytes_of
+from tests.kit.files import csv_rows
 from tests.kit.run import RECIPE, make_world, write_store
 
 
 def predictions(run):
     return csv_rows(run.folder / "predictions.csv")
-
-
-def lines_of(run, name):
-    lines = (run.folder / name).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def test_scores_are_those_of_the_predictions(finished_run):
@@ -63,14 +59,9 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
         test_negatives=(("Easy Negative",), ("EN", "Hard Negative")),
     )  # fmt: skip
     again = om.run_experiment(named, tmp_path / "again")
-    files = []
-    for run in (first, again):
-        actual = {path.relative_to(run.folder).as_posix(): data
-                 for path, data in contents(run.folder).items()}  # fmt: skip
-        record = json.loads(actual["run.json"]) | {"started": "", "seconds": 0}
-        files.append(actual | {"run.json": json.dumps(record).encode()})
-    assert len(files[0]) == 6 + 2 * 9
-    assert files[0] == files[1]
+    files = bytes_of(first.folder)
+    assert len(files) == 6 + 2 * 9
+    assert bytes_of(again.folder) == files
     pair = make_run("two-seeds", seeds=(0, 7)).record
     assert len({fit.seed for fit in pair.fits}) == 18
     assert pair.scores[0].by_fit[:9] == first.record.scores[0].by_fit
@@ -340,9 +331,55 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run):
             left = 0 if part.residual is None else part.residual[row]
             complete = part.amounts[row].sum() + part.intercept[row] + left
             assert complete == pytest.approx(logit(said[part.model, clip]), abs=1e-4)
-    epochs = [row["epoch"] for row in lines_of(run, "history.jsonl") if row["fit"] == 1]
+    rows = map(json.loads, (run.folder / "history.jsonl").read_text().splitlines())
+    epochs = [row["epoch"] for row in rows if row["fit"] == 1]
     assert epochs == list(range(1, len(epochs) + 1))
     clip = run.clips()["tt2-007"]
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, 107 // 4 % 10 % 3)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of
     assert clip.concepts == concepts["tt2-007"]
+
+
+def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
+    prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
+    given = replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
+                    train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
+    run = om.run_experiment(given, tmp_path / "run")
+    told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
+    calls = {name: sum(int(fit.called.sum()) for fit in run.predictions() if fit.model == name)
+             for name in ("prior", "logistic")}  # fmt: skip
+    fits = [fit for fit in run.predictions() if fit.model == "prior"]
+    clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
+    assert set(told) == {name for name, called in calls.items() if called < 0.1 * positives}
+    text = told["prior"].text
+    assert f"called 0 of {clips:,} test clips S, which {positives:,} are" in text
+    assert all(f"{key} = " in text for key in ("balance", "threshold"))
+
+
+LOGISTIC = "obygaze_models.estimators.logistic:LogisticProbe"
+#: A search: its best estimator, which is the plain one, is saved.
+CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold": "validation",
+       "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
+
+
+def test_validation_clips_choose_the_cut(world, make_run):
+    """No cut has a better F1 on them; one half is the cut everywhere, and the order stays."""
+    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
+                   train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
+    plain, cut = ([f for f in run.predictions() if f.model == name] for name in ("logistic", "cut"))
+    saved = [row for row in run.models() if row["model"] == "cut"]
+    assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
+    for before, after, row, fit in zip(plain, cut, saved, run.record.fits, strict=True):
+        p, t = before.probabilities, row["cut"]
+        np.testing.assert_allclose(after.probabilities, p * (1 - t) / (p + t - 2 * p * t))
+        areas = [roc_auc_score(f.labels, f.probabilities) for f in (before, after)]
+        assert areas[0] == areas[1]
+        ids = world.clips(*world.levels, folds=[int(fit.name.removeprefix("validation fold "))])
+        truth = np.isin(ids, world.clips("S"))
+        model, about = om.load_model(row["folder"])
+        raw = model.predict_proba(np.stack([world.rows[clip] for clip in ids]))[:, 1]
+        best = max(f1_score(truth, raw > other) for other in [0, *raw])
+        called = np.array(om.predict(row["folder"], world.store, ids=ids).predicted) == "S"
+        assert f1_score(truth, called) == best
+        assert {*ids} <= {*about["seen"]}
+    assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)

@@ -103,16 +103,13 @@ def other_store(world, folder, **backbone):
     return path
 
 
-@pytest.mark.parametrize(
-    ("features", "words"),
-    [
-        ({"array": "cls"}, "no array 'cls', only native, frames"),
-        ({"array": "frames"}, "'frames' as one vector a clip, and it is [4, 8] a clip"),
-        ({"array": "frames", "pooling": "mean", "shape": [16, 8]},
-         "'frames' is [4, 8] a clip, [16, 8] for the model"),
-        ({}, "for tiny with weights 000000000000, the store is of tiny with weights 111111111111"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("features", "words"), [
+    ({"array": "cls"}, "no array 'cls', only native, frames"),
+    ({"array": "frames"}, "'frames' as one vector a clip, and it is [4, 8] a clip"),
+    ({"array": "frames", "pooling": "mean", "shape": [16, 8]},
+     "'frames' is [4, 8] a clip, [16, 8] for the model"),
+    ({}, "for tiny with weights 000000000000, the store is of tiny with weights 111111111111"),
+])  # fmt: skip
 def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp_path, explain):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
     for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):

@@ -1,7 +1,5 @@
 """Moments judged by segments, against scikit-learn, a grid of milliseconds, and the definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,14 +25,9 @@ from obygaze_models.scoring.intervals import draw_films, percentile_interval
 def make_moments(frames, moments=()):
     """Moments of rows: film, start, end, and probability or score."""
     films, starts, ends, values = zip(*frames, strict=True)
-    scores = FrameScores(
-        [Axis(film) for film in films],
-        [f"{film}-clip" for film in films],
-        np.array(starts) * 1_000_000,
-        np.array(ends) * 1_000_000,
-        np.array(values),
-        ["no"] * len(films),
-    )
+    times = [np.array(edges) * 1_000_000 for edges in (starts, ends)]
+    names, seen = [f"{film}-clip" for film in films], ["no"] * len(films)
+    scores = FrameScores([Axis(film) for film in films], names, *times, np.array(values), seen)
     return om.Moments([Moment(Axis(film), *rest) for film, *rest in moments], scores)
 
 

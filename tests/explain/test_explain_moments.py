@@ -1,7 +1,5 @@
 """From frame probabilities to intervals, against a plain walk over milliseconds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -116,15 +114,9 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
 
 
-CLIPS = st.lists(
-    st.tuples(
-        st.integers(0, 30),
-        st.integers(1, 12),
-        st.lists(st.tuples(st.integers(0, 99), st.sampled_from([0.1, 0.4, 0.6, 0.9])), min_size=1),
-    ),
-    min_size=1,
-    max_size=4,
-)
+VALUE = st.sampled_from([0.1, 0.4, 0.6, 0.9])
+FRAMES = st.lists(st.tuples(st.integers(0, 99), VALUE), min_size=1)
+CLIPS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), FRAMES), min_size=1, max_size=4)
 
 
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
@@ -175,15 +167,12 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     assert (again.to_csv(), again.frames.to_csv()) == texts
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ("f,a,0,1,2", r"line 3: probability is not a number from 0 to 1 \(got '2'\)"),
-        ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
-        ("f,a,2,1,0", "line 3: it ends before it starts"),
-        ("f,a,1,2,0", r"line 3: .*frames.csv has no frames of 'g'"),
-    ],
-)
+@pytest.mark.parametrize(("row", "problem"), [
+    ("f,a,0,1,2", r"line 3: probability is not a number from 0 to 1 \(got '2'\)"),
+    ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
+    ("f,a,2,1,0", "line 3: it ends before it starts"),
+    ("f,a,1,2,0", r"line 3: .*frames.csv has no frames of 'g'"),
+])  # fmt: skip
 def test_a_wrong_cell_is_named(row, problem, tmp_path):
     rows = ("f,0,1,0.5", "g,0,1,0.5")
     moments = write(tmp_path / "moments.csv", "film,start,end,score", *rows)

@@ -1,7 +1,5 @@
 """From annotators' timelines to moments and their scores, by commands and by Python calls."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,6 +111,12 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         values = {key: score["value"] for key, score in entry["scores"].items()}
         assert values == {key: score.value for key, score in scored.scores.items()}
     assert len(read_table(named["scores"])) == len(expected.rows())
+    words = ("models", "moments", lab.folder / "run", lab.store, "--threshold", 1)
+    result = obygaze(*words, "-o", tmp_path / "m.csv", "--elan", tmp_path / "none")
+    assert result.exit_code == 0, result.output
+    assert "no files for ELAN: there are no moments" in result.stderr
+    assert not len(read_table(tmp_path / "m.csv"))
+    assert not (tmp_path / "none").exists()
 
 
 def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
@@ -151,18 +155,6 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     picture = ("models", "moments", lab.folder / "run", lab.store, "-o", "b.svg")
     done(*picture, "--timelines", first)
     assert ">tense" in Path("b.svg").read_text()
-
-
-def test_no_moments_for_elan_leave_the_tables(lab, obygaze, tmp_path):
-    result = obygaze(
-        "models", "moments", lab.folder / "run", lab.store, "--threshold", 1,
-        "-o", tmp_path / "m.csv", "--frames", tmp_path / "f.csv", "--elan", tmp_path / "elan",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "no files for ELAN: there are no moments" in result.stderr
-    assert not len(read_table(tmp_path / "m.csv"))
-    assert len(read_table(tmp_path / "f.csv"))
-    assert not (tmp_path / "elan").exists()
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):

@@ -79,13 +79,14 @@ def test_values_become_classes_only_without_classes(write_files):
     [note] = manifest.notes
     assert "no official split, as there is no MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
-
-
-def test_values_may_be_scores_already(write_files):
-    folder = write_files(ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
+    # Values that are scores already: over .15, not at it.
+    (folder := write_files()).joinpath("ACCEDEaffect.txt").unlink()
+    write_files(ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
     manifest = of.Manifest.from_accede(folder, scale="scores")
-    assert manifest.labels("valence").levels == ["negative"]
-    assert manifest.labels("arousal").levels == ["neutral"]  # over .15, not at it
+    assert [manifest.labels(n).levels for n in ("valence", "arousal")] == [
+        ["negative"],
+        ["neutral"],
+    ]
 
 
 def test_mediaevals_file_wins_over_accedes(write_files):

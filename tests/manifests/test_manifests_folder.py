@@ -205,9 +205,6 @@ def test_the_digest_as_the_specification_has_it(manifest):
     assert loaded.items.take(range(len(loaded) - 1, -1, -1)).digest != loaded.digest
     write(manifest / "labels/paper.csv", "id,level", "tt0108160-001,S")
     assert Manifest.load(manifest).digest == loaded.digest
-
-
-def test_ids_that_differ_by_case_only_are_refused():
     with pytest.raises(ManifestError, match="item 3: id 'a' differs from 'A' by case only"):
         Items.of([Item(identifier) for identifier in "bAa"])
 

@@ -28,6 +28,10 @@ def test_from_a_table_to_a_split(table, tmp_path, kind):
     loaded = of.Manifest.load(kind(tmp_path / "m"))
     assert (loaded.digest, loaded.check()) == (manifest.digest, [])
     assert loaded.split("leak-free").sizes == [4, 4]
+    assert repr(loaded).startswith("Manifest('clips', 8 clips of 2 films, 1 label set, ")
+    assert repr(loaded.labels()).startswith("LabelSet('clips', 8 items: EN 4, ")
+    assert repr(loaded.split("leak-free")) == "Split('leak-free', 8 items in 2 folds)"
+    assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
     located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
     assert repr(located) == "Located(1 found, 7 missing, 0 ambiguous)"
@@ -52,16 +56,6 @@ def test_parts_that_cannot_be_added(table):
         manifest.add_split(of.stratified(manifest, folds=2, seed=1))
     with pytest.raises(UsageError, match="save it first"):
         manifest.check()
-
-
-def test_manifests_are_one_line_in_a_notebook(released):
-    counts = released.labels()
-    assert repr(released).startswith("Manifest('obygaze12', 192 clips of 12 films, 3 label sets, ")
-    assert repr(counts).startswith(f"LabelSet('paper', 192 items: EN {counts.levels.count('EN')}, ")
-    split = released.split("02_EN_S")
-    assert repr(split) == f"Split('02_EN_S', {len(split)} items in 10 folds)"
-    first = "tt0108160-001, tt0108160-002, tt0108160-003"
-    assert repr(released.items) == f"Items({first} and 189 more)"
 
 
 def test_items_are_selected(released, manifest):

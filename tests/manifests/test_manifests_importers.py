@@ -98,20 +98,6 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     assert id_from_file("tt0108160_scene_x.avi") is stem_from_id("anything-else") is None
 
 
-def test_csv_with_a_mapping(tmp_path):
-    source = write(
-        tmp_path / "t.csv", "clip;video;how sure;what;from;to;who",
-        "c1;c1.mp4;Sure;Body|Look;0;1.5;ann", "c2;c2.mp4;Easy Negative;;1.5;4;bob",
-    )  # fmt: skip
-    columns = {"id": "clip", "level": "how sure", "concepts": "what", "start": "from", "end": "to"}
-    manifest = of.Manifest.from_csv(source, columns)
-    rows = [(item.id, item.media, item.start, item.end) for item in manifest]
-    assert rows == [("c1", "c1.mp4", 0, 1.5), ("c2", "c2.mp4", 1.5, 4)]
-    assert manifest.labels().level_of == {"c1": "S", "c2": "EN"}
-    assert manifest.labels().concepts_of["c1"] == ("Body", "Look")
-    assert manifest.items.extra == {"who": ["ann", "bob"]}
-
-
 def test_csv_tables_with_and_without_labels(tmp_path):
     path = tmp_path / "t.csv"
     mood = of.Manifest.from_csv(
@@ -159,24 +145,19 @@ def address(tmp_path_factory, small_authors):
         yield served.url
 
 
-@pytest.mark.parametrize(
-    ("url", "fact"),
-    [
-        ("{}/file.csv", "is not the file that obygaze knows"),
-        ("{}/missing.csv", "Not Found"),
-        ("file:///etc/passwd", "is not an http address"),
-        ("http://127.0.0.1:1/x", "give its path as SOURCE"),
-    ],
-)
+@pytest.mark.parametrize(("url", "fact"), [
+    ("{}/file.csv", "is not the file that obygaze knows"),
+    ("{}/missing.csv", "Not Found"),
+    ("file:///etc/passwd", "is not an http address"),
+    ("http://127.0.0.1:1/x", "give its path as SOURCE"),
+])  # fmt: skip
 def test_any_other_file_is_refused(address, tmp_path, url, fact):
     with pytest.raises(ManifestError, match=fact):
         download_pinned(url.format(address), tmp_path / "x", sha256="0" * 64)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_takes_the_pinned_file_alone(
-    address, tmp_path, monkeypatch, obygaze, small_authors
-):
+def test_the_pinned_file_alone_is_taken(address, tmp_path, monkeypatch, obygaze, small_authors):
     importer = ("manifests", "import", "obygaze12")
     command = (*importer, "--download", "-o", tmp_path / "m", "--url", f"{address}/file.csv")
     pinned = reference_json("sources.json")["obygaze12"]

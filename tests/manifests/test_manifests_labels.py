@@ -135,16 +135,13 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     refused(result, "mine, other; name one (--labels NAME", code=2)
 
 
-@pytest.mark.parametrize(
-    ("rows", "fact"),
-    [
-        (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*folders"),
-        (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
-        (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; known .* --levels calm,tense,"),
-        (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
-        (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .there are clip, label"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "fact"), [
+    (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*folders"),
+    (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
+    (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; known .* --levels calm,tense,"),
+    (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
+    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .there are clip, label"),
+])  # fmt: skip
 def test_labels_that_do_not_fit(films, tmp_path, rows, fact):
     with pytest.raises(ManifestError, match=fact):
         read_labels(write(tmp_path / "t.csv", *rows), of.Manifest.from_folder(films))

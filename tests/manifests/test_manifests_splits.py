@@ -108,10 +108,8 @@ SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
 )
 def test_overlaps_in_time_against_brute_force(spans, cut, gap):
     items = Items.of(
-        [
-            Item(f"i{row}", media=film, start=start, end=start + length)
-            for row, (film, start, length) in enumerate(spans)
-        ]
+        Item(f"i{row}", media=film, start=start, end=start + length)
+        for row, (film, start, length) in enumerate(spans)
     )
 
     def meet(a, b):

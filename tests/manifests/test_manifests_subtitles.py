@@ -1,7 +1,5 @@
 """Subtitles: the words of each clip, from SRT, WebVTT and MObyGaze's dump."""
 
-from __future__ import annotations
-
 import codecs
 
 import numpy as np
@@ -56,17 +54,14 @@ def films():
     return of.Manifest("films", Items.of([*minutes(JUNO), *minutes(TITANIC)]))
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        (f"{JUNO}.srt", SRT.encode()),
-        ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
-        ("a/b/JUNO.srt", SRT.encode("utf-16")),
-        ("juno.srt", SRT.encode("latin-1")),
-        ("juno.srt", SRT.replace("\n\n", "\n").encode()),
-        ("Juno (2007).VTT", b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode()),
-    ],
-)
+@pytest.mark.parametrize(("name", "data"), [
+    (f"{JUNO}.srt", SRT.encode()),
+    ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
+    ("a/b/JUNO.srt", SRT.encode("utf-16")),
+    ("juno.srt", SRT.encode("latin-1")),
+    ("juno.srt", SRT.replace("\n\n", "\n").encode()),
+    ("Juno (2007).VTT", b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode()),
+])  # fmt: skip
 def test_the_words_of_each_clip(films, tmp_path, name, data):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,13 +126,10 @@ def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, length
     ]
     path = tmp_path_factory.mktemp("srt") / "f.srt"
     clock = "00:00:{:02d},{:03d}".format
-    path.write_text(
-        "\n\n".join(
-            f"{clock(*divmod(10 * start, 1000))} --> {clock(*divmod(10 * (start + long), 1000))}\n"
-            f"word{number}"
-            for number, (start, long) in enumerate(lines)
-        )
-    )
+    for number, (start, long) in enumerate(lines):
+        begin, end = (clock(*divmod(10 * time, 1000)) for time in (start, start + long))
+        with path.open("a") as file:
+            file.write(f"{begin} --> {end}\nword{number}\n\n")
     owner = np.repeat(np.arange(len(lengths)), lengths)
     expected = [set() for _ in lengths]
     for number, (start, long) in enumerate(lines):

@@ -31,9 +31,9 @@ CONCEPTS = (
 )  # fmt: skip
 
 BOTTLENECKS = ({"name": "pcbm-tree", "negatives": "b"}, {"name": "pcbm-logistic", "negatives": "b"})
-HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
 FOUR = {"split": "four", "protocol": "leak-free"}
 SURE = {"positives": ("S",)} | FOUR
+HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
@@ -64,7 +64,6 @@ def marked(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def results(marked, tmp_path_factory):
-    """A run of each kind, read back."""
     folder = tmp_path_factory.mktemp("report-runs")
     for name, options in EXPERIMENTS.items():
         experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **options)
@@ -100,20 +99,17 @@ def annotated(results, annotators):
 
 @pytest.fixture(scope="session")
 def whole_html(annotated, marked):
-    """The page of all runs."""
     return render_report(list(annotated.values()), nearest=marked.store)
 
 
 @pytest.fixture(scope="session")
 def tab():
-    """A tab of a real browser."""
     with open_tab() as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def page_of(tmp_path_factory):
-    """Write some HTML where a browser can open it."""
     folder = tmp_path_factory.mktemp("pages")
 
     def write(html, name="page.html"):
@@ -142,12 +138,10 @@ class Page:
 
 
 def explorer_of(html):
-    """The explorer's data."""
     return json.loads(re.search(r'id="explorer-data">(.*?)</script>', html, re.S)[1])
 
 
 def plain(html):
-    """The text of a piece of HTML."""
     return " ".join(unescape(re.sub(r"<[^>]*>", "", html)).split())
 
 
@@ -156,13 +150,11 @@ def tables_of(run: Run) -> Tables:
 
 
 def render_report(runs: list[Run], **options: Any) -> str:
-    """The page of runs."""
     with TemporaryDirectory() as folder:
         return write_report(runs, Path(folder, "page.html"), **options).read_text(encoding="utf-8")
 
 
 def with_record(results: Run, **changes: object) -> Run:
-    """The same run with some of its run.json changed."""
     record = convert(to_builtins(results.record) | to_builtins(changes), RunRecord)
     return replace(results, record=record, tables=tables_of(results))
 
@@ -179,19 +171,14 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
     by_id = {}
     for row in range(clips):
         film, scene = divmod(row, per_film)
+        name, start = f"tt{film:07}", scene * 31.5 if timed else None
         level = str(chance.choice(["EN", "HN", "NS", "S"], p=[0.5, 0.2, 0.15, 0.15]))
+        concepts = tuple(name for name in CONCEPTS if chance.random() < 0.2)
         clip = Clip(
-            id=f"tt{film:07}-{scene + 1:03}",
-            film=f"tt{film:07}",
-            title=f"Film number {film + 1} ({1990 + film})",
-            media="",
-            start=scene * 31.5 if timed else None,
-            end=scene * 31.5 + 30 if timed else None,
-            level=level,
-            concepts=tuple(name for name in CONCEPTS if chance.random() < 0.2),
-            fold=0,
-            used="not in the task" if level == "NS" else "",
-        )
+            f"{name}-{scene + 1:03}", name, f"Film number {film + 1} ({1990 + film})", "",
+            start, start + 30 if timed else None, level, concepts, 0,
+            "not in the task" if level == "NS" else "",
+        )  # fmt: skip
         by_id[clip.id] = clip
     ids = [clip.id for clip in by_id.values() if not clip.used]
     labels = np.array([int(by_id[clip].level == "S") for clip in ids])

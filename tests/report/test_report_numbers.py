@@ -6,15 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import (
-    average_precision_score,
-    cohen_kappa_score,
-    f1_score,
-    precision_score,
-    recall_score,
-    roc_auc_score,
-)
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.explain.attributions import join_steps
@@ -93,17 +86,17 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
         for fit in run.predictions()
         if fit.model == entry.model
     ]
-    measures = (recall_score, precision_score, f1_score)
+    measures = (theirs.recall_score, theirs.precision_score, theirs.f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
-    areas = [roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
+    areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
              if f.model == entry.model]  # fmt: skip
     assert values(ranking) == pytest.approx(
         [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
     )
     pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
-    human = f1_score(*zip(*task, strict=True))
+    human = theirs.f1_score(*zip(*task, strict=True))
     assert values(beside) == pytest.approx([head.best.best_guess("f1")[1], human])
     displayed = tips(score_figure(head))
     assert close(displayed["annotator against annotator"], human)
@@ -128,7 +121,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
         assert values(strip.tested) == [len(tested), len(ids)]
         called = {clip: means[clip][1] > 0.5 for clip in tested}
         truth = [means[clip][0] for clip in tested]
-        assert values(strip.score) == [pytest.approx(f1_score(truth, list(called.values())))]
+        assert values(strip.score) == [pytest.approx(theirs.f1_score(truth, list(called.values())))]
         common = [clip for clip in ids if clip in levels["bert"]]
         equal = [levels["anna"][clip] == levels["bert"][clip] for clip in common]
         assert values(strip.agreement) == ([pytest.approx(np.mean(equal))] if common else [])
@@ -209,7 +202,7 @@ def concept_rankings(run, model, concept):
             ]
             truth |= {entry.ids[row]: displayed for row, displayed in zip(rows, shows, strict=True)}
             if len(set(shows)) == 2:
-                areas = roc_auc_score, average_precision_score
+                areas = theirs.roc_auc_score, theirs.average_precision_score
                 ranked.append([area(shows, column[rows]) for area in areas])
     return np.array(ranked), truth
 
@@ -256,7 +249,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
         )
         a, b = ([name in labels.concepts_of[clip] for clip in annotators[1][1].ids]
                 for labels in annotators[1])  # fmt: skip
-        assert close(kappas[f"{name}, kappa"], cohen_kappa_score(a, b))
+        assert close(kappas[f"{name}, kappa"], theirs.cohen_kappa_score(a, b))
     means = mean_probabilities(run, head.best.model)
     wrong = [(p > 0.5) != label for label, p in means.values()]
     names = [*order, *(level for level in LEVELS if level != "NS")]
@@ -270,7 +263,6 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
 
 
 def opened(run, **more):
-    """The explorer's data of a run."""
     prepared = prepare_runs([run])
     return explorer_data((prepared[0], prepared[0].models[0]), prepared, {}, **more)
 

@@ -40,8 +40,6 @@ from tests.report.conftest import (
     with_record,
 )
 
-JPEG = b"\xff\xd8\xff and so on"
-
 
 @pytest.fixture(scope="module")
 def run(results):
@@ -258,13 +256,6 @@ def test_every_text_of_a_run_is_escaped(hostile_run):
     for text in texts.values():
         assert text not in html
         assert text in Page(html).text or json.dumps(text)[1:-1] in data, text
-
-
-def test_pictures_are_held_only_where_asked(run, tmp_path):
-    (tmp_path / f"{next(iter(run.clips()))}.jpg").write_bytes(JPEG)
-    page = Page(render_report([run], thumbnails=tmp_path))
-    assert base64.b64encode(JPEG).decode() in page.html
-    assert "Do not share this page It holds pictures of 1 of 200 clips" in page.text
 
 
 SLIPS = [

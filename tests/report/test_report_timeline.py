@@ -1,11 +1,11 @@
 """A film's time axis, in a real browser, against the numbers that its files hold."""
 
-import csv
 import re
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from obygaze_features.annotations.timelines import Segment, Timelines
@@ -13,10 +13,9 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
 from tests.kit.run import LEVELS
-from tests.report.conftest import explorer_of, grown, render_report
+from tests.report.conftest import explorer_of, grown, plain, render_report
 from tests.report.test_report_explorer import axe
 
-FRAMES = 8
 FILM, BARE = "tt0000001", "tt0000002"
 """The film that is looked at, and one without frames."""
 HOSTILE = "<img src=x onerror=hit()>"
@@ -28,7 +27,7 @@ SEGMENTS = [
 TRACKS = ".film:not([hidden]) .tracks"
 
 
-def write_frames(folder, clips, *, in_film=True, frames=FRAMES):
+def write_frames(folder, clips, *, in_film=True, frames=8):
     """Frames of clips, and a moment in each sure clip; as tables, and as rows."""
     chance = np.random.default_rng(5)
     rows, moments = [], []
@@ -42,10 +41,7 @@ def write_frames(folder, clips, *, in_film=True, frames=FRAMES):
             row = {"start": start + 1, "end": end - 2, "score": 0.75, "clips": clip.id}
             moments.append(about | row | {"seen_in_training": "no"})
     for name, table in (("frames", rows), ("moments", moments)):
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, table[0])
-            writer.writeheader()
-            writer.writerows(table)
+        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
     return rows, moments
 
 
@@ -117,6 +113,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     assert [1 - height / 56 for height in heights] == pytest.approx(chances, abs=0.002)
     assert page.texts(f"{TRACKS} .lane-name", "innerText")[1:3] == [HOSTILE, "bert"]
     assert len(page.texts(f"{TRACKS} .pictures img")) == 4
+    assert "Do not share this page It holds pictures of 48 of 48" in plain(film_page[0])
     assert page.texts(".film img[onerror]") == []
     anna = f"{HOSTILE}: "
     for seconds, segment in ((4.1, f"{anna}Sure, Look"), (42.0, f"{anna}Hard Negative"),
