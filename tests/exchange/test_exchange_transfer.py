@@ -1,7 +1,5 @@
 """Whole stores to elsewhere and back: resumed, verified, and never over something else."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

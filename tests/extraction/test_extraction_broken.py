@@ -1,7 +1,5 @@
 """What is wrong with clips, options and decoders: the good clips are extracted all the same."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -204,6 +202,7 @@ SLIPS = {
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips"),
+    "words": (ONE, lambda tiny: "words", {}, UsageError, "manifests subtitles"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),

@@ -1,7 +1,5 @@
 """`of.search` and `obygaze stores search`, against NumPy and transformers."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import html
@@ -214,13 +212,6 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
         of.search(store, text=TEXT, backbone=str(other))
     with pytest.raises(UsageError, match=r"tokens, and .* reads \d+; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
-
-
-def test_checkpoint_is_found_by_the_name_in_the_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    about = of.load_backbone("tiny-xclip", "cpu").about
-    source = make_search_store(tmp_path / "s.zarr", backbone=about)
-    assert len(of.search(source.path, text=TEXT, top=3)) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Stores on S3, by a server of its protocol on loopback, and addresses of other schemes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial
