@@ -170,19 +170,6 @@ def test_what_an_interrupted_pull_left_is_not_believed(
     assert files_of(output) == files_of(other_store)
 
 
-def test_a_store_is_replaced_only_when_told_and_by_a_whole_one(
-    server, final_store, other_store, tmp_path, impatient
-):
-    url, before = f"{server.url}/toy.zarr", files_of(other_store)
-    server.cut = cut_at("rows.csv", 10)
-    with pytest.raises(StoreError, match=r"rows.csv: .*run the same command"):
-        pull(url, other_store, overwrite=True)
-    assert files_of(other_store) == before
-    pull(url, other_store, overwrite=True)
-    assert files_of(other_store) == files_of(final_store)
-    assert [path.name for path in tmp_path.iterdir()] == ["other.zarr"]
-
-
 def test_a_store_without_the_ending_stays_where_it_is(final_store, other_store, tmp_path):
     """A folder that a push filled before stores went under their own names."""
     shutil.copytree(final_store, tmp_path / "shared")

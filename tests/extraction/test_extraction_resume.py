@@ -81,11 +81,16 @@ def test_stores_of_a_run_have_equal_blocks(
         of.extract(manifest, films, [tiny, third], tmp_path)
 
 
-def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("times", "kept"), [(1, 16), (9, 8)])
+def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(
+    films, tiny, tmp_path, monkeypatch, times, kept
+):
+    """And those before it, where it never ends."""
+
     def start(forward, inputs, *collect):
         def wait():
             waits.append(len(inputs))
-            if len(waits) == 3:  # the probe, the first batch, the second
+            if 3 <= len(waits) < 3 + times:  # the probe, the first batch, the second
                 raise KeyboardInterrupt
             return finish()
 
@@ -97,7 +102,7 @@ def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(films, tiny, tmp_pat
     monkeypatch.setattr(Forward, "start", start)
     with pytest.raises(KeyboardInterrupt):
         of.extract(rows(24), films, tiny, tmp_path)
-    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == kept
 
 
 def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):

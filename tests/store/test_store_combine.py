@@ -241,13 +241,14 @@ def test_other_items_other_order_other_recipe(tmp_path):
 
 def test_equal_weights_decide_not_the_name(tmp_path):
     """A store of before names its backbone's family, one of today what was typed."""
-    today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy", "revision": "main"}
+    today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
     after = open_store(toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe))
     assert diff(before, after).attributes == {}
     assert len(merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
-    resumed = StoreWriter.resume(before.path, toys.a_manifest(), recipe, block_rows=4)
+    moved = replace(recipe, backbone={**today, "revision": "main"})
+    resumed = StoreWriter.resume(before.path, toys.a_manifest(), moved, block_rows=4)
     assert resumed.missing_blocks() == [3, 4]
     another = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
     unlike = open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=another))
