@@ -217,6 +217,9 @@ def test_claims_say_who_is_at_work(tmp_path):
         dead.write_text(json.dumps(owner))
         assert other.stale_files() == [dead]
     assert other.active_blocks() == []
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="Not a directory"):
+        Claims(tmp_path / "file/claims").take(3)
 
 
 def test_an_owner_that_was_paused_past_its_lease_is_overtaken(tmp_path):
