@@ -1,7 +1,5 @@
 """Small checkpoints of random weights, and what the tests change in them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,10 +1,7 @@
 """Checkpoints that do not fit, what users type for them, and that none is ever run."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError
 from tests.backbones.conftest import ALWAYS, as_pickle, edit_json, edit_weights, in_shards
+from tests.kit.store import Malice
 
 
 def config(**changes):
@@ -78,33 +76,23 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(copy, slip):
     assert str(folder) in str(caught.value)
 
 
-class Bomb:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self):
-        return Path.mkdir, (self.trace,)
-
-
 @pytest.mark.parametrize("name", ["tiny-vivit", "tiny-xclip-lsmdc"])
 def test_a_pickle_that_would_run_code_does_not(copy, tmp_path, name):
-    folder, trace = copy(name), tmp_path / "trace"
+    folder, bomb = copy(name), Malice(tmp_path / "trace")
     if name == "tiny-xclip-lsmdc":
-        edit_weights(folder, lambda state: state.update(bomb=Bomb(trace)))
+        edit_weights(folder, lambda state: state.update(bomb=bomb))
     else:
-        as_pickle(folder, folder, bomb=Bomb(trace))
+        as_pickle(folder, folder, bomb=bomb)
         (folder / "model.safetensors").unlink()
     with pytest.raises(BackboneError, match="more than tensors") as caught:
         of.load_backbone(folder, "cpu")
-    assert not trace.exists()
+    assert not bomb.trace.exists()
     assert "weights_only" not in str(caught.value)  # no advice to run it
     assert "\n" not in str(caught.value)
     # The same file does run code for somebody who is less careful.
     [file] = folder.glob("pytorch_model.bin*")
     torch.load(file, weights_only=False)
-    assert trace.exists()
+    assert bomb.trace.exists()
 
 
 TYPED = [

@@ -1,7 +1,5 @@
 """The commands about backbones, and what they fetch from a stand-in of the hub."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What every family does, on small checkpoints in the published layouts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

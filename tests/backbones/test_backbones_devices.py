@@ -1,7 +1,5 @@
 """Devices, without one: what CUDA says and does is injected."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Each family against transformers' own processors, tokenizers and forwards."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """Backbones of another package, and one added to this one as CONTRIBUTING.md says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Words, hashed: against scikit-learn's HashingVectorizer; and no store holds a word."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -51,12 +49,3 @@ def test_a_store_has_numbers_and_no_words(tmp_path):
     assert not verify(path)
     with pytest.raises(StoreError):  # other words in the same clips are another manifest
         of.extract(spoken(["else", *TEXTS[1:]]), None, "words", tmp_path / "stores")
-
-
-def test_words_reads_texts_alone(tmp_path):
-    clips = of.Manifest("clips", Items.of([Item("a", media="a.mp4")]))
-    with pytest.raises(UsageError, match="manifests subtitles"):
-        of.extract(clips, tmp_path, "words", tmp_path / "stores")
-    pictures = of.Manifest("pictures", Items.of([Item("a", kind="image", media="a.png")]))
-    with pytest.raises(UsageError, match="images"):
-        of.extract(pictures, tmp_path, "words", tmp_path / "stores")

@@ -1,7 +1,5 @@
 """Imports of a file a clip: whose each file is, what is refused, and what is never run."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

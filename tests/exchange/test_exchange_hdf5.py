@@ -1,7 +1,5 @@
 """HDF5: our exports, read back by h5py alone and by us; files of others; nothing from outside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

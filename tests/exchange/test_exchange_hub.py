@@ -1,7 +1,5 @@
 """Whole stores to and from the Hugging Face Hub: its client is a stand-in, its files are served."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

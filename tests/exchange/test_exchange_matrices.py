@@ -1,7 +1,5 @@
 """Features in one file for all clips: NumPy, safetensors and Parquet, theirs and our exports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

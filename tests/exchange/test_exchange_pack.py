@@ -3,8 +3,6 @@
 The list of a store's files names all of them and no others, whichever way the store goes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Whole stores to elsewhere and back: resumed, verified, and never over something else."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,19 +168,6 @@ def test_what_an_interrupted_pull_left_is_not_believed(
     server.folder = tmp_path
     pull(f"{server.url}/other.zarr", output)
     assert files_of(output) == files_of(other_store)
-
-
-def test_a_store_is_replaced_only_when_told_and_by_a_whole_one(
-    server, final_store, other_store, tmp_path, impatient
-):
-    url, before = f"{server.url}/toy.zarr", files_of(other_store)
-    server.cut = cut_at("rows.csv", 10)
-    with pytest.raises(StoreError, match=r"rows.csv: .*run the same command"):
-        pull(url, other_store, overwrite=True)
-    assert files_of(other_store) == before
-    pull(url, other_store, overwrite=True)
-    assert files_of(other_store) == files_of(final_store)
-    assert [path.name for path in tmp_path.iterdir()] == ["other.zarr"]
 
 
 def test_a_store_without_the_ending_stays_where_it_is(final_store, other_store, tmp_path):

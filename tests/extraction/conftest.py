@@ -1,7 +1,5 @@
 """A small film library, a checkpoint, a manifest and its store; and what the commands make."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real Ray clusters of this machine: their processes, and backbones as these load them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

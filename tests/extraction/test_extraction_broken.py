@@ -1,7 +1,5 @@
 """What is wrong with clips, options and decoders: the good clips are extracted all the same."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -187,7 +185,9 @@ def fail(mode):
 
 
 ONE = rows(1)
-MIXED = Manifest("mixed", Items.of([*ONE, Item("text", kind="text", text="a photo")]))
+PICTURE = Manifest("picture", Items.of([Item("picture", kind="image", media="p.png")]))
+TEXT = Manifest("text", Items.of([Item("text", kind="text", text="a photo")]))
+MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
 #: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
 SLIPS = {
@@ -203,7 +203,10 @@ SLIPS = {
     "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
-                   "tiny is for images or texts, not for clips"),
+                   "tiny is for images or texts, not for clips.* manifests subtitles"),
+    "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
+    "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
+              "reads no texts, only images"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),

@@ -1,7 +1,5 @@
 """Images and texts into stores."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -198,37 +196,19 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
     assert "2 items in" in result.stdout
 
 
-#: Options of the command, and what is said about them; of images unless they name another manifest.
+#: Options of the command on images, and what is said about them.
 SLIPS = [
     ("tiny-clip", "has images; say where they are: --images FOLDER"),
     ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
     ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
     ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
-    ("DINO MANIFEST words", "dino: the family dinov3 reads no texts, only images"),
 ]
 
 
-@pytest.fixture(scope="module")
-def manifests(images, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("manifests")
-    images.save(folder / "images")
-    texts("a photo").save(folder / "words")
-    write_checkpoint("tiny-dinov3", folder / "dino")
-    return folder
-
-
 @pytest.mark.parametrize(("options", "facts"), SLIPS)
-def test_options_that_do_not_fit_are_refused(options, facts, manifests, photos, tmp_path, obygaze):
-    paths = {"PHOTOS": photos, "DINO": manifests / "dino"}
-    options, _, name = options.partition(" MANIFEST ")
-    words = [paths.get(word, word) for word in options.split()]
-    manifest = manifests / (name or "images")
-    refused(obygaze("features", "extract", manifest, "-o", tmp_path / "s", "--backbone", *words),
-            facts, code=2)  # fmt: skip
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_without_the_images_is_refused(clip, photos, images, tmp_path):
-    with pytest.raises(VideoError, match="has none of the 40 images"):
-        of.extract(images, tmp_path, f"mine={clip}", tmp_path / "t")
-    assert not (tmp_path / "t").exists()
+def test_options_that_do_not_fit_are_refused(options, facts, images, photos, tmp_path, obygaze):
+    images.save(tmp_path / "m")
+    words = [photos if word == "PHOTOS" else word for word in options.split()]
+    run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]
+    refused(obygaze(*run), facts, code=2)
+    assert not (tmp_path / "s").exists()

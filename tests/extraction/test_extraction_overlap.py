@@ -24,7 +24,6 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import ray_engine, readers
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import BlockTask, Options
@@ -234,20 +233,6 @@ def test_a_batch_that_does_not_fit_waits_and_is_tried_again(films, tiny, gpu, tm
     # The probe; two batches and the end of the first; the third, which begins twice.
     assert "".join(step[1] for step in steps)[:11] == "oy" + "ooy" + "oryro" + "o"
     assert (summary.done, summary.batches) == (32, {"tiny": 8})
-
-
-@pytest.mark.gate
-def test_what_was_computed_before_a_gpu_failed_is_kept(films, tiny, gpu, tmp_path, monkeypatch):
-    def fails(event):
-        waited.append(event)
-        if len(waited) > 3:  # the probe's, and two batches'
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    waited: list[FakeEvent] = []
-    monkeypatch.setattr(FakeEvent, "synchronize", fails)
-    with pytest.raises(BackboneError, match="illegal memory access"):
-        of.extract(rows(32), films, on(gpu, tiny), tmp_path)
-    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == 16
 
 
 def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):

@@ -1,7 +1,5 @@
 """Backbones of another package: listed, extracted with, and left out where their code fails."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

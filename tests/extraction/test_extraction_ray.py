@@ -1,7 +1,5 @@
 """Extraction on Ray clusters of this machine: plans, what is lost on the way, who may join."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

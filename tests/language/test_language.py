@@ -20,16 +20,14 @@ from tests.kit.models import write_gpt2, write_sentence_encoder
 
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "gpt2"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("gpt2")
     write_gpt2(folder, seed=3)
     return folder
 
 
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "encoder"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("encoder")
     write_sentence_encoder(folder, seed=3)
     return folder
 

@@ -1,7 +1,5 @@
 """Small stores whose vectors the tests know."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

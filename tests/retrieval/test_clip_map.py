@@ -1,7 +1,5 @@
 """`obygaze stores map`: where clips are, their colours, and the files."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

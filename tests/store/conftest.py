@@ -1,7 +1,5 @@
 """Toy stores that are made once, and copies of them that may be spoilt."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

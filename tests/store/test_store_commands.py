@@ -1,7 +1,5 @@
 """`obygaze stores`: what each command prints, and how it ends; tests/golden has whole outputs."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

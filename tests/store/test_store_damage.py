@@ -3,8 +3,6 @@
 Damage at random is in ``tests/fuzz``, and in ``test_store_verify.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -174,18 +172,6 @@ def test_damaged_ids_and_status_are_named(path, state):
 def attribute(**values):
     """A change of the store's own attributes."""
     return "zarr.json", lambda group: group["attributes"]["obygaze"].update(values)
-
-
-def without(name):
-    return "zarr.json", lambda group: group["attributes"]["obygaze"].pop(name)
-
-
-def array(**values):
-    def change(group):
-        arrays = group["attributes"]["obygaze"]["arrays"]
-        arrays["native"] = arrays["native"] | values
-
-    return "zarr.json", change
 
 
 def metadata(name, **values):

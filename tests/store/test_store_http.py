@@ -1,7 +1,5 @@
 """Stores read over HTTP: the same as on a disk, in few requests, whatever the network does."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,12 +1,11 @@
 """Reading: the mapped way, Zarr's own, and other people's readers all say the same."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +17,13 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
 from obygaze_features.store import Done, Status, StoreWriter, open_store, row_reader
 from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.location import Folder
 from obygaze_features.store.row_reader import RangeShard
+from tests.kit import store as toys
 from tests.kit.store import final_state, numbers, open_state
 
 ABSENT = 2**64 - 1
@@ -188,6 +188,56 @@ def test_a_reader_sees_what_was_there_until_it_refreshes(source):
     assert store.refresh().is_final
     with pytest.raises(StoreError, match="--reopen"):
         store.missing_rows(retry_failed=True)
+
+
+def of_ones(row):
+    done = toys.a_row(row)
+    if row == toys.FAILED:
+        return done
+    return Done({name: np.ones(np.shape(value)) for name, value in done.values.items()}, "ab")
+
+
+@pytest.mark.parametrize("state", toys.STATES)
+def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
+    """The same ids, inode and time, as `rm -r` and `tar x` may give: only ctime tells."""
+    path, ids = copy(state), ["tt1-001", "tt1-003"]
+    unread, asked, known, partly = (open_store(path) for _ in range(4))
+    assert asked.ids == partly.ids
+    assert known.status.any()
+    before = partly.read("native", ids)
+    fresh, used = (open_store(path).dataset("native") for _ in range(2))
+    letter, row = pickle.dumps(used), used[0][1].tolist()
+    other = toys.a_store(tmp_path / "other.zarr", blocks=[])
+    toys.fill(toys.resume(other), None, of_ones)
+    if state != "open":
+        finalise(other, compress=state == "compressed")
+    header, was = path / "zarr.json", (path / "zarr.json").stat()
+    header.chmod(0o644)
+    header.write_bytes((other / "zarr.json").read_bytes())
+    os.utime(header, ns=(was.st_atime_ns, was.st_mtime_ns))
+    os.rename(header, other / "zarr.json")
+    assert (other / "zarr.json").stat().st_ino == was.st_ino
+    shutil.rmtree(path)
+    os.rename(other, path)
+    for read in (
+        lambda: unread.read("native", ids),
+        lambda: unread.items,
+        lambda: unread.status,
+        lambda: asked["tt1-001"],
+        lambda: list(asked.iter_blocks()),
+        lambda: partly.read("frame_index", ids),
+        lambda: asked.sources,
+        lambda: known.dataset("native"),
+        lambda: known.dataset("native", ids),
+        lambda: fresh[1],
+        lambda: pickle.loads(letter)[0],
+    ):
+        with pytest.raises(StoreUnreadable, match="was replaced since"):
+            read()
+    if state != "compressed":  # what is mapped stays the first store's
+        np.testing.assert_array_equal(partly.read("native", ids), before)
+    assert row != asked.refresh().dataset("native")[0][1].tolist() == [1] * 5
+    assert open_store(path).read("native", ids).tolist() == [[1] * 5] * 2
 
 
 def test_tensorstore_reads_every_state(either):

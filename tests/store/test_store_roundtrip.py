@@ -1,7 +1,5 @@
 """What a store holds, and the values that it refuses to hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`obygaze stores serve`: files and ranges of them, of one folder and of nothing else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

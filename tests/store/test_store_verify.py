@@ -3,8 +3,6 @@
 ``tests/faults`` kills a repair at each system call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

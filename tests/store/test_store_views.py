@@ -1,7 +1,5 @@
 """The rows of a store as pandas, xarray, plain Zarr and torch know them."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from pathlib import Path
@@ -142,6 +140,7 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
     dataset = open_store(path).dataset("frames", manifest=labelled)
     assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level
     assert dataset.classes == tuple(level.code for level in obygaze_scheme().levels)
+    dataset[0]  # the parent has it open, mapped or through Zarr's threads, before it forks
     [batch] = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=1)
     assert batch["id"] == dataset.ids
     assert [dataset.classes[label] for label in batch["label"]] == batch["level"]
@@ -169,28 +168,6 @@ def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
     arrived = pickle.loads(letter)  # opens nothing yet
     with pytest.raises(StoreError, match="does not exist"):
         arrived[5]
-
-
-@pytest.mark.parametrize(
-    ("state", "method"),
-    [("final", "fork"), pytest.param("open", "fork", marks=pytest.mark.night),
-     pytest.param("compressed", "fork", marks=pytest.mark.gate),
-     pytest.param("compressed", "spawn", marks=pytest.mark.night)],
-)  # fmt: skip
-def test_a_data_loader_reads_in_workers(stores, state, method):
-    torch = pytest.importorskip("torch")
-    if method not in torch.multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system cannot {method}")
-    dataset = StoreDataset(stores / f"{state}.zarr", "frames")
-    _, before = dataset[0]  # the parent has it open, mapped or through Zarr's threads
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=2, num_workers=2, multiprocessing_context=method
-    )
-    ids, batches = zip(*loader, strict=True)
-    assert [item_id for batch in ids for item_id in batch] == dataset.ids
-    assert [tuple(batch.shape) for batch in batches] == [(2, 2, 3)] * 3
-    np.testing.assert_array_equal(torch.cat(batches).numpy(), VALUES["frames"][DONE])
-    np.testing.assert_array_equal(dataset[0][1], before)
 
 
 def opened(address):

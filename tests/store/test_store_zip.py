@@ -1,7 +1,5 @@
 """Stores in a zip archive, read in place."""
 
-from __future__ import annotations
-
 import struct
 import zipfile
 

@@ -59,14 +59,6 @@ def test_pieces_that_are_not_needed_are_left_out(tmp_path):
     assert len(ticks) <= 12
 
 
-@pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi", "vp9.webm", "x265-open.mp4"])
-def test_a_film_of_one_frame_repeats_it(tmp_path, name):
-    path = write(tmp_path / name, seconds=1 / 24)
-    requested = uniform_indices(len(index_file(path)), 8)
-    assert requested.tolist() == [0] * 8
-    assert numbers(decode_frames(path, requested).take(requested).rgb) == [0] * 8
-
-
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
     """The first frame at or after each tick; of too many, evenly, with both ends."""
     picked: list[int] = []
