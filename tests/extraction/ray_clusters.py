@@ -31,6 +31,7 @@ def head(**settings: Any) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
         before = signal.getsignal(signal.SIGTERM)
         own = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": STORE_BYTES}
         cluster = Cluster(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_share,
 )
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.extraction import plan
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import format as store_format
 from obygaze_features.store import verify
@@ -161,19 +163,21 @@ def test_a_run_for_each_device_fills_one_store_together(
 
 
 @pytest.mark.night
-def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path):
-    """Part of a block, too: the rest of its rows stay to do."""
-    computed = []
+def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path, monkeypatch):
+    """Part of a block, too: the rest of its rows stay to do. The clock jumps by an hour."""
+    computed, clock = [], time.monotonic
 
     def slowly(pixels, present, names):
         computed.append(len(pixels))
-        if len(computed) == 21:  # the store's probe, and twenty clips
-            time.sleep(4)
         return tiny.embed_clips(pixels, present)
 
+    # After the store's probe and twenty clips.
+    late = Mock(monotonic=lambda: clock() + 3600 * (len(computed) > 20))
+    monkeypatch.setattr(plan, "time", late)
     slow = replace(tiny, encode_clips=slowly)
-    summary = of.extract(rows(40), films, slow, tmp_path, batch=1, max_hours=3.5 / 3600)
+    summary = of.extract(rows(40), films, slow, tmp_path, batch=1, max_hours=0.9)
     assert (summary.ended, summary.done, summary.left) == ("time", 20, 20)
+    monkeypatch.undo()
     assert verify(tmp_path / "tiny.zarr") == []
     rest = of.extract(rows(40), films, tiny, tmp_path)
     assert (rest.clips, rest.done, rest.left, rest.ended) == (20, 40, 0, "done")

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import obygaze_models as om
 from cli import main
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
@@ -77,6 +78,11 @@ def is_split_without_origin(path: Path) -> bool:
     return len(split) > 0 and not split.about
 
 
+def is_whole_run(path: Path) -> bool:
+    """With the fits of which it was made, which go last."""
+    return bool(om.load_run(path).predictions())
+
+
 SCENARIOS = {
     "extract": Scenario(
         "features extract {data}/photos --images {data}/images --backbone {data}/tiny-clip "
@@ -107,7 +113,7 @@ SCENARIOS = {
         "manifest", "manifest", is_split_without_origin,
     ),
     "export": Scenario("stores export {data}/final.zarr -o {out}/x.h5", "x.h5"),
-    "models run": Scenario("models run {data}/one.toml -o {out}/run", "run"),
+    "models run": Scenario("models run {data}/one.toml -o {out}/run", "run", "", is_whole_run),
 }  # fmt: skip
 
 
