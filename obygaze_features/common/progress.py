@@ -70,13 +70,12 @@ class _Lines:
         self.done, self.note = self.done + steps, note
 
     def write(self, ended: threading.Event) -> None:
-        """Write a line now and then; and a last one, if there was any."""
-        is_over = is_long = False
+        """Write a line now and then, and a last one, if it took so long."""
+        is_over = False
         with contextlib.suppress(OSError, ValueError):  # standard error is closed
             while not is_over:
                 is_over = ended.wait(LINE_EVERY_S)
-                is_long |= not is_over
-                if is_long:
+                if not is_over or time.monotonic() - self.begin >= LINE_EVERY_S:
                     sys.stderr.write(f"{self}\n")
 
     def __str__(self) -> str:

@@ -85,7 +85,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
     done = [int(re.match(facts, line)[1]) for line in lines]
     assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
     assert re.search(r"after .*; \d+ frames/s, decode \d+%, device \d+%, write \d+%", lines[-1])
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.002)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0002)
     store = library / "stores/tiny.zarr"
     finalised = obygaze("stores", "finalise", store).stderr
     assert re.search(r"Writing \w+: 1 of 1 shards, .* a second", finalised)

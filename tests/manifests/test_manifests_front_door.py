@@ -29,7 +29,7 @@ def test_from_a_table_to_a_split(table, tmp_path, kind):
     assert (loaded.digest, loaded.check()) == (manifest.digest, [])
     assert loaded.split("leak-free").sizes == [4, 4]
     assert repr(loaded).startswith("Manifest('clips', 8 clips of 2 films, 1 label set, ")
-    assert repr(loaded.labels()).startswith("LabelSet('clips', 8 items: EN 4, ")
+    assert repr(loaded.labels()).startswith("LabelSet('annotations', 8 items: EN 4, ")
     assert repr(loaded.split("leak-free")) == "Split('leak-free', 8 items in 2 folds)"
     assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
     located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
