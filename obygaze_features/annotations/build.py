@@ -114,9 +114,9 @@ def build_timelines(
             segment = replace(segment, end=end)
         sound.append(replace(row, segment=segment))
     unlisted, listed = _unlisted_concepts(sound, scheme), scheme.concept_names
-    for name, row in unlisted.items() if listed else ():
-        remarks.append(row.remark(unknown_name("concept", name, listed), KEPT))
-    scheme = scheme.with_concepts(Concept(name, visual=not listed) for name in unlisted)
+    for concept, row in unlisted.items() if listed else ():
+        remarks.append(row.remark(unknown_name("concept", concept, listed), KEPT))
+    scheme = scheme.with_concepts(Concept(concept, visual=not listed) for concept in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
     remarks += [*concept_remarks, *_overlaps(segments)]
     remarks += _unusual_stretches(_stretches(segments), scheme)

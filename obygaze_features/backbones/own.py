@@ -56,7 +56,8 @@ def from_torch(
 
     Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
     is `frames`, and `native` is its mean. What else there is between is averaged: the positions of
-    ``[B,C,h,w]`` and ``[B,C,T,h,w]``, and tokens that do not go by frames.
+    ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also ``[B,T,C,h,w]``), and
+    tokens that do not go by frames.
 
     Parameters
     ----------
@@ -147,8 +148,10 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
         output = output if getattr(output, name, None) is None else output[name]
     output = output[0] if isinstance(output, tuple | list) else output
     if output.ndim > 3:
+        # Of [B,T,3,h,w] a network may leave the frames in front.
+        is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3
         output = output.mean((-2, -1))
-        output = output.transpose(1, 2) if output.ndim == 3 else output
+        output = output.transpose(1, 2) if output.ndim == 3 and not is_by_frame else output
     if output.ndim not in (2, 3):
         raise ValueError(f"it gives the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
     return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output

@@ -175,8 +175,9 @@ def resize_and_crop(
     rows = range(len(frames)) if rows is None else rows
     if transform := preprocessing.transform:
         try:
-            inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows]
-            return torch.stack(inputs).to(frames.device)
+            # Of no rows the shape is that of any frame.
+            inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows or [0]]
+            return torch.stack(inputs)[: len(rows)].to(frames.device)
         except Exception as problem:  # the user's own
             raise BackboneError(
                 f"the transform fails on a frame, uint8 [3,H,W] "

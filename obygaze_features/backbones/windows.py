@@ -28,6 +28,8 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
     specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in specs:
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
+    if backbone.sampling.window:
+        raise UsageError(f"{backbone.label} sees windows already; give its sampling only once")
     size, part, names = 1, "frame", frozenset(specs)
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:

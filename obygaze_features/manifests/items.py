@@ -135,16 +135,19 @@ class Items:
             raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}")
         return self.row_of[identifier]
 
-    def column(self, name: str) -> list[str]:
-        """The cells by which items are grouped: ``film``, ``media``, ``kind``, or one of `extra`.
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """The cells by which items are grouped: ``film``, ``media``, ``kind``, and all of `extra`.
 
-        Before the name of a file stands its film's. `ManifestError` names the columns that there
-        are.
+        Before the name of a file stands its film's.
         """
         places = zip(self.films, self.media, strict=True)
         media = [f"{film}/{name}" if film and name else name for film, name in places]
-        columns = {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
-        if name not in columns:
+        return {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
+
+    def column(self, name: str) -> list[str]:
+        """One of `columns`; `ManifestError` names those that there are."""
+        if name not in (columns := self.columns):
             raise ManifestError(unknown_name("column", name, columns))
         return columns[name]
 

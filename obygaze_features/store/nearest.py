@@ -135,8 +135,10 @@ def has_frames(store: Store, array: str) -> bool:
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
-    frames = frame_count(store.specs) or 0
-    if len(spec.shape) == 2 and frames % spec.shape[0] == 0:  # one token for one or a few frames
+    frames = frame_count(store.specs)
+    # Of `frames` one vector may be of a few frames; others, such as of patches, are as many.
+    count = spec.shape[0] * (frames // spec.shape[0] if frames and spec.counts_frames else 1)
+    if len(spec.shape) == 2 and count == frames:
         return True
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 

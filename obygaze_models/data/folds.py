@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -38,7 +38,8 @@ class Fold:
 
     `tests` has the rows of each test set by its name; `group` is what some folds share and others
     do not, such as the film that is left out. `drawn_from` counts the clips that `train` was drawn
-    from; 0 where the protocol draws none.
+    from; 0 where the protocol draws none. `near` are the rows that are too near to a test clip to
+    learn from.
     """
 
     index: int
@@ -49,6 +50,7 @@ class Fold:
     tests: Mapping[str, Array]
     group: str = ""
     drawn_from: int = 0
+    near: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
 
     @property
     def test_rows(self) -> Array:
@@ -109,9 +111,10 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
                 test: select_rows(tested[test] if isinstance(tested, Mapping) else tested, codes)
                 for test, codes in tests.items()
             }
+            too_near = np.zeros(len(y), dtype=bool)
             if near is not None:
-                apart = ~near(np.unique(np.concatenate([*sets.values()])))
-                train, validation = train & apart, validation & apart
+                too_near = near(np.unique(np.concatenate([*sets.values()])))
+            train, validation = train & ~too_near, validation & ~too_near
             pool = select_rows(train, y)
             folds.append(
                 Fold(
@@ -123,6 +126,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
                     sets,
                     group,
                     0 if self.balance is None else len(pool),
+                    np.flatnonzero(too_near),
                 )
             )
         return folds

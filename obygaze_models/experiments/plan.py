@@ -159,6 +159,8 @@ class Plan:
         tested: set[str] = set()
         also_trained: set[str] = set()
         clips: set[int] = set()
+        tests = [task.labels(self.data) for problem in self.problems for task in problem.tests]
+        testable = np.flatnonzero(np.max(tests, axis=0) >= 0).tolist()
         for fold in (fold for folds in self.folds.values() for fold in folds):
             clips.update(fold.test_rows.tolist())
             test_films = {films[row] for row in fold.test_rows.tolist()} - {""}
@@ -170,23 +172,25 @@ class Plan:
             titles={film: titles.get(film, film) for film in sorted(tested)},
             untested={
                 titles.get(film, film): self._why_untested(film)
-                for film in sorted(set(films) - tested - {""})
+                for film in sorted({films[row] for row in testable} - tested - {""})
             },
             by=by,
             clips=len(clips),
-            of=len(clips) if PROTOCOLS[self.division.protocol].in_turn else self.join.used,
+            of=len(clips if self.division.protocol == "leave-film-out" else testable),
         )
 
     def _why_untested(self, film: str) -> str:
+        rows, folds = self.data.groups == film, self.data.folds
+        is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
         for task in self.tasks:
-            labels = task.labels(self.data)[self.data.groups == film]
+            labels = task.labels(self.data)[rows]
             sizes = {name: int((labels == code).sum()) for code, name in enumerate(task.classes)}
             rarest = min(sizes, key=sizes.__getitem__)
             needed = self.experiment.min_clips or FILM_CLIPS
             if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
                 clips = counted(sizes[rarest], "clip")
                 return f"{clips} of {rarest}; {needed} are needed to test"
-            if len(sizes) == 2 and not sizes[rarest]:
+            if is_alone and len(sizes) == 2 and not sizes[rarest]:
                 return f"no clip of {rarest}"
         return "not in a test fold"
 

@@ -82,6 +82,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     assert result.exit_code == 3
     assert "6 rows left out" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
+    assert outcome.name == "mobygaze"
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]
     assert [(s.annotator, s.start, s.end) for s in outcome.segments] == expected
     assert outcome.segments[1].comment == "no list"

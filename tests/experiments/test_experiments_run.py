@@ -243,6 +243,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
 
 def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
+    changes["estimators"] = ("majority",)
     free, apart = (make_plan(replace(experiment, **changes, gap=gap)) for gap in (0, 5))
     assert any('groups = "media" or gap = 5 keeps' in note for note in free.notes)
     assert any("within 5 s of a test clip" in note for note in apart.notes)
@@ -254,6 +255,12 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
         for own, rest in ((left.train, right.train), (left.validation, right.validation)):
             assert len(rest) < len(own)
             assert rest.tolist() == own[~near[own].any(axis=1)].tolist()
+        # Nor does what learns from whole folds, as guesses and concepts do, learn from them.
+        for planned in apart.fits():
+            if planned.fold is right:
+                seen = planned.fit(apart.data).seen
+                assert len(seen) > 0
+                assert not near[seen].any()
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):

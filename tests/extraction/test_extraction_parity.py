@@ -16,7 +16,8 @@ import transformers
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.errors import StoreError
+from obygaze_features.backbones.windows import resample
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import verify
 from tests.backbones.conftest import tensor
@@ -126,6 +127,8 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     assert (difference.probes_equal, difference.probe["frames"]) == (True, 1)  # 64 frames of 135
     with pytest.raises(StoreError, match=r"other preprocessing .sampling: 24 a second"):
         of.extract(three, tmp_path, eight, tmp_path / "s", **options | {"stride": 8})
+    with pytest.raises(UsageError, match="sees windows already"):
+        resample(resample(eight, Sampling(64, 2)), Sampling(64, 2))
     three.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
     command += ["--backbone", "tiny-xclip", "--sampling", "24 fps", "--frames", "48"]

@@ -178,6 +178,11 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
     keys = ("name", "family", "licence", "citation", "paper")
     assert [about.get(key) for key in keys] == ["our_net", "own", "MIT", None, "https://x.org/p"]
     assert len({store.attributes["backbone"]["weights_sha256"] for store in stores.values()}) == 3
+    maps = make(nn.Identity(), frames=8, transform=shrink)  # [B,T,3,h,w]
+    assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
+    # A part of a long clip has perhaps no frame of a backbone that takes few.
+    none = resize_and_crop(torch.zeros(9, 40, 40, 3, dtype=torch.uint8), maps.preprocessing, [])
+    assert none.shape == (0, 3, 16, 16)
     with torch.no_grad():
         video[0].weight += 1
     with pytest.raises(StoreError, match="other backbone weights"):

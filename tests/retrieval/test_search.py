@@ -99,7 +99,7 @@ def test_search_by_frame_says_which_moment(source, any_store, query):
 
 def test_a_token_of_several_frames_has_their_mean_time(tmp_path, query):
     """As in `models moments`: 3D networks give a token for a few frames."""
-    sizes = {"frames": (2, WIDTH), "frame_time": (4,), "more": (3, WIDTH)}
+    sizes = {"frames": (2, WIDTH), "frame_time": (4,), "more": (2, WIDTH)}  # such as of patches
     types = {"frames": "float16", "frame_time": "float64", "more": "float32"}
     arrays = [ArraySpec(name, sizes[name], types[name], "", name != "more") for name in sizes]
     native = ArraySpec("native", (WIDTH,), "float32", "")
