@@ -231,7 +231,7 @@ class LeaveFilmOut(Splitter):
 
 @protocol(
     "split",
-    "Split: each fold tests in turn, so that every clip is tested once",
+    "Split: each fold tests in turn",
     "each fold in turn",
     balance=BALANCE,
     in_turn=True,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
@@ -170,11 +171,12 @@ def _model(head: Headline) -> Html:
 
 def _who(row: ScoreRow) -> str:
     record = row.run.record
+    noun = group_noun(record.films.by)
     if record.leaked:
         return "A model that was trained on some of the very clips that test it"
     if record.films.also_trained:
-        return "A model that was trained on other clips of the same films"
-    return "A model that never saw the film"
+        return f"A model that was trained on other clips of the same {noun}s"
+    return f"A model that never saw the {noun}"
 
 
 def _beside(head: Headline) -> Html:
