@@ -125,13 +125,12 @@ def make_division(
         groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
         folds = min(N_FOLDS, len({*groups}))
         if folds < 3 and (column or gap):
-            cause = f'groups = "{column}" has {counted(folds, group_noun(column or ""))}'
-            remedy = "leave groups out, or name another column"
+            what = f'groups = "{column}" has {counted(folds, group_noun(column or ""))}'
             if gap:
-                cause = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
-                remedy = "take a smaller gap"
+                what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
             raise ExperimentError(
-                f"{experiment.name!r}: {cause}; to train, validate and test takes three; {remedy}"
+                f"{experiment.name!r}: {what}; to train, validate and test takes three; "
+                + ("take a smaller gap" if gap else "leave groups out, or name another column")
             )
         split = stratified(
             manifest,

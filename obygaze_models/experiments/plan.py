@@ -263,16 +263,12 @@ class Plan:
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""
-        films, split = self.films, self.experiment.split
-        if not films.also_trained or len(total := {*films.titles, *films.untested}) < 2:
-            return ""
-        tested = counted(films.tested, group_noun(films.by))
-        have = "has" if films.tested == 1 else "have"
-        text = f"{films.also_trained:,} of {tested} {have} clips in training and in test"
-        if len(total) < 3 or self.division.protocol not in ("split", "leak-free"):
-            return text
-        anew = ' with split = ""' * bool(split)
-        return f'{text}; groups = "{films.by}"{anew} keeps them apart'
+        films, anew = self.films, ' with split = ""' * bool(self.experiment.split)
+        trained = f"{films.also_trained:,} of {films.tested:,}"
+        text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
+        if self.division.protocol in ("split", "leak-free") and films.tested > 2:
+            text += f'; groups = "{films.by}"{anew} keeps them apart'
+        return text * bool(films.also_trained)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
@@ -313,12 +309,8 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
     experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
     if near := _near(plan):
         folds = division.folds(plan.data, problem, seed=experiment.seed, **options)
-        lost = [
-            int(near(fold.test_rows)[fold.train].sum())
-            for fold in folds
-            if _usable(plan, problem, fold)
-        ]
-        if lost:
+        folds = [fold for fold in folds if _usable(plan, problem, fold)]
+        if lost := [int(near(fold.test_rows)[fold.train].sum()) for fold in folds]:
             clips = f"{span(lost)} training clips of a fold"
             return f"gap = {experiment.gap:g} takes {clips} away: take a smaller gap"
     if division.protocol == "leave-film-out":
