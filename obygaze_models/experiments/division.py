@@ -123,7 +123,9 @@ def make_division(
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
         gap, items = 0.0 if column else experiment.gap, manifest.items
         groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
-        folds = min(N_FOLDS, len({*groups}))
+        # Two stretches a fold, if possible: of levels that change seldom each then has some.
+        most = max(3, len({*groups}) // 2) if gap else N_FOLDS
+        folds = min(N_FOLDS, most, len({*groups}))
         if folds < 3 and (column or gap):
             what = f'groups = "{column}" has {counted(folds, group_noun(column or ""))}'
             if gap:

@@ -272,6 +272,16 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
                 assert not near[seen].any()
 
 
+def test_of_the_folds_one_that_the_gap_leaves_validates():
+    """Here all of the next fold is too near."""
+    y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
+    splitter = om.ManifestSplit(folds)
+    for fold in splitter.make_folds(
+        y, {"t": y}, near=lambda rows: folds == (folds[rows[0]] + 1) % 4
+    ):
+        assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
+
+
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     """Nor is what is no run, or what somebody put into it."""
     changed = replace(experiment, estimators=("majority",))
