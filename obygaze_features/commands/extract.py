@@ -174,7 +174,7 @@ def extract(
     if as_json:
         echo_json(summary.to_json())
     else:
-        _describe(summary, noun)
+        _describe(summary, noun, is_sampled=bool(options["sampling"]))
     if summary.clips and not summary.done and not summary.left:
         raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
     exit_if(summary.failed or summary.broken or summary.left)
@@ -199,7 +199,7 @@ def _messages() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _describe(summary: Summary, noun: str) -> None:
+def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         echo_failures(reasons, all_in=f"obygaze stores info {summary.stores[0]}")
@@ -216,7 +216,7 @@ def _describe(summary: Summary, noun: str) -> None:
         echo(f"Nothing was left to do{hint}.")
     for reason, count in summary.slow.items():
         echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
-    if summary.thinned:
+    if summary.thinned and is_sampled:  # else it is as the network was trained
         thinned = counted(summary.thinned, "clip")
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
     if summary.resized_by_cpu:

@@ -105,7 +105,7 @@ def merge(
     if len(opened) < 2:
         raise UsageError(f"merging needs two stores or more (got {len(opened)})")
     output = _check_output(output, opened)
-    first = opened[0].attributes
+    first = dict(opened[0].attributes)
     for other in opened[1:]:
         # Items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
@@ -114,13 +114,13 @@ def merge(
                 f"{other.where} cannot be merged with {opened[0].where}, it was made with other "
                 f"{' and other '.join(differences)}"
             )
+    for key in ("manifest", "licence", "citation", "software"):
+        texts = (store.attributes[key] for store in opened)
+        first[key] = "; ".join(dict.fromkeys(text for text in texts if text))
     if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
         return _make(output, _plan_parts(opened), first, "merged", overwrite=overwrite)
     plan = _plan_films(opened)
     attributes = {**first, "items_digest": plan.items.digest, "n": len(plan.items)}
-    for key in ("manifest", "licence", "citation", "software"):
-        texts = (store.attributes[key] for store in opened)
-        attributes[key] = "; ".join(dict.fromkeys(text for text in texts if text))
     return _make(output, plan, attributes, "merged", overwrite=overwrite)
 
 

@@ -135,10 +135,9 @@ def has_frames(store: Store, array: str) -> bool:
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
-    frames = frame_count(store.specs)
-    # Of `frames` one vector may be of a few frames; others, such as of patches, are as many.
-    count = spec.shape[0] * (frames // spec.shape[0] if frames and spec.counts_frames else 1)
-    if len(spec.shape) == 2 and count == frames:
+    frames, count = frame_count(store.specs) or -1, spec.shape[0]
+    # A vector of `frames` may be of a few frames; one of other arrays may be of a patch.
+    if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
         return True
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 

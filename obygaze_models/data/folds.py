@@ -111,9 +111,8 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
                 test: select_rows(tested[test] if isinstance(tested, Mapping) else tested, codes)
                 for test, codes in tests.items()
             }
-            too_near = np.zeros(len(y), dtype=bool)
-            if near is not None:
-                too_near = near(np.unique(np.concatenate([*sets.values()])))
+            test_rows = np.unique(np.concatenate([*sets.values()]))
+            too_near = near(test_rows) if near else np.zeros(len(y), dtype=bool)
             train, validation = train & ~too_near, validation & ~too_near
             pool = select_rows(train, y)
             folds.append(

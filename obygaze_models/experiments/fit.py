@@ -201,9 +201,8 @@ class PlannedFit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
         fold, labels = self.fold, self.task.labels(data)
         if len(fold.near):  # what learns from whole folds leaves these out, too
-            folds = data.folds.copy()
-            folds[fold.near] = -1
-            data = replace(data, folds=folds)
+            near = np.isin(np.arange(len(data)), fold.near)
+            data = replace(data, folds=np.where(near, -1, data.folds))
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
             balance=self.balance, votes=data.votes(self.task) if self.soft else None,

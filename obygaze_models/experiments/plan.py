@@ -159,8 +159,8 @@ class Plan:
         tested: set[str] = set()
         also_trained: set[str] = set()
         clips: set[int] = set()
-        tests = [task.labels(self.data) for problem in self.problems for task in problem.tests]
-        testable = np.flatnonzero(np.max(tests, axis=0) >= 0).tolist()
+        tests = [task.labels(self.data) >= 0 for problem in self.problems for task in problem.tests]
+        testable = np.flatnonzero(np.any(tests, axis=0)).tolist()
         for fold in (fold for folds in self.folds.values() for fold in folds):
             clips.update(fold.test_rows.tolist())
             test_films = {films[row] for row in fold.test_rows.tolist()} - {""}
