@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
 """Clips of a file that are at most so far apart are told of where one trains and one tests."""
+MAX_STRETCHES = 30
+"""A file is divided into at most so many stretches: a few for each of ten folds."""
 Array = NDArray[Any]
 
 
@@ -119,6 +121,7 @@ def stratified(
     seed: int = 0,
     labels: str | None = None,
     groups: str | None = None,
+    gap: float = 0.0,
     name: str = "leak-free",
 ) -> Split:
     """One fold for every labelled item, the levels spread evenly over the folds.
@@ -129,20 +132,23 @@ def stratified(
     names by its seed is the same for everybody, whatever the release of any library.
 
     With `groups`, a column of the items such as ``film`` or ``media``, the items of a group are in
-    one fold; then levels are as even as whole groups allow.
+    one fold; then levels are as even as whole groups allow. With a `gap`, seconds that will be
+    kept between test and training clips, so are stretches of each file, of which the gap leaves
+    clips (`cut_files`).
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds, not {folds}")
-    units = manifest.items.groups(groups, ids) if groups else ids
+    units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
         units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
         raise UsageError(f"there are {units_text} for {folds} folds; take fewer folds")
-    deal = _deal_groups if groups else _deal_items
+    deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
     about |= {"folds": folds, "seed": seed} | ({"groups": groups} if groups else {})
+    about |= {"gap": gap} if gap else {}
     split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
     if shared := neighbours(manifest.items, split):
         raise UsageError(
@@ -186,6 +192,25 @@ def _deal_groups(
         dealt[fold] += counts[row]
         fold_of[names[row]] = fold
     return fold_of
+
+
+def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
+    """The stretch of its file that each item is in; itself if it has no times, or there is no gap.
+
+    A stretch lasts about as long as the gap and an item, or longer: of a file that is much longer,
+    the gap around the stretches of one in ten leaves most.
+    """
+    stretch_of = dict(zip(ids, ids, strict=True))
+    rows = np.array([*map(items.row, ids)], dtype=np.int64)
+    rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
+    for file in np.unique(items.files[rows]) if gap else ():
+        own = rows[items.files[rows] == file]
+        own = own[np.lexsort((items.ends[own], items.starts[own]))]
+        starts, ends = items.starts[own], items.ends[own]
+        fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
+        for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
+            stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])
+    return [stretch_of[identifier] for identifier in ids]
 
 
 def _shuffled(seed: int, name: str) -> bytes:

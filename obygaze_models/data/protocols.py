@@ -37,6 +37,7 @@ from obygaze_models.data.folds import (
     Array,
     Balance,
     ByFolds,
+    Fold,
     FoldParts,
     RandomState,
     Splitter,
@@ -231,7 +232,7 @@ class LeaveFilmOut(Splitter):
 
 @protocol(
     "split",
-    "Split: each fold tests in turn, so that every clip is tested once",
+    "Split: each fold tests in turn",
     "each fold in turn",
     balance=BALANCE,
     in_turn=True,
@@ -239,7 +240,8 @@ class LeaveFilmOut(Splitter):
 class ManifestSplit(LeakFree):
     """Each fold tests in turn; training rows are balanced as in `LeakFree`.
 
-    The next fold that has clips of every class validates; after the last comes the first.
+    The next fold that has clips of every class validates, far enough from the test clips; after
+    the last comes the first.
 
     Parameters
     ----------
@@ -247,13 +249,25 @@ class ManifestSplit(LeakFree):
         As in `LeakFree`.
     """
 
+    _near: Callable[[Array], Array] | None = None
+
+    def make_folds(self, y: Array, tests: Mapping[str, Array], **how: Any) -> list[Fold]:
+        """As in all splitters."""
+        self._near = how.get("near")
+        return super().make_folds(y, tests, **how)
+
     def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
-        complete = {fold for fold in range(last + 1) if set(y[folds == fold]) >= every_class}
         for fold in range(last + 1):
+            far = (
+                y
+                if self._near is None
+                else np.where(self._near(np.flatnonzero(folds == fold)), -1, y)
+            )
             others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
-            after = next((number for number in others if number in complete), others[0])
+            complete = (number for number in others if {*far[folds == number]} >= every_class)
+            after = next(complete, others[0])
             train = (folds >= 0) & (folds != fold) & (folds != after)
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 

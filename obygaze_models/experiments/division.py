@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.items import group_noun
-from obygaze_features.manifests.splits import describe_neighbours, stratified
+from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import N_FOLDS, Array, ByFolds, Fold
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
@@ -120,18 +121,30 @@ def make_division(
         split = manifest.split(experiment.split)
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
-        groups = manifest.items.groups(column, labels.ids) if column else labels.ids
-        folds = min(N_FOLDS, len({*groups}))
+        gap, items = 0.0 if column else experiment.gap, manifest.items
+        groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
+        # Two stretches a fold, if possible: of levels that change seldom each then has some.
+        most = max(3, len({*groups}) // 2) if gap else N_FOLDS
+        folds = min(N_FOLDS, most, len({*groups}))
+        if folds < 3 and (column or gap):
+            what = f'groups = "{column}" has {counted(folds, group_noun(column or ""))}'
+            if gap:
+                what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
+            raise ExperimentError(
+                f"{experiment.name!r}: {what}; to train, validate and test takes three; "
+                + ("take a smaller gap" if gap else "leave groups out, or name another column")
+            )
         split = stratified(
             manifest,
             folds=folds,
             seed=experiment.seed,
             labels=experiment.label_set,
             groups=column,
+            gap=gap,
             name=f"stratified, {folds} folds{f' by {column}' * bool(column)}, "
             f"seed {experiment.seed}",
         )
-        near = "" if column or experiment.gap else describe_neighbours(manifest.items, split)
+        near = "" if column or experiment.gap else describe_neighbours(items, split)
         note = near and f'{near}; groups = "media" or gap = 5 keeps them apart'
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(

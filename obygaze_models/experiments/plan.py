@@ -29,7 +29,7 @@ from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.folds import Fold
+from obygaze_models.data.folds import ByFolds, Fold
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
@@ -251,6 +251,7 @@ class Plan:
         balance = experiment.balance or protocol.default_balance
         notes = (
             self.films.note,
+            self._shared_films(),
             self.division.note,
             f'{protocol.title} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
@@ -259,6 +260,15 @@ class Plan:
             soft * experiment.is_soft,
         )
         return [note for note in notes if note]
+
+    def _shared_films(self) -> str:
+        """How many films have clips on both sides, and what keeps them apart; empty if none."""
+        films, anew = self.films, ' with split = ""' * bool(self.experiment.split)
+        trained = f"{films.also_trained:,} of {films.tested:,}"
+        text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
+        if self.division.protocol in ("split", "leak-free") and films.tested > 2:
+            text += f'; groups = "{films.by}"{anew} keeps them apart'
+        return text * bool(films.also_trained)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
@@ -284,16 +294,41 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         )
         plan.folds[problem.train.name] = [fold for fold in usable if fold is not None]
     if not any(plan.folds.values()):
-        first, name = plan.skipped[0], experiment.split or "few"
-        split = f"obygaze manifests split {for_shell(experiment.manifest)} --folds 3 --name {name}"
+        first = plan.skipped[0]
         raise ExperimentError(
-            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; label more "
-            f'clips, or make fewer folds: {split} --overwrite, and split = "{name}" in the '
-            f"experiment\n{_class_table(plan, plan.problems[0].train)}"
+            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
+            f"{_remedy(plan, options)}\n{_class_table(plan, plan.problems[0].train)}"
         )
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
+
+
+def _remedy(plan: Plan, options: dict[str, Any]) -> str:
+    """What to do where no fold can be learnt."""
+    experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
+    if near := _near(plan):
+        folds = division.folds(plan.data, problem, seed=experiment.seed, **options)
+        folds = [fold for fold in folds if _usable(plan, problem, fold)]
+        if lost := [int(near(fold.test_rows)[fold.train].sum()) for fold in folds]:
+            clips = f"{span(lost)} training clips of a fold"
+            return f"gap = {experiment.gap:g} takes {clips} away: take a smaller gap"
+    if division.protocol == "leave-film-out":
+        return (
+            f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
+            'class: to train, validate and test; label more, or draw folds: protocol = "split" '
+            'and split = ""'
+        )
+    by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
+    if not by_folds or division.last < 3 or near:
+        return "label more clips"
+    by = f" --by {for_shell(experiment.groups)}" * bool(experiment.groups)
+    labels = f" --labels {for_shell(plan.labels.name)}" * bool(experiment.labels)
+    return (
+        f"label more clips, or make fewer folds: obygaze manifests split "
+        f"{for_shell(experiment.manifest)} --folds 3{by}{labels} --name few --overwrite, and "
+        'split = "few" in the experiment'
+    )
 
 
 def _near(plan: Plan) -> Callable[[Array], Array] | None:

@@ -213,8 +213,8 @@ def train_model(
     """Train one estimator of an experiment on all its labelled clips, balanced as in a run.
 
     `run_experiment` says how well such a model does; here is nothing left to test it on. The clips
-    of the last fold stop the training; in a run they would be tested. By the official protocol
-    they are left alone, and the model is what a run would have trained.
+    of the last fold that has some of every class stop the training; in a run they would be tested.
+    By the official protocol they are left alone, and the model is what a run would have trained.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def train_model(
         if len(np.unique(labels[rows])) < len(problem.train.classes):
             raise ExperimentError(
                 f"the {part} clips of {problem.train.name} are not of every class; give a split "
-                "whose last fold has clips of each"
+                "of which a fold, and the others, have clips of each"
             )
     try:
         check_savable(spec.model)
@@ -270,15 +270,20 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan) -> Fold:
-    """All clips train but those of the last fold, which stop the training."""
+    """All clips train but those of the last fold with clips of every class, which stop it."""
     [problem], data, seed = plan.problems, plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set has no part, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold
     labels = problem.train.labels(data)
     rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
-    held = data.folds[rows] == plan.division.last
+    classes = len(problem.train.classes)
+    held = next(
+        (own for fold in range(plan.division.last, -1, -1) for own in [data.folds[rows] == fold]
+         if len({*labels[rows[own]].tolist()}) == len({*labels[rows[~own]].tolist()}) == classes),
+        data.folds[rows] == plan.division.last,
+    )  # fmt: skip
     train = rows[~held]
     kind = find_protocol(plan.division.protocol)
     train = balanced(train, labels, seed, plan.experiment.balance or kind.default_balance or "none")
-    return Fold(0, "all but the last fold", seed, train, rows[held], {})
+    return Fold(0, "all but one fold", seed, train, rows[held], {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
@@ -141,7 +142,9 @@ def _model(head: Headline) -> Html:
     certainty: Html | str = f"; {head.best.few}" if head.best.few else ""
     if head.interval is not None:
         ends = map(number, head.interval)
-        certainty = html("; the average over other such films would probably be {} to {}", *ends)
+        noun = group_noun(row.run.record.films.by)
+        text = "; the average over other such {}s would probably be {} to {}"
+        certainty = html(text, noun, *ends)
     score = html("{}, {}{}", row.model, joined(scores), certainty)
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
@@ -170,11 +173,12 @@ def _model(head: Headline) -> Html:
 
 def _who(row: ScoreRow) -> str:
     record = row.run.record
+    noun = group_noun(record.films.by)
     if record.leaked:
         return "A model that was trained on some of the very clips that test it"
     if record.films.also_trained:
-        return "A model that was trained on other clips of the same films"
-    return "A model that never saw the film"
+        return f"A model that was trained on other clips of the same {noun}s"
+    return f"A model that never saw the {noun}"
 
 
 def _beside(head: Headline) -> Html:
@@ -232,6 +236,7 @@ def limits(head: Headline) -> list[str]:
     low = head.interval[0] if head.interval else None
     codes = {warning.code for warning in head.run.record.warnings}
     films = head.run.record.films
+    noun = group_noun(films.by)
     candidates = [
         ("anything about films: the data are made up", "synthetic" in codes),
         (
@@ -240,7 +245,7 @@ def limits(head: Headline) -> list[str]:
         ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
         (
-            f"how the model does on other films than {join_some([*films.titles.values()])}",
+            f"how the model does on other {noun}s than {join_some([*films.titles.values()])}",
             films.tested == 1 and bool(films.untested),
         ),
         ("how large the score is: the test clips are too few", bool(head.best.few)),
@@ -249,7 +254,7 @@ def limits(head: Headline) -> list[str]:
             guess is not None and low is not None and low <= guess[1],
         ),
         (
-            "that the model would do as well on a film that it has never seen",
+            f"that the model would do as well on a {noun} that it has never seen",
             record.films.also_trained > 0,
         ),
         (

@@ -85,6 +85,16 @@ def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
     assert run_obygaze("models", "run", "sure.toml").exit_code == 0
 
 
+def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_path):
+    """Here the last has Easy Negatives alone."""
+    pairs = zip(world.folds, world.levels, strict=True)
+    folds = [10 if pair == (9, "EN") else pair[0] for pair in pairs]
+    write(parts=[Split("late", world.ids, folds)], split="late", estimators=["logistic"])
+    result = run_obygaze("models", "train", "sure.toml", "-o", "sure")
+    assert result.exit_code == 0, result.output
+    assert not {*world.clips("EN", "S", folds=[8])} & {*om.load_model("sure")[1]["seen"]}
+
+
 def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
     write(parts=[Split("ten", world.ids, world.folds)], split=None)
     said = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}

@@ -233,25 +233,44 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
 
 
 def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
+    """Folds that are drawn are stretches of files, so that most clips are left to train."""
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
     free, apart = (make_plan(replace(experiment, **changes, gap=gap)) for gap in (0, 5))
     assert any('groups = "media" or gap = 5 keeps' in note for note in free.notes)
+    kept = 'films with clips in training and in test: 4 of 4; groups = "film" keeps them apart'
+    assert kept in free.notes
     assert any("within 5 s of a test clip" in note for note in apart.notes)
-    items, films = free.manifest.items, free.data.groups
-    starts = items.starts[[items.row(clip) for clip in free.data.ids]]
-    for left, right in zip(*(plan.folds["HN vs S"] for plan in (free, apart)), strict=True):
-        tested = left.test_rows
+    items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems
+    starts = items.starts[[items.row(clip) for clip in apart.data.ids]]
+    labels, folds = problem.train.labels(apart.data), apart.data.folds
+    assert (len(apart.folds["HN vs S"]), apart.skipped) == (10, [])
+    for number, fold in enumerate(apart.folds["HN vs S"]):
+        tested = fold.test_rows
+        assert (folds[tested] == number).all()
         near = (abs(starts[:, None] - starts[tested]) - 2 <= 5) & (films[:, None] == films[tested])
-        for own, rest in ((left.train, right.train), (left.validation, right.validation)):
-            assert len(rest) < len(own)
-            assert rest.tolist() == own[~near[own].any(axis=1)].tolist()
+        near = near.any(axis=1)
+        stops = folds == folds[fold.validation[0]]
+        others = (labels >= 0) & (folds != number) & ~stops
+        assert fold.train.tolist() == np.flatnonzero(others & ~near).tolist()
+        assert fold.validation.tolist() == np.flatnonzero((labels >= 0) & stops & ~near).tolist()
+        assert 0.7 * others.sum() < len(fold.train) < others.sum()
         # Nor does what learns from whole folds, as guesses and concepts do, learn from them.
         for planned in apart.fits():
-            if planned.fold is right:
+            if planned.fold is fold:
                 seen = planned.fit(apart.data).seen
                 assert len(seen) > 0
                 assert not near[seen].any()
+
+
+def test_of_the_folds_one_that_the_gap_leaves_validates():
+    """Here all of the next fold is too near."""
+    y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
+    splitter = om.ManifestSplit(folds)
+    for fold in splitter.make_folds(
+        y, {"t": y}, near=lambda rows: folds == (folds[rows[0]] + 1) % 4
+    ):
+        assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):

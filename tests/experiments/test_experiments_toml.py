@@ -1,6 +1,7 @@
 """The file of an experiment: what it says, and its slips, before anything is trained."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -116,11 +117,26 @@ def with_gaps(manifest, folder):
     return {"manifest": folder / "manifest", "split": "gaps"}
 
 
-def without_sure_tests(manifest, folder):
-    labels, fold_of = manifest.labels(), manifest.split("ten").fold_of
-    remaining = labels.where(lambda clip: fold_of[clip] != 9 or labels.level_of[clip] != "S")
-    manifest.with_parts(labels=[remaining]).save(folder / "manifest")
+def without_sure_tests(manifest, folder, folds=10):
+    labels, ten = manifest.labels(), manifest.split("ten")
+    split = replace(ten, folds=[fold % folds for fold in ten.folds])
+    remaining = labels.where(
+        lambda clip: split.fold_of[clip] != folds - 1 or labels.level_of[clip] != "S"
+    )
+    manifest.with_parts(labels=[remaining], splits=[split]).save(folder / "manifest")
     return {"manifest": folder / "manifest"}
+
+
+def of_files(files, **keys):
+    def change(manifest, folder):
+        rows = np.arange(len(manifest))
+        media = [f"{row * files // len(rows)}.mp4" for row in rows]
+        times = {"starts": rows * 2.0, "ends": rows * 2.0 + 2}
+        items = replace(manifest.items, films=[""] * len(rows), media=media, **times)
+        replace(manifest, items=items).save(folder / "manifest")
+        return {"manifest": folder / "manifest", "split": "", "protocol": None} | keys
+
+    return change
 
 
 def with_own_levels(manifest, folder):
@@ -141,7 +157,12 @@ REFUSED = [
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr, which is of clips such as clip-1, cl"]),
     (with_gaps, ["goes up to fold 10, and no clip is in fold 4"]),
-    (without_sure_tests, ["nothing can be learnt", "--name ten --overwrite", "9      5  0"]),
+    (without_sure_tests, ["nothing can be learnt", "--name few --overwrite", "9      5  0"]),
+    (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
+    (of_files(2, groups="media"), ['groups = "media" has 2 files; to train', "takes three"]),
+    (of_files(2, groups="media", protocol="leave-film-out"), ["takes three files with clips of"]),
+    (of_files(1, gap=150), ["gap = 150 leaves 2 stretches of files", "a smaller gap"]),
+    (of_files(1, gap=100, split="ten"), ["gap = 100 takes", "a smaller gap"]),
     ({"protocol": "leave-film-out", "min_clips": 13}, [
         "groups with 13 clips of each class, and 0 of 4 have", "min_clips = 1", "tt0   13  12"]),
     ({"groups": "serie"}, ["unknown column 'serie'; known are film, media, kind"]),

@@ -186,6 +186,10 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert "verdicts are not better than guessing, which reaches 0." in low[2]
     assert "Its verdicts are better than guessing" in better[2]
     assert "It ranks clips better than chance: " in better[3]
+    files = to_builtins(results["films"].record.films) | {"by": "media"}
+    by_file = said(findings, with_record(results["films"], films=files))[1]
+    assert by_file.startswith("A model that never saw the file finds")
+    assert "over other such files" in by_file
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))
