@@ -17,8 +17,9 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import LabelSet
+from obygaze_features.manifests.items import name_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.frame_scores import FrameScores, name_film
+from obygaze_models.explain.frame_scores import FrameScores
 from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.report.runs import ReportRun
 
@@ -90,8 +91,8 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
 
 
 def film_of(clip: Clip) -> str:
-    """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
-    return clip.film if clip.start is None else name_film(clip.film, clip.media)
+    """The film whose time axis a clip is on; without a film's name, that of its file."""
+    return name_film(clip.film, clip.media)
 
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
