@@ -185,7 +185,9 @@ def place_frames(
             )
         starts, ends = _cut_axis(times, low, high)
         is_shown = ends > starts
-        axis = Axis(name_film(item.film, item.media), clip if low is None else "")
+        axis = Axis(item.film, clip)
+        if low is not None:
+            axis = Axis(name_film(item.film, item.media))
         if item.media != (media := media_of.setdefault(axis, item.media)):
             raise ExperimentError(
                 f"film {axis.film}: its clips are of two files ({media or 'none'}, "

@@ -7,6 +7,7 @@ Times are whole hundredths of a second, probabilities whole thousandths.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.items import name_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.frame_scores import FrameScores
+from obygaze_models.explain.frame_scores import Axis, FrameScores
 from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.report.runs import ReportRun
 
@@ -59,6 +60,10 @@ def film_timelines(
         else:
             tables = Moments.from_csv(Path(moments), Path(frames))
             scores, intervals = tables.frames, tables.moments
+        # Files of no film, each a time axis, follow each other as clips.
+        files = {Axis(name_film("", c.media)): Axis("", c.id) for c in clips if not film_of(c)}
+        scores = replace(scores, axes=[files.get(axis, axis) for axis in scores.axes])
+        intervals = [replace(m, axis=files.get(m.axis, m.axis)) for m in intervals]
         for row, axis in enumerate(scores.axes):
             rows.setdefault(axis.film, []).append(row)
         _check_films(frames, rows, clips_of)
@@ -91,8 +96,8 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
 
 
 def film_of(clip: Clip) -> str:
-    """The film whose time axis a clip is on; without a film's name, that of its file."""
-    return name_film(clip.film, clip.media)
+    """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
+    return clip.film if clip.start is None else name_film(clip.film, clip.media)
 
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
