@@ -171,10 +171,8 @@ class Items:
     def whole_films(self) -> set[str]:
         """The clips without a span that are all of their film, or are a file of no film."""
         names = list(map(name_film, self.films, self.media))
-        rows, counts = zip(self.ids, names, self.starts, strict=True), Counter(names)
-        return {
-            id_ for id_, name, start in rows if counts[name] == 1 and name and math.isnan(start)
-        }
+        counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
+        return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""

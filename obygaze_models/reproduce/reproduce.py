@@ -170,12 +170,7 @@ def reproduce(
             "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
             "protocols": list(protocols),
             "seed": seed,
-            "results": [
-                table.name
-                for made in artifacts.values()
-                for table in made.tables
-                if table.has_results
-            ],
+            "results": [t.name for a in artifacts.values() for t in a.tables if t.has_results],
             "runs": list(runs),
             "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
             "machine": platform.platform(),
