@@ -58,7 +58,7 @@ __all__ = ["main"]
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="obygaze")
 def main(debug: bool) -> None:
-    """Detect how films objectify their characters: from clips to features, models and reports.
+    """Detect how films objectify their characters, or any labels of any clips: features to reports.
 
     \b
     In four steps:

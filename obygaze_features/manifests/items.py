@@ -9,6 +9,7 @@ import hashlib
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
@@ -169,6 +170,13 @@ class Items:
         number = {name: code for code, name in enumerate(dict.fromkeys(names))}
         return np.array([number[name] for name in names], dtype=np.int64)
 
+    @cached_property
+    def whole_films(self) -> set[str]:
+        """The clips without a span that are all of their film, or are a file of no film."""
+        names = list(map(name_film, self.films, self.media))
+        counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
+        return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
+
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
         index = np.asarray(rows, dtype=int)
@@ -308,6 +316,11 @@ def media_problem(name: str) -> str | None:
 def media_stem(name: str) -> str:
     """A file name without its extension."""
     return name.rpartition(".")[0] or name
+
+
+def name_film(film: str, media: str) -> str:
+    """The film of a clip; where it has no name, its file's."""
+    return film or media_stem(media)
 
 
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:

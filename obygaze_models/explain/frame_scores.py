@@ -22,7 +22,7 @@ from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.items import format_seconds, media_stem
+from obygaze_features.manifests.items import format_seconds, name_film
 
 if TYPE_CHECKING:
     from obygaze_models.saved.inference import FramePredictions
@@ -188,12 +188,12 @@ def place_frames(
         axis = Axis(item.film, clip)
         if low is not None:
             axis = Axis(name_film(item.film, item.media))
-            if item.media != (media := media_of.setdefault(axis, item.media)):
-                raise ExperimentError(
-                    f"film {axis.film}: its clips are of two files ({media or 'none'}, "
-                    f"{item.media or 'none'}), whose times differ; give each file a film of its "
-                    "own in the manifest"
-                )
+        if item.media != (media := media_of.setdefault(axis, item.media)):
+            raise ExperimentError(
+                f"film {axis.film}: its clips are of two files ({media or 'none'}, "
+                f"{item.media or 'none'}), whose times differ; give each file a film of its "
+                "own in the manifest"
+            )
         parts.append((starts[is_shown], ends[is_shown], means[is_shown]))
         about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
     starts, ends, values = map(np.concatenate, zip(*parts, strict=True))
@@ -202,20 +202,19 @@ def place_frames(
 
 
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
-    """A clip's item with its span in the film, and what to add to its frames' times."""
-    item = items[items.row(clip)]
+    """A clip's item with its span in the film, and what to add to its frames' times.
+
+    A file that is all of its film starts with it.
+    """
+    item, offset, is_whole = items[items.row(clip)], 0.0, clip in items.whole_films
     located = manifest.items.row_of.get(clip) if manifest is not None else None
-    if item.start is not None or manifest is None or located is None:
-        return item, 0.0
-    span = manifest.items[located]
-    # Its frames' times count from the start of the clip's file.
-    placed = item if span.start is None else span
-    return replace(placed, film=span.film or item.film), span.start or 0.0
-
-
-def name_film(film: str, media: str) -> str:
-    """The film of a clip; where it has no name, its file's."""
-    return film or media_stem(media)
+    if item.start is None and manifest is not None and located is not None:
+        span = manifest.items[located]
+        # Its frames' times count from the start of the clip's file.
+        placed, offset = (item, 0.0) if span.start is None else (span, span.start)
+        item = replace(placed, film=span.film or item.film)
+        is_whole &= clip in manifest.items.whole_films
+    return (replace(item, start=0.0) if is_whole else item), offset
 
 
 def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:

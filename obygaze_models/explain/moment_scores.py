@@ -205,6 +205,11 @@ def evaluate_moments(
     names = [scheme.name_of[level] for level in levels]
     frames = {axis.film: film for axis, film in moments.frames.by_axis.items() if not axis.clip}
     notes = _check_films(frames, moments, timelines)
+    if not positives:
+        notes.append(
+            f"only segments of {names[0]} count, the highest level (of {join_some(scheme.codes)}); "
+            "if the model looks for another, choose it by --positives"
+        )
     annotators = []
     for annotator in timelines.annotators:
         marked = {

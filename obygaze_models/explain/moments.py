@@ -30,7 +30,7 @@ from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, Manifest
-from obygaze_features.manifests.items import format_seconds
+from obygaze_features.manifests.items import format_seconds, name_film
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.statistics import known_titles, match_film
 from obygaze_models.explain.frame_scores import (
@@ -40,7 +40,6 @@ from obygaze_models.explain.frame_scores import (
     FrameScores,
     join_spans,
     locate_clip,
-    name_film,
     place_frames,
     read_axes,
     read_numbers,
@@ -353,7 +352,7 @@ def _label_rows(
         for annotator, segments in timelines.by_film[axis.film].items():
             bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
             rows.append((timelines.names.get(annotator, annotator), bars, timelines.scheme.name_of))
-    if manifest is not None and not axis.clip:
+    if manifest is not None and manifest.label_names and not axis.clip:
         codes, level_of = manifest.scheme.codes, manifest.labels().level_of
         bars = [
             (item.start, item.end, codes.index(level_of[item.id]))

@@ -7,6 +7,7 @@ Times are whole hundredths of a second, probabilities whole thousandths.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import LabelSet
+from obygaze_features.manifests.items import name_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.frame_scores import FrameScores, name_film
+from obygaze_models.explain.frame_scores import Axis, FrameScores
 from obygaze_models.explain.moments import Moment, Moments
 from obygaze_models.report.runs import ReportRun
 
@@ -58,6 +60,10 @@ def film_timelines(
         else:
             tables = Moments.from_csv(Path(moments), Path(frames))
             scores, intervals = tables.frames, tables.moments
+        # Files of no film, each a time axis, follow each other as clips.
+        files = {Axis(name_film("", c.media)): Axis("", c.id) for c in clips if not film_of(c)}
+        scores = replace(scores, axes=[files.get(axis, axis) for axis in scores.axes])
+        intervals = [replace(m, axis=files.get(m.axis, m.axis)) for m in intervals]
         for row, axis in enumerate(scores.axes):
             rows.setdefault(axis.film, []).append(row)
         _check_films(frames, rows, clips_of)

@@ -24,6 +24,7 @@ _NOT_COMPARED = {
     "unknown-origin": "nobody knows what made the features",
 }
 """Why numbers are not compared with the paper's, by the code of the alarm."""
+_COMPARED = ", and ours minus it"
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -134,7 +135,22 @@ class Table:
 
 def published_lines(values: Mapping[str, Value | None], name: str = "published") -> list[Line]:
     """The paper's numbers as a line, with ours minus them; none where there are no numbers."""
-    return [Line(f"{name}, and ours minus it", "published", values)] if values else []
+    return [Line(f"{name}{_COMPARED}", "published", values)] if values else []
+
+
+def without_vain_comparison(table: Table) -> Table:
+    """The table; without differences from the paper's numbers where alarms void ours."""
+    if not table.alarms:
+        return table
+    columns = [name for name in table.columns if name not in table.difference_columns]
+
+    def alone(line: Line) -> Line:
+        values = {name: line.values[name] for name in columns if name in line.values}
+        values = {name: value and replace(value, difference=None) for name, value in values.items()}
+        return Line(line.name.removesuffix(_COMPARED), line.kind, values)
+
+    blocks = [replace(block, lines=list(map(alone, block.lines))) for block in table.blocks]
+    return replace(table, columns=columns, blocks=blocks, difference_columns=())
 
 
 @dataclass(frozen=True)

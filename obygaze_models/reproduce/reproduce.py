@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from obygaze_features.common.figures import save_figure
-from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.files import new_folder, read_json, to_json, write_text
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
@@ -111,7 +111,7 @@ def reproduce(
     seed
         Seed of all draws.
     overwrite
-        Replace an earlier reproduction at `output`.
+        Replace an earlier reproduction at `output`; one without any number of ours always is.
     log
         Called with the name of what is made next.
     """
@@ -127,6 +127,8 @@ def reproduce(
     if any(TARGETS[name].draws for name in names):
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
+    if not overwrite and (earlier := output / MARKER).is_file():
+        overwrite = not read_json(earlier, ExperimentError).get("results", True)
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
     training = [TARGETS[name] for name in names if TARGETS[name].trains]
@@ -168,6 +170,7 @@ def reproduce(
             "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
             "protocols": list(protocols),
             "seed": seed,
+            "results": [t.name for a in artifacts.values() for t in a.tables if t.has_results],
             "runs": list(runs),
             "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
             "machine": platform.platform(),

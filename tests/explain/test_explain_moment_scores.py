@@ -190,13 +190,16 @@ def test_annotators_count_one_by_one_and_notes_say_the_rest():
     result = evaluate(moments, segments)
     aurocs = {a.annotator: a.scores["frame_auroc"].value for a in result.annotators}
     assert aurocs == {"ann": 1, "ben": 0}
-    assert result.notes == ["eve marked no Sure in these films: no scores"]
+    assert result.notes[1:] == ["eve marked no Sure in these films: no scores"]
+    for fact in ("only segments of Sure", "of EN, HN, NS, S", "--positives"):
+        assert fact in result.notes[0]
     levels = evaluate(moments, segments, positives=["Easy Negative"])
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
+    assert "only" not in levels.notes[0]
     moments = make_moments([("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)])
     moments.frames.seen[::2] = "yes", ""  # unknown
     result = evaluate(moments, mark([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)]))
-    facts = ("left out: third", "left out: other", "1 of 2 clips were used", "1 segment outside")
+    facts = ("left out: third", "left out: other", "1 of 2 clips were used", "of Sure", "1 segment")
     for note, fact in zip(result.notes, facts, strict=True):
         assert fact in note
     [film] = result.annotators[0].films

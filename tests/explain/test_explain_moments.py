@@ -84,6 +84,25 @@ def test_a_manifest_says_where_files_are_in_their_film():
     [text] = moment_files(moments).values()
     assert "film.mkv" in text
     assert "a.mp4" not in text
+    assert moment_figure(moments, manifest=manifest), "it needs no labels"
+
+
+def test_a_file_that_is_all_of_its_film_starts_with_it():
+    clips, other = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
+    lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
+    for items, manifest, axis in (
+        (Items.of([lone, other]), None, Axis("a")),
+        (Items.of([one_of_two]), None, Axis("f")),
+        (OWN_FILES, Manifest("m", Items.of([one_of_two])), Axis("f")),
+        (OWN_FILES, Manifest("m", Items.of([one_of_two, other])), Axis("f", "a")),
+    ):
+        [moment] = (found := find(clips, items, manifest=manifest)).moments
+        assert (moment.axis, moment.start, moment.end) == (axis, 0, 2)
+    timelines = Timelines.of("mine", [Segment("f", "ann", 0, 2, "S")])
+    with pytest.raises(ExperimentError, match="times within their clips"):
+        om.evaluate_moments(found, timelines)
+    [scored] = om.evaluate_moments(find(clips, Items.of([one_of_two])), timelines).annotators
+    assert scored.scores["map_0.7"].value == 1
 
 
 @pytest.mark.parametrize(("length", "joined"), [(30, False), (31, True)])

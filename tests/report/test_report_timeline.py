@@ -197,6 +197,18 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
         assert lengths == [700] * len(places)
 
 
+def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
+    """Their tables name each as its film."""
+    grown_clips = list(grown(results["first"], clips=3).clips().values())
+    clips = [replace(clip, film="", media=f"{clip.id}.mp4") for clip in grown_clips]
+    whole = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
+    write_frames(tmp_path, whole)
+    axis = film_timelines(clips, *tables(tmp_path).values())["films"][""]
+    assert axis["pasted"]
+    assert (axis["start"], axis["frames"]["count"]) == ([0, 1000, 2000], [8, 8, 8])
+    assert [start for start, _, _ in axis["moments"]] == [100, 1100, 2100]
+
+
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     clips = [
         replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips().values()
