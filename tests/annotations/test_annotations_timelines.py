@@ -14,6 +14,7 @@ from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.annotations.remarks import describe_remarks
+from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.timelines import FIRST, SECOND, grid, worked
@@ -57,6 +58,9 @@ def test_the_worked_case(merged):
     }
     rule = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(rule in line for line in words(worked(), merged))
+    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
+    with pytest.raises(AnnotationError, match="are not those of the timelines"):
+        words(worked(), of.Manifest("other", merged.items, scheme=calm))
     [axes] = film_figure(worked(), merged, "film").axes
     bars = axes.patches[-5:]
     widths = [bar.get_width() / bars[0].get_width() for bar in bars]
@@ -74,22 +78,6 @@ def test_titles_and_names_are_drawn_as_written(tmp_path):
     assert {title, "Zoé B", "bob"} <= set(
         words(named, done.grid.with_parts(labels=done.label_sets))
     )
-
-
-def test_the_command(tmp_path, merged, obygaze):
-    worked().save(tmp_path / "timelines")
-    merged.save(tmp_path / "manifest")
-    command = ("annotations", "figure", tmp_path / "timelines", tmp_path / "manifest")
-    command, out = (*command, "-o"), tmp_path / "out"
-    assert obygaze(*command, out).exit_code == 0
-    assert (out / "film.svg").read_bytes().startswith(b"<?xml")
-    assert obygaze(*command, tmp_path / "film.pdf").exit_code == 0
-    assert (tmp_path / "film.pdf").read_bytes().startswith(b"%PDF")
-    assert obygaze(*command, out).exit_code == 1
-    calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    of.Manifest("other", merged.items, scheme=calm).save(tmp_path / "manifest", overwrite=True)
-    refused(obygaze(*command, tmp_path / "new"), "levels (calm, tense) are not those of the time")
-    assert not (tmp_path / "new").exists()
 
 
 def test_remarks_of_a_kind_are_one_line():

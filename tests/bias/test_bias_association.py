@@ -130,7 +130,6 @@ def test_a_normal_distribution_has_the_moments_of_all_partitions():
         ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
         ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "one model"]),
         ({"x": [[1, 0], [1]]}, ["X", "no table of numbers"]),
-        ({"x": X, "y": X, "a": A, "b": A}, ["X and Y", "undefined"]),
     ],
 )
 def test_what_is_no_set_of_embeddings_is_refused(sets, facts):

@@ -13,7 +13,7 @@ import torch
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, diff, finalise, open_store
+from obygaze_features.store import Status, finalise, open_store
 from obygaze_features.store.import_features import import_features
 from obygaze_features.store.import_rows import read_recipe
 from obygaze_features.store.metadata import unknown_parts
@@ -53,11 +53,6 @@ def make_folder(path: Path, suffix: str = ".npy", n: int = N) -> Path:
     for row in range(n):
         save(file_of(path, row, suffix), VALUES[row])
     return path
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return make_folder(tmp_path / "features")
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".npy"])
@@ -106,28 +101,6 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         assert reason in store.failures[item]
     assert store.status[[1, 2, 6]].tolist() == [2, 3, 4]
     finalise(path)
-
-
-def test_an_import_continues_and_retries_when_told(folder, tmp_path):
-    path = tmp_path / "s.zarr"
-    hidden = file_of(folder, 1).rename(tmp_path / "aside")
-    content = file_of(folder, 35).read_bytes()
-    file_of(folder, 35).write_bytes(b"")
-    import_features(folder, manifest(), path)
-    hidden.rename(file_of(folder, 1))
-    file_of(folder, 35).write_bytes(content)
-    (path / "blocks/000001.json").unlink()  # as if it had been killed before the second block
-    before = (path / "blocks/000000.json").stat()
-    assert import_features(folder, manifest(), path).failures.keys() == {"tt1-001"}
-    assert (path / "blocks/000000.json").stat().st_mtime_ns == before.st_mtime_ns
-    assert import_features(folder, manifest(), path, retry_failed=True).failures == {}
-    again = import_features(folder, manifest(), tmp_path / "again/s.zarr")
-    assert diff(open_store(path), again).identical
-    np.testing.assert_array_equal(open_store(path).read("native", missing="nan"), VALUES)
-    with pytest.raises(StoreError, match="made with other items"):
-        import_features(folder, manifest(5), path)
-    with pytest.raises(StoreError, match="made with other backbone weights"):
-        import_features(folder, manifest(), path, backbone="x")
 
 
 def test_spans_are_found_by_their_id(tmp_path):
@@ -249,3 +222,5 @@ def test_several_arrays_come_from_several_folders(tmp_path):
     assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
     np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
     assert store.sources["tt1-001"].count("head=") == 2
+    with pytest.raises(StoreError, match="made with other items"):
+        import_features(sources, manifest(5), tmp_path / "s.zarr")

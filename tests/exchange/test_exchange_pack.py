@@ -98,8 +98,6 @@ HOSTILE = {
     "cut": (resize(lambda data: data[:-9]), "is not a zip file, or is cut short"),
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
                     f"{SHARD} is not as it was written"),
-    "other table": (replace("rows.csv", lambda data: data[:-1] + b"?"),
-                    "rows.csv is not as it was written"),
     "lost file": (replace("rows.csv", lambda data: None), "rows.csv is missing, although"),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
 from obygaze_features.manifests.manifest import check
 from obygaze_features.manifests.media import locate
-from tests.kit.files import contents, refused, touch, write
+from tests.kit.files import refused, touch, write
 
 
 def problems(manifest):
@@ -209,31 +209,16 @@ def test_the_digest_as_the_specification_has_it(manifest):
         Items.of([Item(identifier) for identifier in "bAa"])
 
 
-def test_a_crash_leaves_the_old_manifest(manifest):
-    before = contents(manifest.parent)
-    labels = LabelSet("bad", ["tt0108160-001"], [], [])
-    broken = Manifest.load(manifest).with_parts(labels=[labels])
-    with pytest.raises(ValueError, match="argument 2 is shorter"):
-        broken.save(manifest, overwrite=True)
-    assert contents(manifest.parent) == before
-    assert sorted(p.name for p in manifest.parent.iterdir()) == ["annotations.csv", "manifest"]
-
-
-@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.gate)])
-def test_the_figure(manifest, tmp_path, obygaze, suffix):
-    pytest.importorskip("matplotlib")
-    figure = tmp_path / f"figures/levels.{suffix}"
+def test_the_figure(manifest, tmp_path, obygaze):
+    figure = tmp_path / "figures/levels.svg"
     # --figure is the option's old name.
     for options in (["--figure", figure], ["-o", figure, "--by-film", "--overwrite"]):
         result = obygaze("manifests", "stats", manifest, *options)
         assert f"figure -> {figure}" in result.output, result.output
-    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
-    assert figure.read_bytes().startswith(start)
-    if suffix == "svg":
-        text = figure.read_text()
-        assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
-        assert "Sleepless in Seattle (1993)" in text
-        assert "Body, Sure: 50.0%" in text
+    text = figure.read_text()
+    assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
+    assert "Sleepless in Seattle (1993)" in text
+    assert "Body, Sure: 50.0%" in text
 
 
 def test_items_and_empty_label_sets(manifest, obygaze):

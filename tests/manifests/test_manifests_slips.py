@@ -38,7 +38,6 @@ SLIPS = [
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
     ("csv", "id,level\na,calm\nb,tense\n", "own: --levels calm,tense, from the least to the most"),
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
-    ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "own: --levels EN,S, from the least"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both be 'a-x'; keep one of them"),
@@ -101,7 +100,6 @@ def test_mistyped_paths_are_suggested(tmp_path, obygaze):
     table = write(tmp_path / "labels.csv", "video,label", "alone,S")
     for command, mistyped, right in [
         (("manifests", "import", "folder", near), near, films),
-        (("manifests", "locate", folder, "--videos", near), near, films),
         (("manifests", "label", folder, Path(f"{table}x")), f"{table}x", table),
     ]:  # fmt: skip
         refused(obygaze(*command), f"{mistyped} does not exist; did you mean {right}?")

@@ -69,16 +69,12 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
 
 
-def test_figures_and_a_page_that_names_each_mark(obygaze, source, store, manifest, tmp_path):
-    clip_map = map_clips(store)
-    manifest.save(tmp_path / "m")
-    by_level = ["--manifest", tmp_path / "m", "--color", "level"]
-    for name, options in (("a.png", by_level), ("a.svg", by_level), ("a.html", [])):
-        result = obygaze("stores", "map", source.path, *options, "-o", tmp_path / name)
-        assert result.exit_code == 0, result.output
-        assert (tmp_path / name).stat().st_size > 3000
+def test_a_page_names_each_mark(obygaze, source, store, tmp_path):
+    clip_map, command = map_clips(store), ("stores", "map", source.path, "-o", tmp_path / "a.html")
+    result = obygaze(*command)
+    assert result.exit_code == 0, result.output
     assert "30 clips, two principal components" in result.stdout
-    assert obygaze("stores", "map", source.path, "-o", tmp_path / "a.png").exit_code == 1
+    assert obygaze(*command).exit_code == 1
 
     page = (tmp_path / "a.html").read_text()
     texts = re.findall("<use [^>]*><title>(.*?)</title></use>", page)
