@@ -260,11 +260,9 @@ class ManifestSplit(LeakFree):
         folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
         for fold in range(last + 1):
-            far = (
-                y
-                if self._near is None
-                else np.where(self._near(np.flatnonzero(folds == fold)), -1, y)
-            )
+            far = y
+            if self._near is not None:
+                far = np.where(self._near(np.flatnonzero(folds == fold)), -1, y)
             others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
             complete = (number for number in others if {*far[folds == number]} >= every_class)
             after = next(complete, others[0])

@@ -275,7 +275,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     """Plan an experiment; `ExperimentError` where nothing could be learnt."""
     plan = plan_clips(experiment)
     experiment = plan.experiment
-    seeds = experiment.seeds or (experiment.seed,)
+    seeds, near = experiment.seeds or (experiment.seed,), _near(plan)
     keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
     options = {key: value for key, value in keys.items() if value is not None}
     for problem in plan.problems:
@@ -283,9 +283,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             folds = [
                 replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
                 for seed in seeds
-                for fold in plan.division.folds(
-                    plan.data, problem, seed=seed, near=_near(plan), **options
-                )
+                for fold in plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
             ]
         except ExperimentError as refusal:
             raise ExperimentError(f"{refusal}\n{_class_table(plan, problem.train)}") from None
@@ -334,9 +332,11 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
 def _near(plan: Plan) -> Callable[[Array], Array] | None:
     """Which clips are within the experiment's gap of those of some rows, in the same file."""
     items, gap = plan.manifest.items, plan.experiment.gap
+    if not gap:
+        return None
     rows = np.array([items.row(clip) for clip in plan.data.ids], dtype=np.int64)
     spans = items.files, items.starts, items.ends
-    return (lambda tested: meet_in_time(spans, rows, rows[tested], gap)) if gap else None
+    return lambda tested: meet_in_time(spans, rows, rows[tested], gap)
 
 
 def _class_table(plan: Plan, task: Task) -> str:
