@@ -147,7 +147,7 @@ def _find_groups(
 ) -> tuple[list[str], dict[str, str]]:
     """The group of each clip, and the colour of each group."""
     items = store.items if manifest is None or color == "film" else manifest.items
-    columns = {"film": items.films} if manifest is None else items.columns
+    columns = items.columns
     if color in columns:
         cell_of = dict(zip(items.ids, columns[color], strict=True))
         cells = [cell_of.get(item_id) or f"no {color}" for item_id in ids]
