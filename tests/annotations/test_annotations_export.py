@@ -120,7 +120,7 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     read = Eaf(str(folder / "Juno — 2007.eaf"))
     check_schema(ElementTree.parse(folder / "Juno — 2007.eaf").getroot())
     tiers = [tier for tier in read.get_tier_names() if tier.endswith("clips")]
-    assert tiers == ["ann, clips", "bob, clips", "merged, clips"]
+    assert tiers == ["ann, clips", "merged, clips", "bob, clips"]
     spans = [(0, 10000, "Hard Negative"), (10000, 20500, "Sure")]
     assert sorted(read.get_annotation_data_for_tier("merged, clips")) == spans
     clips = read.get_ref_annotation_data_for_tier("merged, clips, clip")
