@@ -6,7 +6,6 @@ is the annotation's text, each concept an annotation in the dependent tier.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +64,7 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
             tiers = [_clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
             tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
             all_tiers = [*document.tiers, *(tier for tier in tiers if tier.annotations)]
-            media = _media(items[0].media if items else "") or document.media
+            media = items[0].media if items else document.media
             documents[film] = replace(document, tiers=all_tiers, media=media)
     template, files = filled_template(timelines.scheme), {}
     for name, document in zip(names, documents.values(), strict=True):
@@ -101,12 +100,7 @@ def _document(timelines: Timelines, film: str) -> Document:
         NAME: details.name or film,
     }
     properties = {name: text for name, text in properties.items() if text}
-    return Document(tiers, _media(details.name), properties)
-
-
-def _media(name: str) -> str:
-    """The name of a film's file, where it is one: with an extension."""
-    return name if re.search(r"\.\w{2,4}$", name) else ""
+    return Document(tiers, details.name, properties)
 
 
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:

@@ -256,7 +256,8 @@ def to_eaf(document: Document, template: Xml.Element | None = None) -> str:
     root.extend(deepcopy(kept))
     header = Xml.Element("HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
     root.insert(0, header)
-    if media := document.media:
+    media = document.media
+    if re.search(r"\.\w{2,4}$", media):  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}

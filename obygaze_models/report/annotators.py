@@ -15,6 +15,7 @@ from obygaze_features.annotations.agreement import (
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import Manifest
+from obygaze_models.experiments.annotators import mean_f1
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.html import Html
@@ -33,10 +34,7 @@ class Annotators:
 
     def f1(self, test: TestSet) -> float | None:
         """The mean F1 of one annotator scored against another on a test set's task."""
-        negatives, positives = (name.split("+") for name in test.classes)
-        scores = [pair.f1(positives, negatives) for pair in self.pairs]
-        defined = [score for score in scores if score == score]
-        return fmean(defined) if defined else None
+        return mean_f1(self.pairs, test)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
         """The share of clips to which two annotators gave the same level."""
