@@ -9,22 +9,17 @@ from itertools import combinations
 from statistics import fmean
 
 from obygaze_features.annotations.agreement import (
+    ConceptAgreement,
     Disagreement,
     LabelSetAgreement,
     compare_label_sets,
     find_disagreements,
     find_pairs,
 )
-from obygaze_features.annotations.measures import (
-    cohen_kappa,
-    confusion,
-    distances_of,
-    gamma,
-    random_stream,
-)
+from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
-from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.page.html import Html
+from obygaze_models.experiments.annotators import mean_f1
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source
@@ -33,15 +28,14 @@ from obygaze_models.report.annotation import Source
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
-    and the kappa of each concept in it (means over each two), and where two differ, the longest
-    first. `merged`: the page's labels are made of theirs.
+    (the mean over each two), and where two differ, the longest first. `merged`: the page's labels
+    are made of theirs.
     """
 
     levels: Mapping[str, Mapping[str, str]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
     differences: Sequence[Disagreement]
-    by_film_and_concept: Mapping[str, Mapping[str, float]]
     merged: bool
 
     @property
@@ -51,20 +45,29 @@ class Annotators:
 
     @cached_property
     def kappas(self) -> dict[str, float]:
-        """The mean kappa of each concept over each two annotators who both marked it."""
+        """The kappa of each concept that both of two annotators marked, the mean over each two."""
+        return self._mean_kappas([pair.concepts for pair in self.pairs])
+
+    @cached_property
+    def kappas_of_films(self) -> dict[str, dict[str, float]]:
+        """The same by film."""
+        films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
+        return {
+            film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
+            for film in films
+        }
+
+    def _mean_kappas(self, of_pairs: Sequence[Sequence[ConceptAgreement]]) -> dict[str, float]:
         values: dict[str, list[float]] = {}
-        for pair in self.pairs:
-            for entry in pair.concepts:
+        for pair, concepts in zip(self.pairs, of_pairs, strict=True):
+            for entry in concepts:
                 if entry.kappa is not None and not pair.only_by(entry):
                     values.setdefault(entry.concept, []).append(entry.kappa)
         return {name: fmean(kappas) for name, kappas in values.items()}
 
     def f1(self, test: TestSet) -> float | None:
         """The mean F1 of one annotator scored against another on a test set's task."""
-        negatives, positives = (name.split("+") for name in test.classes)
-        scores = [pair.f1(positives, negatives) for pair in self.pairs]
-        defined = [score for score in scores if score == score]
-        return fmean(defined) if defined else None
+        return mean_f1(self.pairs, test)
 
     @property
     def divided(self) -> list[str]:
@@ -111,31 +114,9 @@ def load_annotators(source: Source) -> Annotators | None:
         tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2)),
         {film: fmean(of_film) for film, of_film in gammas.items()},
         find_disagreements(in_films, manifest.items, distances),
-        _kappas_of_films(manifest, own),
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_from),
     )
-
-
-def _kappas_of_films(manifest: Manifest, own: Sequence[LabelSet]) -> dict[str, dict[str, float]]:
-    """Film -> concept -> kappa, the mean over each two of the annotators."""
-    clips: dict[str, list[str]] = {}
-    for identifier, film in zip(manifest.ids, manifest.items.films, strict=True):
-        clips.setdefault(film, []).append(identifier)
-    concepts = manifest.shared_scheme(own).concept_names
-    table: dict[str, dict[str, float]] = {}
-    for film, ids in clips.items():
-        for concept in concepts:
-            kappas = []
-            for a, b in combinations(own, 2):
-                both = [clip for clip in ids if clip in a.level_of and clip in b.level_of]
-                first, second = ([concept in of.concepts_of[c] for c in both] for of in (a, b))
-                counts = confusion(first, second, (False, True))
-                kappas.append(cohen_kappa(counts) if both else None)
-            defined = [kappa for kappa in kappas if kappa is not None]
-            if defined:
-                table.setdefault(film, {})[concept] = fmean(defined)
-    return table
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
