@@ -169,7 +169,7 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
     monkeypatch.setitem(concept_figures.__globals__, "factors_of_clips", lambda *_, **__: [factors])
     prepared = prepare_runs([run])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
-    assert "more often wrong, others held." in plain(figures[-1][1])
+    assert "alike in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
 
 
@@ -249,7 +249,9 @@ def test_other_levels_have_their_own_words(run, results):
     assert "objectif" not in words
     goals = (with_record(run, goal="HN vs S, test on HN vs S"), run)
     names = [eyebrow(prepare_runs([goal])) for goal in goals]
-    assert names == ["HN vs S", "HN vs S, test on EN vs S, EN+HN vs S"]
+    words = "Hard Negative vs Sure"
+    more = f"{words}, test on Easy Negative vs Sure, Easy Negative or {words}"
+    assert names == [words, more]
 
 
 def test_every_text_of_a_run_is_escaped(hostile_run):

@@ -3,7 +3,6 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const NO_REASONS = "This model gives no reasons.";
 const NOT_CONCEPTS = "not explained by concepts";
 const FITS_DIFFER = "the fits predict different classes";
 const MISSING = new Map([

@@ -83,8 +83,8 @@ function draw() {
   find("sets-legend").replaceChildren(...(view.clips.sets.length ? level_keys(view.clips.levels) : []));
   find("about-run").textContent = about_run();
   for (const words of document.querySelectorAll(".class-shown")) words.textContent = class_words(view.class_shown);
-  if (has_models) find("weighs").textContent = reason_kind();
   if (has_models) find("why-head").hidden = !view.why;
+  if (view.why) find("weighs").textContent = reason_kind();
   filter();
 }
 
@@ -112,10 +112,7 @@ const WHICH = {
   agree: (clip) => tested(clip) && !differs(clip),
   gap: (clip) => !tested(clip),
   divided: (clip) => new Set(given_levels(clip)).size > 1,
-  single: (clip) => {
-    const top = given_levels(clip).filter((code) => view.classes[view.class_shown].split("+").includes(code));
-    return top.length === 1;
-  },
+  single: (clip) => given_levels(clip).filter((code) => view.classes[view.class_shown].split("+").includes(code)).length === 1,
 };
 
 const ORDER = {
@@ -204,7 +201,7 @@ function list_row(clip, place, names) {
     cell("", grouped(place + 1)),
     make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
     cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
-    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("One by one", sets_parts(clip)) : null,
+    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("Each annotator", sets_parts(clip)) : null,
     view.why ? cell("Why", reason_parts(clip)) : null);
 }
 
