@@ -146,6 +146,7 @@ def report(
         leaks_by_test=leaks_by_test,
         concept_notes=concept_notes(runs),
         citation=citation(shown),
+        rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(explorer_data(opens, shown, images, store, lanes)),
         images=len(images),

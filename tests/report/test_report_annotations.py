@@ -89,6 +89,8 @@ def test_the_explorer_needs_no_model(tab, films, labels):
         assert {row["id"] for row in table_of(tab)} == {*np.array(labels.ids)[expected]}
     assert "no prediction" not in tab.text("#explorer-app")
     assert axe(tab) == []
+    tab.open(films, width=390)
+    assert tab.run("document.documentElement.scrollWidth") == 390
     # Another page links to a clip by its id alone.
     tab.open(films, fragment="#clip=tt0467406-0014")
     assert shown(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
