@@ -272,9 +272,8 @@ def export(
     documents = elan_files(loaded, clips) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
     files = {output / name: text for name, text in (documents | tables).items()}
-    files |= {
-        (output / name).with_suffix(".pfsx"): elan_colours(loaded.scheme) for name in documents
-    }
+    colours = elan_colours(loaded.scheme)
+    files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
@@ -332,9 +331,8 @@ def figure(
         count = f"there are {len(chosen)} films"
         raise UsageError(f"{output} is one file, and {count}; name one (--film), or give a folder")
     names = file_names([titles[film] for film in chosen], ".svg")
-    paths = {
-        film: output if as_file else output / name for film, name in zip(chosen, names, strict=True)
-    }
+    files = [output if as_file else output / name for name in names]
+    paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
