@@ -1,7 +1,7 @@
 """How far two annotators agree: film by film, where they differ, and by concept over all films.
 
-What one annotator's labels score against the other's is a rough guide to what a model of the same
-task can reach, and no limit.
+What one annotator scores against the other is a rough guide to what a model can reach, and no
+limit.
 """
 
 from __future__ import annotations

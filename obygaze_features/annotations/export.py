@@ -33,7 +33,6 @@ from obygaze_features.common.elan import (
     to_eaf,
     with_checksum,
 )
-from obygaze_features.common.figures import level_colours
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
@@ -70,22 +69,6 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
         )
         files[name] = to_eaf(document, _vocabularies(timelines.scheme))
     return files
-
-
-def elan_colours(scheme: LabelScheme) -> str:
-    """ELAN's preferences (``.pfsx``), which give levels the colours of figures; no .eaf has any."""
-    entries = [
-        f'<prefGroup key="levels-{number}"><pref key="Color"><Object class="java.awt.Color">'
-        f"{','.join(map(str, bytes.fromhex(colour[1:])))}</Object></pref></prefGroup>"
-        for number, colour in enumerate(level_colours(scheme.codes))
-    ]
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<preferences version="1.1" '
-        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:noNamespaceSchemaLocation='
-        '"http://www.mpi.nl/tools/elan/Prefs_v1.1.xsd">\n'
-        f'<prefGroup key="CV.ML.Prefs"><prefGroup key="levels">{"".join(entries)}</prefGroup></prefGroup>'
-        "</preferences>\n"
-    )
 
 
 def _document(timelines: Timelines, film: str) -> Document:

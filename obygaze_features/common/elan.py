@@ -26,6 +26,12 @@ from obygaze_features.errors import ObygazeError, OutputExists, translate
 MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
+TEMPLATE = Path(__file__).with_name("template.etf")
+COLOURS = TEMPLATE.with_name("template.pfsx")
+COLOUR = (
+    '      <prefGroup key="levels-{}"><pref key="Color"><Object class="java.awt.Color">{},{},{}'
+    "</Object></pref></prefGroup>"
+)
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
@@ -375,7 +381,7 @@ def with_checksum(root: Xml.Element) -> str:
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
     """Our template with these pick-lists; tiers without one take any text."""
-    root = parse_eaf(Path(__file__).with_name("template.etf"), ObygazeError)
+    root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
         for number, (value, about) in enumerate(vocabularies.get(name, {}).items()):
@@ -387,6 +393,12 @@ def fill_template(vocabularies: Vocabularies) -> Xml.Element:
             for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
                 del kind.attrib["CONTROLLED_VOCABULARY_REF"]
     return root
+
+
+def to_pfsx(colours: Iterable[str]) -> str:
+    """ELAN's preferences (``.pfsx``) with the colours of levels (#rrggbb), which no .eaf holds."""
+    entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
+    return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:

@@ -244,12 +244,13 @@ def export_files(
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        every, vocabularies = [*rows], dict[str, dict[str, str]]()
-        if run:
-            every += _without_prediction(run, rows)
-            levels, senses = run.record.manifest.levels, run.record.manifest.senses
-            names = {"levels": levels.values(), "concepts": senses}
-            vocabularies = {key: dict.fromkeys(of, "") for key, of in names.items()}
+        lists = (
+            {"levels": run.record.manifest.levels.values(), "concepts": run.record.manifest.senses}
+            if run
+            else {}
+        )
+        vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
+        every = [*rows, *(_without_prediction(run, rows) if run else ())]
         texts, alone = elan_documents(every, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
