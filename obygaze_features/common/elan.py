@@ -300,11 +300,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     _insert(root, list(new))
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
-    used = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
+    needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
         for element in _types(tiers)
-        if element.get("LINGUISTIC_TYPE_ID") in used - types
+        if element.get("LINGUISTIC_TYPE_ID") in needed - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
