@@ -17,8 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from obygaze_features.annotations.export import filled_template
-from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.elan import (
+    Annotation,
+    Document,
+    Tier,
+    Vocabularies,
+    add_tiers,
+    milliseconds,
+    to_eaf,
+)
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
@@ -31,8 +38,8 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Items, LabelScheme
-from obygaze_features.manifests.items import Item, media_stem, safe_id
+from obygaze_features.manifests import Items
+from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.statistics import without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
@@ -218,7 +225,7 @@ def export_files(
     kind, annotations, warnings
         As in `elan_documents`.
     run
-        Whose predictions they are; its manifest says which clips have none, and why.
+        Whose predictions they are: ELAN's tiers say which clips have none.
     """
     files: dict[Path, str] = {}
     lines = []
@@ -237,10 +244,14 @@ def export_files(
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        manifest = run.manifest if run else None
-        scheme = manifest.label_scheme(run.record.manifest.labels) if run and manifest else None
-        rows_of_elan = [*rows, *_without_prediction(run, rows)] if run else rows
-        texts, alone = elan_documents(rows_of_elan, kind, warnings, annotations, scheme)
+        lists = (
+            {"levels": run.record.manifest.levels.values(), "concepts": run.record.manifest.senses}
+            if run
+            else {}
+        )
+        vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
+        every = [*rows, *(_without_prediction(run, rows) if run else ())]
+        texts, alone = elan_documents(every, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
         if annotations and alone:
@@ -255,31 +266,18 @@ def export_files(
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
-    """For ELAN: by tier and film the stretches of clips without a prediction, and their label.
-
-    None where the manifest is gone.
-    """
-    name = run.record.manifest.labels
-    if run.manifest is None or name not in run.manifest.label_names:
-        return
-    level_of, scheme = run.manifest.labels(name).level_of, run.manifest.label_scheme(name)
-    films: dict[str, list[Item]] = {}
-    for item in sorted(run.manifest.items, key=lambda item: (item.media, item.start or 0.0)):
-        films.setdefault(item.film, []).append(item)
-    tiers: dict[tuple[str, str, str], set[str]] = {}
+    """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
+    names = run.record.manifest.levels
+    predicted: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        tiers.setdefault((row.tier, row.film, row.title), set()).add(row.cells["clip"])
-    for (tier, film, title), predicted in tiers.items():
-        labels = [
-            (item.media, None if item.id in predicted else level_of.get(item.id, ""))
-            for item in films.get(film, ())
-        ]
-        stretches = groupby(zip(labels, films.get(film, ()), strict=True), key=itemgetter(0))
-        for (media, level), stretch in stretches:
+        predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
+    for (tier, film), ids in predicted.items():
+        clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
+        places = [(c.media, c.title, None if c.id in ids else names[c.level]) for c in clips]
+        for place, stretch in groupby(zip(places, clips, strict=True), itemgetter(0)):
+            (media, title, level), same = place, [clip for _, clip in stretch]
             if level is not None:
-                times = [(item.start, item.end) for _, item in stretch]
-                text = f"no prediction: {scheme.name_of.get(level, 'no label')}"
-                note = _annotate(times[0][0], times[-1][1], text, {})
+                note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
                 yield Row(film, media, {}, tier, note, title)
 
 
@@ -288,7 +286,7 @@ def elan_documents(
     kind: str,
     warnings: Sequence[RunWarning] = (),
     annotations: Path | None = None,
-    scheme: LabelScheme | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """A document a media file: file name -> text; and the films without a file of annotators.
 
@@ -303,8 +301,8 @@ def elan_documents(
     annotations
         A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
         a folder for each annotator. Each is copied, and gets the models' tiers.
-    scheme
-        Whose levels and concepts other files offer, for tiers that somebody adds.
+    vocabularies
+        The pick-lists of new files, for tiers that somebody adds.
     """
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
@@ -326,7 +324,6 @@ def elan_documents(
         for film, media in tiers_of
     ]
     annotated = _files_by_film(annotations)
-    template = None if scheme is None else filled_template(scheme)
     files: dict[str, str] = {}
     alone: list[str] = []
     for ((film, media), of_file), stem in zip(
@@ -338,7 +335,7 @@ def elan_documents(
         paths = next((annotated[key] for key in keys if key in annotated), [])
         if annotations is None or not paths:
             alone.append(titles[film] or film)
-            files[stem] = to_eaf(Document(new, media, properties), template)
+            files[stem] = to_eaf(Document(new, media, properties), vocabularies)
             continue
         for path in paths:
             name = path.relative_to(annotations).as_posix()

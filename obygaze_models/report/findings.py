@@ -473,18 +473,18 @@ def _beside_annotators(head: Headline) -> list[Point]:
     group = f"On {compared.clips:,} {head.run.noun}, with each annotator"
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.best.model, "model"]
-    rows = [
-        (f"{model.name} with {name}", model.f1[name], model.f1_interval.get(name), "model")
-        for name in compared.annotators
-    ]
     both = " with ".join(compared.annotators)
+    rows = {
+        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
+        for name in compared.annotators
+    }
     name = both if len(compared.annotators) == 2 else "annotators with each other"
-    rows.append((name, compared.f1, compared.f1_interval, "annotators"))
-    return [
-        Point(label, value, *((None, None) if compared.too_few else interval or (None, None)),
-              group=group, kind=kind)
-        for label, value, interval, kind in rows
-    ]  # fmt: skip
+    rows[name] = compared.f1, compared.f1_interval, "annotators"
+    points = []
+    for label, (value, interval, kind) in rows.items():
+        low, high = (None if compared.too_few else interval) or (None, None)
+        points.append(Point(label, value, low, high, group=group, kind=kind))
+    return points
 
 
 def score_figure(head: Headline) -> Html:
