@@ -12,6 +12,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
@@ -75,9 +76,11 @@ class Headline:
     @property
     def human(self) -> float | None:
         """One annotator's F1 against another on the same task, where no model is beside them."""
-        if self.annotators is None or self.run.kind != "levels" or self.compared:
+        if self.annotators is None or self.run.kind != "levels":
             return None
-        return self.annotators.f1(self.best.test)
+        record, test = self.best.run.record, self.best.entry.test
+        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
+        return of_all if beside_models is None else None
 
 
 def headline(

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -380,17 +379,3 @@ def test_the_nearest_clips_are_those_of_brute_force(results, marked):
     assert [[rows[at] for at in of_clip] for of_clip in clips["near"]] == nearest[rows].tolist()
     expected = np.sort(cosines[rows])[:, :-6:-1]
     assert np.array(clips["cosine"]) == pytest.approx(1000 * expected, abs=0.51)
-
-
-def test_annotators_are_in_the_explorer_while_at_hand(annotated, annotators, results, tmp_path):
-    clips = opened(annotated["first"])["clips"][0]
-    codes = [level["code"] for level in clips["levels"]]
-    assert [displayed["name"] for displayed in clips["sets"]] == ["anna", "bert"]
-    for displayed, labels in zip(clips["sets"], annotators[1], strict=True):
-        for at, clip in enumerate(clips["ids"]):
-            level = displayed["level"][at]
-            assert (None if level is None else codes[level]) == labels.level_of.get(clip)
-            names = {clips["concepts"][position] for position in displayed["shows"][at]}
-            assert names == set(labels.concepts_of.get(clip, ()))
-    gone = renamed(results["first"], {str(results["first"].record.experiment["manifest"]): "x"})
-    assert opened(replace(gone))["clips"][0]["sets"] == []
