@@ -12,6 +12,7 @@ import mimetypes
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -27,6 +28,8 @@ MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
+PREFERENCES_SCHEMA = "http://www.mpi.nl/tools/elan/Prefs_v1.1.xsd"
+SCHEMA_LOCATION = "{http://www.w3.org/2001/XMLSchema-instance}noNamespaceSchemaLocation"
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
@@ -43,14 +46,14 @@ ORDER = (
 class Annotation:
     """An annotation from `start` to `end`, in milliseconds.
 
-    `details` are the texts of dependent tiers, by their names; `location` is where it is in the
-    file that it was read from.
+    `details` are the texts of dependent tiers, by their names; several of one tier are a tuple.
+    `location` is where it is in the file that it was read from.
     """
 
     start: int
     end: int
     value: str
-    details: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     location: str = ""
 
 
@@ -73,11 +76,15 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties."""
+    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties.
+
+    `vocabulary` has all that its pick-lists offer, of a file that was read.
+    """
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: frozenset[str] = frozenset()
 
 
 def read_eaf(
@@ -86,8 +93,7 @@ def read_eaf(
     """Read an ``.eaf`` file; any other raises `error`.
 
     Also gives what is left out (location, problem), and what the file asks for and is not done.
-    The texts of dependent tiers, at any depth, become details of the annotation that has times;
-    several texts of a tier are joined by commas.
+    The texts of dependent tiers, at any depth, become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -129,7 +135,9 @@ def read_eaf(
         for name, by_id in annotations.items()
     ]
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
+    vocabulary = frozenset(entry.text or "" for entry in root.iter("CVE_VALUE"))
+    document = Document(tiers, properties=properties, vocabulary=vocabulary)
+    return document, left_out, list(_ignored_requests(root))
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -195,7 +203,8 @@ def _add_details(
             problem = f"refers to no annotation of {shorten(parent)} that has times"
             left_out.append((_location(tier, note), problem))
     for target, values in texts.items():
-        details = {**annotations[target].details, detail: ", ".join(values)}
+        text = values[0] if len(values) == 1 else tuple(values)
+        details = {**annotations[target].details, detail: text}
         annotations[target] = replace(annotations[target], details=details)
 
 
@@ -234,25 +243,21 @@ def _ignored_requests(root: Xml.Element) -> Iterator[str]:
             )
 
 
-def to_eaf(document: Document) -> str:
-    """The text of an ``.eaf`` file.
+def to_eaf(document: Document, template: Xml.Element | None = None) -> str:
+    """The text of an ``.eaf`` file, with the tier types and pick-lists of a filled template.
 
     ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
     ones are written to further tiers of the same kind.
     """
-    root = Xml.Element(
-        "ANNOTATION_DOCUMENT",
-        {
-            "AUTHOR": f"obygaze {obygaze_version()}",
-            "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
-            "FORMAT": "3.0",
-            "VERSION": "3.0",
-            "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
-            "xsi:noNamespaceSchemaLocation": SCHEMA,
-        },
-    )
-    header = Xml.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
-    if media := document.media:
+    root = Xml.Element("ANNOTATION_DOCUMENT", {SCHEMA_LOCATION: SCHEMA})
+    root.attrib |= {"AUTHOR": f"obygaze {obygaze_version()}", "FORMAT": "3.0", "VERSION": "3.0"}
+    root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
+    kept = [] if template is None else [e for e in template if e.tag not in ("HEADER", "TIER")]
+    root.extend(deepcopy(kept))
+    header = Xml.Element("HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+    root.insert(0, header)
+    media = document.media
+    if re.search(r"\.\w{2,4}$", media):  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
@@ -278,7 +283,7 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
-    new = Xml.Element("new")
+    new, entries = Xml.Element("new"), _entries(root)
     for tier in tiers:
         name = clean(tier.name)
         while name in taken:
@@ -286,14 +291,15 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
         taken.add(name)
         for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
             group_name = name if number == 1 else f"{name} ({number})"
-            _add_tiers(new, tier, group_name, group, numbers, slots)
+            _add_tiers(new, tier, group_name, group, numbers, slots, entries)
     _insert(root, list(new))
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
+    used = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
         for element in _types(tiers)
-        if element.get("LINGUISTIC_TYPE_ID") not in types
+        if element.get("LINGUISTIC_TYPE_ID") in used - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
@@ -301,7 +307,22 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     for node in root.iter("PROPERTY"):
         if node.get("NAME") == "lastUsedAnnotationId":
             node.text = str(next(numbers) - 1)
-    return _with_checksum(root)
+    return with_checksum(root)
+
+
+def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
+    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
+    lists = {
+        vocabulary.get("CV_ID"): {
+            entry.findtext("CVE_VALUE", ""): entry.get("CVE_ID", "") for entry in vocabulary
+        }
+        for vocabulary in root.iter("CONTROLLED_VOCABULARY")
+    }
+    return {
+        kind.get("LINGUISTIC_TYPE_ID", ""): lists.get(kind.get("CONTROLLED_VOCABULARY_REF"), {})
+        for kind in root.iter("LINGUISTIC_TYPE")
+        if kind.attrib.keys() & {"CONSTRAINTS", "CONTROLLED_VOCABULARY_REF"}
+    }
 
 
 def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
@@ -344,7 +365,7 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
     order[:] = [slot for _, _, slot in sorted(keyed, key=lambda entry: entry[:2])]
 
 
-def _with_checksum(root: Xml.Element) -> str:
+def with_checksum(root: Xml.Element) -> str:
     """The text of a document, with the checksum by which we know what nobody edited."""
     Xml.indent(root)
     # A reader would turn a carriage return written as such into a line feed.
@@ -353,8 +374,8 @@ def _with_checksum(root: Xml.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
-def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> str:
-    """The text of a template whose vocabularies get these values, each with what it means.
+def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> Xml.Element:
+    """A template whose vocabularies get these values, each with what it means.
 
     Tiers of an empty one take any text.
     """
@@ -368,7 +389,26 @@ def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> 
     for kind in root.iter("LINGUISTIC_TYPE"):
         if not vocabularies.get(kind.get("CONTROLLED_VOCABULARY_REF", "")):
             kind.attrib.pop("CONTROLLED_VOCABULARY_REF", None)
-    return _with_checksum(root)
+    return root
+
+
+def to_pfsx(template: Xml.Element, colours: Mapping[str, str]) -> str:
+    """ELAN's preferences: the colours (#rrggbb) of what pick-lists offer, by its text.
+
+    ELAN reads them of the ``.pfsx`` beside an ``.eaf``, which itself holds no colours.
+    """
+    root = Xml.Element("preferences", {"version": "1.1", SCHEMA_LOCATION: PREFERENCES_SCHEMA})
+    lists = Xml.SubElement(root, "prefGroup", key="CV.ML.Prefs")
+    for vocabulary in template.iter("CONTROLLED_VOCABULARY"):
+        entries = Xml.SubElement(lists, "prefGroup", key=vocabulary.attrib["CV_ID"])
+        for entry in vocabulary.iter("CV_ENTRY_ML"):
+            if colour := colours.get(entry.findtext("CVE_VALUE", "")):
+                group = Xml.SubElement(entries, "prefGroup", key=entry.attrib["CVE_ID"])
+                pref = Xml.SubElement(group, "pref", key="Color")
+                rgb = ",".join(map(str, bytes.fromhex(colour.removeprefix("#"))))
+                Xml.SubElement(pref, "Object", {"class": "java.awt.Color"}).text = rgb
+    Xml.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
@@ -418,32 +458,43 @@ def _add_tiers(
     annotations: Sequence[Annotation],
     numbers: Iterator[int],
     slots: list[tuple[int, int, str]],
+    entries: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """The tier of the annotations, and those that depend on it; `slots` gets the time slots."""
+    """The tier of the annotations, and those that depend on it; `slots` gets the time slots.
+
+    A dependent tier has the type of its name, if there is one, with one annotation for each text.
+    """
     people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
     people = {key: text for key, text in people.items() if text}
     attributes = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
     element = Xml.SubElement(root, "TIER", attributes)
+
+    def add(tier: Xml.Element, number: int, value: str, attributes: dict[str, str]) -> str:
+        kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
+        attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
+        if entry := entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value)):
+            attributes["CVE_REF"] = entry
+        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
+        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+        return f"a{number}"
+
     parents = []
     for annotation in annotations:
         number = next(numbers)
         start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
         # Where one annotation ends as another begins, the end comes first.
         slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
-        attributes = {"ANNOTATION_ID": f"a{number}"}
-        attributes |= {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
-        _add_annotation(element, "ALIGNABLE_ANNOTATION", annotation.value, attributes)
-        parents.append(f"a{number}")
-    for detail in dict.fromkeys(key for annotation in annotations for key in annotation.details):
-        attributes = {"LINGUISTIC_TYPE_REF": f"about a {tier.kind}", "PARENT_REF": name}
+        times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
+        parents.append(add(element, number, annotation.value, times))
+    details = (key for note in annotations for key, texts in note.details.items() if texts)
+    for detail in dict.fromkeys(details):
+        kind = detail if detail in entries else f"about a {tier.kind}"
+        attributes = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name}
         attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
         dependent = Xml.SubElement(root, "TIER", attributes)
         for parent, annotation in zip(parents, annotations, strict=True):
-            if (value := annotation.details.get(detail)) is not None:
-                attributes = {"ANNOTATION_ID": f"a{next(numbers)}", "ANNOTATION_REF": parent}
-                _add_annotation(dependent, "REF_ANNOTATION", value, attributes)
-
-
-def _add_annotation(tier: Xml.Element, kind: str, value: str, attributes: dict[str, str]) -> None:
-    annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
-    Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+            texts = annotation.details.get(detail) or ()
+            attributes = {"ANNOTATION_REF": parent}
+            for text in (texts,) if isinstance(texts, str) else texts:
+                previous = add(dependent, next(numbers), text, attributes)
+                attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
@@ -168,6 +168,18 @@ class Run:
             return {}
         _check_digest(self, ANNOTATORS)
         return read_votes(self.folder / ANNOTATORS, self.record)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest with its other label sets; None where it is gone, is another by now, or is
+        on another machine, which a file must not choose.
+        """
+        path = self.record.experiment["manifest"]
+        try:
+            manifest = None if is_remote(path) else Manifest.load(path)
+        except (ObygazeError, OSError):
+            return None
+        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""

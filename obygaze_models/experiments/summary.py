@@ -204,7 +204,9 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     head = f"{test}: beside each annotator, on {comparison.which_clips}"
-    return f"{head}\n{align(titles, rows, width=WIDTH)}"
+    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
+    sentences = filter(None, map(comparison.f1_sentence, models))
+    return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
 def _legend(record: RunRecord) -> list[str]:

@@ -16,7 +16,6 @@ from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.runs import ReportRun, default_run
 from obygaze_models.scoring.intervals import too_few
@@ -44,8 +43,8 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     less the lowest's; levels follow them. Empty where no concept is marked. Of several `runs` those
     that learn concepts say how well they detect each.
     """
-    run, levels = head.run, head.run.record.manifest.levels
-    clips = list(run.clips.values())
+    source, levels = head.source, head.source.about.levels
+    clips = list(source.clips.values())
     concepts = sorted({name for clip in clips for name in clip.concepts})
     by_level = {code: [clip.concepts for clip in clips if clip.level == code] for code in levels}
     marked = [code for code, marks in by_level.items() if any(marks)]
@@ -56,7 +55,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
                for code in marked]
         for name in concepts
     }  # fmt: skip
-    senses, senses_in_order = run.record.manifest.senses, get_args(Sense)
+    senses, senses_in_order = source.about.senses, get_args(Sense)
     concepts.sort(
         key=lambda name: (
             senses_in_order.index(senses.get(name, "")),
@@ -81,11 +80,11 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
 
     caption = html(
         "How often annotators marked each concept, by level of the clip{}.{}",
-        "" if run.counts_all else ", in the clips used here",
+        "" if source.counts_all else ", in the clips used here",
         " How a concept is perceived stands beside it." if senses else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
-    if detected := _detected_by(run, runs):
+    if head.rows and (detected := _detected_by(head.run, runs)):
         names = [name for name in concepts if any(name in dots for dots in detected.values())]
         panel = Panel(
             [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
@@ -101,7 +100,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:
-        kappas = _kappas(head.annotators)
+        kappas = head.annotators.kappas
         low = min([0.0, *kappas.values()])
         panel = Panel(
             [[Dot(kappas.get(name))] for name in concepts],
@@ -115,7 +114,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "marked it."
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
-    errors = _errors(head, concepts)
+    errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
 
 
@@ -165,16 +164,6 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     )
     names = [f"{levels[code]} clips" for code in tested]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
-
-
-def _kappas(annotators: Annotators) -> dict[str, float]:
-    """The mean kappa of each concept over each two annotators who both marked it."""
-    values: dict[str, list[float]] = {}
-    for pair in annotators.pairs:
-        for entry in pair.concepts:
-            if entry.kappa is not None and not pair.only_by(entry):
-                values.setdefault(entry.concept, []).append(entry.kappa)
-    return {name: sum(kappas) / len(kappas) for name, kappas in values.items()}
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:

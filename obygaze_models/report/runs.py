@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.experiments.explanations import Explained
@@ -18,9 +17,10 @@ from obygaze_models.experiments.predictions import (
     average_over_fits,
 )
 from obygaze_models.experiments.published import Published, published_scores
-from obygaze_models.experiments.record import ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
+from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
+from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips
 from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.report.film_timelines import clip_noun
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS
 
@@ -74,9 +74,32 @@ class ReportRun:
         return self.run.record
 
     @property
+    def about(self) -> ManifestRecord:
+        """The labelled items."""
+        return self.record.manifest
+
+    @property
+    def positives(self) -> list[str]:
+        """The levels that it looks for; of several classes or concepts the highest level."""
+        return self.record.experiment["positives"] or [list(self.about.levels)[-1]]
+
+    @property
+    def annotators(self) -> list[str]:
+        """The label sets of single annotators; none where the manifest is gone."""
+        if self.manifest is None:
+            return []
+        sets = map(self.manifest.labels, self.manifest.label_names)
+        return [labels.name for labels in sets if labels.is_annotators_own]
+
+    @property
     def clips(self) -> Mapping[str, Clip]:
         """The annotated clips by id: all of the label set, where the manifest is there."""
         return self._label_set or self.run.clips()
+
+    @cached_property
+    def noun(self) -> str:
+        """What its clips are called."""
+        return clip_noun(self.clips.values())
 
     @property
     def counts_all(self) -> bool:
@@ -108,17 +131,10 @@ class ReportRun:
         """How clips were split."""
         return str(self.record.protocol)
 
-    @cached_property
+    @property
     def manifest(self) -> Manifest | None:
-        """The manifest with its other label sets; None where it is gone, is another by now, or is
-        on another machine, which a file must not choose.
-        """
-        path = self.record.experiment["manifest"]
-        try:
-            manifest = None if is_remote(path) else Manifest.load(path)
-        except (ObygazeError, OSError):
-            return None
-        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
+        """As `Run.manifest`."""
+        return self.run.manifest
 
     @property
     def kind(self) -> str:

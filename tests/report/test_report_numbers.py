@@ -31,7 +31,8 @@ from tests.report.conftest import (
 
 def first_screen(*runs):
     prepared = prepare_runs(runs)
-    return headline(score_tables(prepared), prepared, load_annotators(default_run(prepared)))
+    run = default_run(prepared)
+    return headline(score_tables(prepared), run, load_annotators(run))
 
 
 def values(html):
@@ -110,7 +111,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
     strips = film_strips(head, ordered)
     means = mean_probabilities(run, head.best.model)
     levels = {labels.name: labels.level_of for labels in annotators[1]}
-    assert strips.lanes == ("anna", "bert", head.best.model)
+    assert strips.lanes == ("anna", "bert", head.best.model, "differs")
     shares = [values(strip.share)[0] for strip in strips.films]
     assert shares == sorted(shares, reverse=True)
     for strip in strips.films:
@@ -139,7 +140,7 @@ def lanes_of(svg, clips):
     for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
         for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
             for clip in range(int(low) * clips // 1000, int(high) * clips // 1000):
-                lanes[int(y) // 8][clip] = colour
+                lanes[int(y) // 12][clip] = colour
     return lanes
 
 
@@ -264,7 +265,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
 
 def opened(run, **more):
     prepared = prepare_runs([run])
-    return explorer_data((prepared[0], prepared[0].models[0]), prepared, {}, **more)
+    return explorer_data(prepared[0].models[0], prepared, {}, **more)
 
 
 def decoded(column):

@@ -48,7 +48,7 @@ function clip_parts(clip) {
     [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
     ["Concepts they marked", concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
-    ["Model", verdict(clip)],
+    ...(has_models ? [["Model", verdict(clip)]] : []),
   ];
   return [
     soft(id_and_time(clip)),
