@@ -393,6 +393,12 @@ def split(
             f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
             err=True,
         )
+    if len(new.sizes) < 3:
+        echo(
+            f"WARNING: {len(new.sizes)} folds: obygaze models run takes three, to train, validate "
+            "and test; make more, or keep groups of another column whole",
+            err=True,
+        )
 
 
 @manifests.command()

@@ -117,8 +117,15 @@ def make_division(
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
+    takes_three = "to train, validate and test takes three"
     if experiment.split:
         split = manifest.split(experiment.split)
+        if name != OFFICIAL and split.last_fold < 2:
+            raise ExperimentError(
+                f"{experiment.name!r}: the split {split.name!r} has "
+                f"{counted(split.last_fold + 1, 'fold')}; {takes_three}; name another, or draw "
+                'folds: split = ""'
+            )
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
         gap, items = 0.0 if column else experiment.gap, manifest.items
@@ -131,7 +138,7 @@ def make_division(
             if gap:
                 what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
             raise ExperimentError(
-                f"{experiment.name!r}: {what}; to train, validate and test takes three; "
+                f"{experiment.name!r}: {what}; {takes_three}; "
                 + ("take a smaller gap" if gap else "leave groups out, or name another column")
             )
         split = stratified(
@@ -145,7 +152,8 @@ def make_division(
             f"seed {experiment.seed}",
         )
         near = "" if column or experiment.gap else describe_neighbours(items, split)
-        note = near and f'{near}; groups = "media" or gap = 5 keeps them apart'
+        whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)
+        note = near and f"{near}; {whole}gap = 5 keeps them apart"
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "

@@ -41,14 +41,14 @@ FOLLOWS = {
     "leak": "Do not compare these scores with others; Methods counts the clips.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "one-film": "No interval can be given: it would be over other films.",
+    "one-film": "No interval can be given: it is over draws of several.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
     "positives": "F1 and AP depend on this share: compare within one test set.",
     "join": "They are in no score.",
     "one-fit": "How much chance matters in training is unknown; more seeds would tell.",
-    "fits-in-turn": "The standard deviation shows how much films differ; the interval, how far the "
-    "mean can be trusted.",
+    "fits-in-turn": "The standard deviation shows how much test sets differ; an interval, how far "
+    "the mean can be trusted.",
     "fits-of-one-fold": "The standard deviation shows how much chance matters in training, not how "
     "another test fold would score.",
     "different-items": "Scores of different items are scores of different clips.",
@@ -86,9 +86,8 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     if record.films.note:
         yield RunWarning("films", "", f"This {record.films.note}.")
     noun = group_noun(record.films.by)
-    if any(scores.films < 2 for scores in record.scores):
-        text = f"The test clips are of one {noun}, or no {noun}s are named."
-        yield RunWarning("one-film", "", text)
+    if why := record.lacks_interval:
+        yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
     elif trained := record.films.also_trained:
         text = f"Of the {record.films.tested:,} {noun}s in the test sets, {trained:,} have other "
         yield RunWarning("also-trained", "", f"{text}clips in training.")

@@ -30,7 +30,7 @@ from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import ByFolds, Fold
-from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
@@ -286,7 +286,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
                 for fold in plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
             ]
         except ExperimentError as refusal:
-            raise ExperimentError(f"{refusal}\n{_class_table(plan, problem.train)}") from None
+            remedy = f"{refusal}{_leave_files_out(plan)}"
+            raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
         usable = (
             _usable(plan, problem, replace(fold, index=index)) for index, fold in enumerate(folds)
         )
@@ -305,20 +306,20 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 def _remedy(plan: Plan, options: dict[str, Any]) -> str:
     """What to do where no fold can be learnt."""
     experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
-    if near := _near(plan):
+    if experiment.gap:
         folds = division.folds(plan.data, problem, seed=experiment.seed, **options)
-        folds = [fold for fold in folds if _usable(plan, problem, fold)]
-        if lost := [int(near(fold.test_rows)[fold.train].sum()) for fold in folds]:
-            clips = f"{span(lost)} training clips of a fold"
-            return f"gap = {experiment.gap:g} takes {clips} away: take a smaller gap"
+        if any(_usable(plan, problem, fold) for fold in folds):
+            return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
     if division.protocol == "leave-film-out":
         return (
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
-            'class: to train, validate and test; label more, or draw folds: protocol = "split" '
-            'and split = ""'
+            f"class: to train, validate and test; label more{_leave_files_out(plan)}, or draw "
+            'folds: protocol = "split", split = ""'
+            + ", and leave groups out"
+            * bool(experiment.groups)
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
-    if not by_folds or division.last < 3 or near:
+    if not by_folds or division.last < 3 or experiment.gap:
         return "label more clips"
     by = f" --by {for_shell(experiment.groups)}" * bool(experiment.groups)
     labels = f" --labels {for_shell(plan.labels.name)}" * bool(experiment.labels)
@@ -327,6 +328,17 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
         f"{for_shell(experiment.manifest)} --folds 3{by}{labels} --name few --overwrite, and "
         'split = "few" in the experiment'
     )
+
+
+def _leave_files_out(plan: Plan) -> str:
+    """How to leave out files in place of films, where at least three have clips of each class."""
+    experiment, cells = plan.experiment, plan.manifest.items.column("media")
+    if plan.division.protocol != "leave-film-out" or experiment.groups:
+        return ""
+    files = [cells[plan.manifest.items.row(clip)] for clip in plan.data.ids]
+    splitter = LeaveFilmOut(min_clips=experiment.min_clips or FILM_CLIPS)
+    able = splitter.eligible(plan.problems[0].train.labels(plan.data), files)
+    return ', or leave out files: groups = "media"' * (len(able) > 2)
 
 
 def _near(plan: Plan) -> Callable[[Array], Array] | None:
