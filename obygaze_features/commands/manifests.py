@@ -141,6 +141,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
         f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
         f"{manifest / 'labels' / labels.name}.csv"
     )
+    echo(loaded.label_scheme(labels.name).order)
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:

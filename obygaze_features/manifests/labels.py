@@ -125,6 +125,11 @@ class LabelScheme:
                for c in self.concepts}  # fmt: skip
         return {name: sense for name, sense in own.items() if sense}
 
+    @property
+    def order(self) -> str:
+        """The levels in a line, so that a wrong order is seen."""
+        return f"levels: {' < '.join(level.name for level in self.levels)} (the highest)"
+
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
         if (code := self._level_of.get(name_key(text))) is None:
