@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import (
-    counted,
     as_list,
+    counted,
     for_shell,
     join_some,
     redact_url,
