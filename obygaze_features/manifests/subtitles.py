@@ -81,9 +81,7 @@ def with_subtitles(
     texts = [""] * len(items)
     titles = {film: title for film, title in film_titles(manifest).items() if film in items.films}
     titles |= {film: film for film in items.films if film not in titles}
-    lines_of: dict[str, list[Line]] = {}
-    for film, lines in _read(source, titles, films, problems):
-        lines_of.setdefault(film, []).extend(lines)
+    lines_of = dict(_read(source, titles, films, problems))
     for film in dict.fromkeys(items.films):
         lines = [
             Line(line.start + shift, line.end + shift, line.text) for line in lines_of.get(film, ())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.items import group_noun
@@ -24,7 +24,6 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
-from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import describe_cuts, describe_official
 from obygaze_models.saved.about import unreliable_concepts
@@ -141,10 +140,7 @@ def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
 
 def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
     """Test set -> the leaks of its fits."""
-    return {
-        test: [leak for leak in leaks if leak.test == test]
-        for test in dict.fromkeys(leak.test for leak in leaks)
-    }
+    return group_by(leaks, lambda leak: leak.test)
 
 
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
@@ -169,12 +165,10 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
 
 
 def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for skip in skipped:
-        by_reason.setdefault((skip.task, skip.why), []).append(skip.what)
+    by_reason = group_by(skipped, lambda skip: (skip.task, skip.why))
     warnings = [
-        RunWarning("skipped", task, f"{task}, {join_some(subjects, 3)}: {why}.")
-        for (task, why), subjects in list(by_reason.items())[:SHOWN]
+        RunWarning("skipped", task, f"{task}, {join_some([s.what for s in own], 3)}: {why}.")
+        for (task, why), own in list(by_reason.items())[:SHOWN]
     ]
     if (more := len(by_reason) - SHOWN) > 0:
         warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
@@ -244,11 +238,8 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     for task in outcome.plan.tests:
         if len(task.classes) > 2:
             continue
-        fits_of: dict[str, list[FitPredictions]] = {}
-        for fit in outcome.predictions:
-            if fit.test == task.name and fit.model not in guesses:
-                fits_of.setdefault(fit.model, []).append(fit)
-        for model, fits in fits_of.items():
+        own = [f for f in outcome.predictions if f.test == task.name and f.model not in guesses]
+        for model, fits in group_by(own, lambda fit: fit.model).items():
             labels = np.concatenate([fit.labels for fit in fits])
             called = int(np.concatenate([fit.called for fit in fits]).sum())
             if called < RARE * labels.sum():

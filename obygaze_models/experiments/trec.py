@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest, join_some, shorten
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.experiments.fit import folder_name
@@ -156,7 +157,7 @@ def write_run(
     external = uses_external_data(about["features"]["backbone"])
     tag = run_tag(name or about["model"], external_data=external)
     text = format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag)
-    return WrittenRun(text, tag, predictions, _without(tested, predictions.ids))
+    return WrittenRun(text, tag, predictions, missing_from(predictions.ids, tested))
 
 
 def run_tag(name: str, *, external_data: bool) -> str:
@@ -277,8 +278,8 @@ def score_run(
         measure=measure,
         value=value,
         clips=len(level_of),
-        missing=_without(level_of, ids),
-        outside=_without(ids, level_of),
+        missing=missing_from(ids, level_of),
+        outside=missing_from(level_of, ids),
         **about,
     )
 
@@ -317,8 +318,3 @@ def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]
         if (earlier := name_of.setdefault(id_of[name], name)) != name:
             raise ExperimentError(f"{path}: duplicate id: {earlier} and {name} are the same clip")
     return list(name_of)
-
-
-def _without(clips: Iterable[str], others: Iterable[str]) -> list[str]:
-    excluded = set(others)
-    return [clip for clip in clips if clip not in excluded]
