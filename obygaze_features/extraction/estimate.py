@@ -107,8 +107,9 @@ def estimate(
 def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
     """How fast the last run was that filled these stores on this kind of device, by its log."""
     for run in read_runs(output / LOG):
-        kinds = {name.partition(":")[0] for name in run["devices"].values()}
-        if run["devices"].keys() == names and (not device or kinds == {device.partition(":")[0]}):
+        devices = run.get("devices", {})
+        kinds = {name.partition(":")[0] for name in devices.values()}
+        if devices.keys() == names and (not device or kinds == {device.partition(":")[0]}):
             return {key: run[key] for key in ("time", "host", "devices", "clips", "clips_a_second")}
     return None
 

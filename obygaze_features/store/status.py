@@ -68,7 +68,8 @@ def _recent_speed(store: Store) -> float | None:
 def read_runs(log: Path) -> Iterator[dict[str, Any]]:
     """The extractions that a log tells of, the last first, with their ``clips_a_second``."""
     for line in reversed(log.read_text(encoding="utf-8").splitlines() if log.is_file() else []):
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # a kill cut the line
+        # A kill cut the line, or it tells of something else.
+        with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
             run = json.loads(line)
             if run["event"] == "extracted" and run["clips"]:
                 seconds = run["seconds"] * (1 - run.get("shares", {}).get("start", 0))

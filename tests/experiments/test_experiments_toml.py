@@ -162,7 +162,7 @@ REFUSED = [
     (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files; to train', "takes three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [
-        "takes three files with clips of", "leave groups out"]),
+        "takes three files with clips of", "without groups"]),
     (of_files(4, protocol="leave-film-out"), ["no film,", '--by media; groups = "media"']),
     (of_files(4, "ab", protocol="leave-film-out"), ["three films", 'leave out files: groups = "m']),
     (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; to", 'split = ""']),
