@@ -19,7 +19,7 @@ from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, for_shell, unknown_name
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
@@ -294,10 +294,8 @@ def scheme_in(
     Messages name the file's `path`.
     """
     value = about.get("label_scheme")
-    try:
+    with errors_as(ManifestError, str(path)):
         return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
-    except ManifestError as error:
-        raise ManifestError(f"{path}: {error}") from None
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import N_FOLDS, Array, ByFolds, Fold
+from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
@@ -53,7 +53,7 @@ class Division:
         problem: Problem,
         *,
         seed: int,
-        near: Callable[[Array], Array] | None = None,
+        near: Near = None,
         **options: Any,
     ) -> list[Fold]:
         """The folds of one problem, by the protocol with these options."""
@@ -68,14 +68,6 @@ class Division:
         if len(set(names)) < len(names):
             return folds
         return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
-
-
-def choose_protocol(experiment: Experiment) -> str:
-    """The experiment's protocol; by default ``official`` for a benchmark's sets, else ``split``."""
-    if experiment.protocol is not None:
-        return experiment.protocol
-    fixed = experiment.balance is None and not experiment.gap
-    return "official" if experiment.split == OFFICIAL and fixed else "split"
 
 
 def make_division(
@@ -101,7 +93,8 @@ def make_division(
             replace(experiment, split="" if divided else only), manifest, problems
         )
         return replace(division, note="; ".join(filter(None, [note, division.note])))
-    name, note = choose_protocol(experiment), ""
+    fixed = experiment.split == OFFICIAL and experiment.balance is None and not experiment.gap
+    name, note = asked or (OFFICIAL if fixed else "split"), ""
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import shorten, unknown_name
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
@@ -251,11 +251,9 @@ class Experiment:
                     f"{self.name!r}: {shorten(listed)} cannot name an estimator; begin with a "
                     f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
                 )
-            try:
+            with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
                 specs[listed] = EstimatorSpec(name, options, negatives, cut)
-            except ExperimentError as problem:
-                raise ExperimentError(f"{self.name!r}: {problem}") from None
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -321,11 +319,9 @@ class Experiment:
         def coded(levels: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(scheme.level, levels))
 
-        try:
+        with errors_as(ExperimentError, repr(self.name)):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
             return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
-        except ManifestError as problem:
-            raise ExperimentError(f"{self.name!r}: {problem}") from None
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learned: one problem, or one for each concept."""
@@ -336,10 +332,8 @@ class Experiment:
             concepts = scheme.visual_concepts
             if not concepts:
                 raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
-        try:
+        with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
-        except ManifestError as problem:
-            raise ExperimentError(f"{self.name!r}: {problem}") from None
         tasks = [ConceptTask(name, self.negatives) for name in names]
         return [Problem(task, (task,)) for task in tasks]
 
@@ -384,10 +378,8 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
         listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
         chosen = tuple(e for row, e in enumerate(entries) if only in (row, listed[row]))
         values["estimators"] = chosen or entries
-    try:
+    with errors_as(ExperimentError, str(path)):
         return Experiment(**values)
-    except ExperimentError as problem:
-        raise ExperimentError(f"{path}: {problem}") from None
 
 
 def _convert(path: Path, key: str, value: Any) -> Any:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest, join_some, shorten
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
@@ -185,10 +186,8 @@ def read_run_file(path: Path) -> RunFile:
 
     As in trec_eval, scores order the clips; ranks are ignored.
     """
-    try:
+    with translate(ExperimentError, path, "is not UTF-8 ({}); give a run file"):
         lines = read_bytes(path, ExperimentError).decode().splitlines()
-    except UnicodeDecodeError:
-        raise ExperimentError(f"{path} is not UTF-8; give a run file") from None
     scores: dict[str, float] = {}
     topic = tag = None
     for number, line in enumerate(lines, start=1):
@@ -287,7 +286,7 @@ def score_run(
 def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     """The level that a table predicts for each clip, by the name that it gives the clip."""
     levels: dict[str, str] = {}
-    try:
+    with errors_as(ExperimentError):
         table = read_table(path, required=["id"])
         # Version 0.2 wrote "said".
         predictions = table.columns.get("prediction") or table.columns.get("said")
@@ -296,12 +295,8 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
         for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
-            try:
+            with at_row(table, row):
                 levels[name] = scheme.level(text)
-            except ManifestError as problem:
-                raise table.problem(row, str(problem)) from None
-    except ManifestError as problem:
-        raise ExperimentError(str(problem)) from None
     return levels
 
 
