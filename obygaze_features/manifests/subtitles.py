@@ -49,11 +49,7 @@ class Line(NamedTuple):
 
 
 def with_subtitles(
-    manifest: Manifest,
-    source: Path | str,
-    *,
-    shift: float = 0.0,
-    films: Path | str | None = None,
+    manifest: Manifest, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
 ) -> Manifest:
     """The words spoken in each clip, as texts under the same ids.
 

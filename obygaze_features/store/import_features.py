@@ -175,12 +175,7 @@ def _open_source(
 
 
 def _fill_store(
-    source: RowSource,
-    recipe: Recipe,
-    manifest: Manifest,
-    path: Path,
-    *,
-    retry_failed: bool,
+    source: RowSource, recipe: Recipe, manifest: Manifest, path: Path, *, retry_failed: bool
 ) -> Store:
     """Write the rows that a store does not have yet."""
     arrays = source.arrays(manifest)

@@ -231,11 +231,7 @@ class LeaveFilmOut(Splitter):
 
 
 @protocol(
-    "split",
-    "Split: each fold tests in turn",
-    "each fold in turn",
-    balance=BALANCE,
-    in_turn=True,
+    "split", "Split: each fold tests in turn", "each fold in turn", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
     """Each fold tests in turn; training rows are balanced as in `LeakFree`.
@@ -285,9 +281,7 @@ class ManifestSplit(LeakFree):
 
 
 @protocol(
-    "official",
-    "Official sets: trained, stopped and tested on a benchmark’s own",
-    "official sets",
+    "official", "Official sets: trained, stopped and tested on a benchmark’s own", "official sets"
 )
 class OfficialSplit(ByFolds):
     """One fit by the sets that a benchmark gives out; training rows are taken as they are.

@@ -48,13 +48,7 @@ class Division:
     """Which split was taken where the experiment names none."""
 
     def folds(
-        self,
-        data: ClipDataset,
-        problem: Problem,
-        *,
-        seed: int,
-        near: Near = None,
-        **options: Any,
+        self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
     ) -> list[Fold]:
         """The folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)

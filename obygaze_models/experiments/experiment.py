@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from obygaze_features.common.files import describe_other_kind, read_toml
-from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.common.text import redact_url, shorten, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
+from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
@@ -347,6 +348,32 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def describe_experiment(experiment: Experiment) -> dict[str, Any]:
+    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
+    values: dict[str, Any] = asdict(experiment)
+    stores = [
+        redact_url(store) if is_url(store) else Path(store).as_posix()
+        for store in experiment.stores
+    ]
+    values["manifest"] = experiment.manifest.as_posix()
+    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
+    values["predictions"] = [path.as_posix() for path in experiment.predictions]
+    return values
+
+
+def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
+    """What a saved model must know of the features, or frames, it fits, to refuse others."""
+    attributes = store.attributes
+    array = experiment.frames if frames else experiment.array
+    return {
+        "backbone": attributes["backbone"],
+        "preprocessing": attributes["preprocessing"],
+        "array": array,
+        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
+        "pooling": None if frames else experiment.pooling,
+    }
 
 
 def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:

@@ -146,8 +146,7 @@ def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
     """How many test clips of the released splits are in the others' training pools and runs."""
     leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
-    for test, train in dict.fromkeys((leak.test, leak.train) for leak in leaks):
-        pool, *runs = (leak for leak in leaks if (leak.test, leak.train) == (test, train))
+    for (test, train), (pool, *runs) in group_by(leaks, lambda x: (x.test, x.train)).items():
         if not pool.ids:
             continue
         positive = next(name for name in pool.by_class if name in ("S", "Sure"))

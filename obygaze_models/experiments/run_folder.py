@@ -49,11 +49,7 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
-from obygaze_models.experiments.predictions import (
-    FitPredictions,
-    check_scores,
-    read_predictions,
-)
+from obygaze_models.experiments.predictions import FitPredictions, check_scores, read_predictions
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
@@ -185,11 +181,7 @@ class Run:
         ]
 
     def frames(
-        self,
-        model: str | None = None,
-        *,
-        task: str | None = None,
-        store: StoreLike | None = None,
+        self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
     ) -> FramePredictions:
         """The probability of each frame of the test clips, each by the models that tested it.
 

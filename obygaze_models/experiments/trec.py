@@ -29,12 +29,7 @@ from obygaze_models.data.tasks import measure_of, official_measure, task_from, u
 from obygaze_models.experiments.fit import folder_name
 from obygaze_models.saved.about import read_about
 from obygaze_models.saved.inference import Predictions, predict
-from obygaze_models.scoring.metrics import (
-    METRICS,
-    TREC,
-    trec_average_precision,
-    trec_ranks,
-)
+from obygaze_models.scoring.metrics import METRICS, TREC, trec_average_precision, trec_ranks
 
 SPLIT = "official"
 """The fold column whose last fold is the test set."""
