@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import baselines, simulated
@@ -194,11 +195,8 @@ def score_models(
     trec
         trec_eval's average precision is among the scores.
     """
-    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
-    for prediction in predictions:
-        fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
     models = []
-    for (model, test), fits in fits_of.items():
+    for (model, test), fits in group_by(predictions, lambda fit: (fit.model, fit.test)).items():
         by_fit = [score_fit(fit, trec=trec) for fit in fits]
         scored = [
             ScoredClips(
