@@ -15,6 +15,7 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    figure_options,
     folder_argument,
     json_option,
     levels_option,
@@ -178,6 +179,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @click.option(
     "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
 )
+@figure_options
 @overwrite_option
 @json_option
 def stats(

@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.figures import INK, PAPER, SOFT, add_number, figure_style, ink_on
+from obygaze_features.common.figures import (
+    INK,
+    SOFT,
+    add_number,
+    axes_width,
+    figure_style,
+    ink_on,
+    paper,
+    text_width,
+    wrap,
+)
 from obygaze_features.common.text import counted
 from obygaze_models.figures.sheet import (
     SMALL,
     TEXT,
-    WIDTH,
     Series,
     Sheet,
     format_number,
     name_width,
     scale_x,
-    text_width,
-    wrap,
+    sheet_width,
     write_in,
 )
 
@@ -54,20 +62,20 @@ def stacked_shares(
     names = name_width([row.label for row in rows])
     left = names + 10
     counts = [f"{row.count:,}" for row in rows]
-    right = WIDTH - 10 - max(text_width(text, TEXT) for text in ("clips", *counts))
+    right = sheet_width() - 10 - max(text_width(text, TEXT) for text in ("clips", *counts))
     heights = [33.0 if row.overall else 24.0 for row in rows]
     full = 14 + sum(heights)
     keys = [part.key(bar=True) for part in parts]
     sheet = Sheet(title, description, full, keys=keys, axis=axis, left=left, right=right)
     axes = sheet.axes(left, right, 0, full)
     scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
-    sheet.text(WIDTH, 6, "clips", size=SMALL, color=SOFT, ha="right")
+    sheet.text(sheet.width, 6, "clips", size=SMALL, color=SOFT, ha="right")
     y = 24.0
     for row, height in zip(rows, heights, strict=True):
         weight = "bold" if row.overall else "normal"
         sheet.label(y, row.label, names, weight=weight)
         _draw_stack(axes, row.parts, parts, y, 18, row.label)
-        sheet.text(WIDTH, y, f"{row.count:,}", weight=weight, ha="right")
+        sheet.text(sheet.width, y, f"{row.count:,}", weight=weight, ha="right")
         y += height
     return sheet.figure
 
@@ -102,19 +110,21 @@ def tree_outline(
     depth
         How many levels, the root included.
     """
-    bar, row, indent = 100.0, 23.0, 11.0
-    numbers = WIDTH - bar - 10
+    row, indent = 23.0, 11.0
+    width = sheet_width()
+    bar = min(width / 3, max(width - 200, 48))
+    numbers = width - bar - 10
     room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
     heights = [row + (8 if node.below else 0) for node in nodes]
     full = 14 + sum(heights)
     sheet = Sheet(title, description, full, keys=[kind.key(bar=True) for kind in classes])
-    axes = sheet.axes(WIDTH - bar, WIDTH, 0, full)
-    branches = sheet.axes(0, WIDTH, 0, full)
-    for each, end in ((axes, 1.0), (branches, WIDTH)):
+    axes = sheet.axes(width - bar, width, 0, full)
+    branches = sheet.axes(0, width, 0, full)
+    for each, end in ((axes, 1.0), (branches, width)):
         each.set_axis_off()
         each.set_xlim(0, end)
-    sheet.text(WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
+    sheet.text(width - bar, 6, "training clips", size=SMALL, color=SOFT)
     sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
     y, middles = 14.0, list[float]()
     for node, height in zip(nodes, heights, strict=True):
@@ -128,7 +138,7 @@ def tree_outline(
         sheet.text(x, middle - (5 if node.below else 0), name + node.limit)
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
-            sheet.text(x, middle + 6, more, size=SMALL, color=SOFT)
+            sheet.text(x, middle + 6, *wrap(more, room - x, SMALL, 1), size=SMALL, color=SOFT)
         sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
         shares = [float(share) for share in head.value[node.node]]
         _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
@@ -149,9 +159,10 @@ def _draw_stack(
 ) -> None:
     """A bar in parts, each with its share where it is wide enough for it."""
     before = 0.0
-    width = axes.get_position().width * WIDTH
+    width = axes_width(axes)
     for value, part in zip(values, parts, strict=True):
-        style = {**part.fill, "edgecolor": part.colour if part.hatched else PAPER, "linewidth": 1.0}
+        edge = part.colour if part.hatched else paper()
+        style = {**part.fill, "edgecolor": edge, "linewidth": 1.0}
         with figure_style():
             axes.barh(y, value, height=height, left=before, zorder=3, clip_on=False, **style)
         text = format_number(value, percent=True)

@@ -7,32 +7,36 @@ in every font; what does not fit is wrapped, then cut.
 from __future__ import annotations
 
 import math
-import textwrap
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from obygaze_features.common.figures import (
+    CROP,
+    EDGE,
     INK,
-    PAPER,
+    NAMES,
     SERIES,
     SOFT,
     add_number,
+    axes_width,
     describe,
     figure_style,
+    figure_width,
+    paper,
     plain,
+    text_width,
+    wrap,
 )
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-WIDTH = 300.0
+USUAL_IN = 312 / 72
 """So narrow that no text is below 10 px on a phone (390 px)."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 8.5
 """Font sizes."""
-MARGIN = 2.0
 ROW = 13.0
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
@@ -44,13 +48,22 @@ def _point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -
     }  # fmt: skip
 
 
-PUBLISHED = _point("D", 5.0, PAPER, INK, 1.1)
 MARKS = {
     "model": _point("o", 6.0, SERIES[0], SERIES[0]),
     "annotators": _point("s", 6.0, INK, INK),
     "guess": _point("|", 9.0, SOFT, SOFT, 1.8),
 }
 """A mark for each who scores, the same in every figure."""
+
+
+def published() -> dict[str, Any]:
+    """The mark of published scores."""
+    return _point("D", 5.0, paper(), INK, 1.1)
+
+
+def sheet_width() -> float:
+    """How wide a sheet is between its margins."""
+    return 72 * figure_width(USUAL_IN) - 2 * EDGE
 
 
 @dataclass(frozen=True)
@@ -65,13 +78,13 @@ class Series:
     def fill(self) -> dict[str, Any]:
         """How matplotlib fills a bar of this series."""
         if self.hatched:
-            return {"facecolor": PAPER, "edgecolor": self.colour, "hatch": "////", "linewidth": 1.0}
+            return {"facecolor": paper(), "edgecolor": self.colour, "hatch": "////", "linewidth": 1}
         return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
 
     @property
     def dot(self) -> dict[str, Any]:
         """How matplotlib draws a point of this series."""
-        return _point("o", 6.0, PAPER if self.hatched else self.colour, self.colour)
+        return _point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
 
     def key(self, *, bar: bool = False) -> Artist:
         """Its place in a legend."""
@@ -110,7 +123,8 @@ class Dot:
 class Sheet:
     """A figure of `height` points below its title and legend, above what its axis measures.
 
-    Without an `axis`, not even an empty one, it has no room for the numbers of ticks.
+    Without an `axis`, not even an empty one, it has no room for the numbers of ticks. The axis is
+    from `left` to `right`; `ends` say what these mean, see `write_ends`.
 
     `text` and `axes` count points from the upper left corner of this body.
     """
@@ -126,22 +140,25 @@ class Sheet:
         ends: tuple[str, str] | None = None,
         footnote: str = "",
         left: float = 0.0,
-        right: float = WIDTH,
+        right: float | None = None,
     ) -> None:
-        heading = wrap(title, WIDTH, 1.1 * TITLE, 3)  # bold
-        below = wrap(axis or "", WIDTH, SMALL, 2)
-        notes = wrap(footnote, WIDTH, SMALL, 4)
+        self.width = width = sheet_width()
+        heading = wrap(title, width, 1.15 * TITLE, 3)  # bold
+        below = wrap(axis or "", width, SMALL, 3)
+        notes = wrap(footnote, width, SMALL, 6)
         widest = max((text_width(str(each.get_label()), TEXT) for each in keys), default=0.0) + 28
-        columns = max(1, min(len(keys), int(WIDTH / widest)))
+        columns = max(1, min(len(keys), int(width / widest)))
         legend = 13.0 * math.ceil(len(keys) / columns) + 6 if keys else 0.0
         over = 14.5 * len(heading) + 5
-        self._top = over + legend + (15 if ends else 0)
+        self._top = over + legend
+        if ends:
+            self._top += 15 if self._end_widths(ends)[2] else 27
         ticks = 4 if axis is None else 16
-        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes))
+        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP
         with figure_style():
             from matplotlib.figure import Figure
 
-            self.figure = Figure(figsize=((WIDTH + 2 * MARGIN) / 72, (self._full) / 72))
+            self.figure = Figure(figsize=((width + 2 * EDGE) / 72, self._full / 72))
             describe(self.figure, title, description)
             if keys:
                 self.figure.legend(
@@ -150,18 +167,39 @@ class Sheet:
                     handletextpad=0.6, columnspacing=1.2, labelspacing=0.4,
                 )  # fmt: skip
         self.lines(0, 7 - self._top, heading, step=14.5, size=TITLE, weight="bold")
-        if ends:
-            self.text(left, -8, f"← {ends[0]}", size=SMALL, color=SOFT)
-            self.text(right, -8, f"{ends[1]} →", size=SMALL, color=SOFT, ha="right")
         for number, line in enumerate(below):
             half = text_width(line, SMALL) / 2
-            middle = min(max((left + right) / 2, half), WIDTH - half)
+            middle = min(max((left + (right or width)) / 2, half), width - half)
             y = height + ticks + 5 + 11.5 * number
             self.text(middle, y, line, size=SMALL, color=SOFT, ha="center")
         self.lines(0, height + ticks + 5 + 11.5 * len(below), notes, size=SMALL, color=SOFT)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (x + MARGIN) / (WIDTH + 2 * MARGIN), 1 - (y + self._top) / self._full
+        return (x + EDGE) / (self.width + 2 * EDGE), 1 - (y + self._top + CROP) / self._full
+
+    def _end_widths(self, ends: tuple[str, str]) -> tuple[float, float, bool]:
+        """How wide each is with its arrow, and whether both fit on one row."""
+        low, high = (min(text_width(f"{end} →", SMALL), self.width) for end in ends)
+        return low, high, low + high + 8 <= self.width
+
+    def write_ends(self, ends: tuple[str, str], zero: float, y: float = -8.0) -> None:
+        """What a value below `zero` means, and to its right what one above it means."""
+        low, high, is_one_row = self._end_widths(ends)
+        left, right = max(zero - 4, low), min(zero + 4, self.width - high)
+        if is_one_row:
+            left = min(left, self.width - high - 8)
+            right = left + 8
+        texts = [wrap(text, self.width, SMALL, 1)[0] for text in (f"← {ends[0]}", f"{ends[1]} →")]
+        style = {"size": SMALL, "color": SOFT}
+        self.text(left, y - (0 if is_one_row else 12), texts[0], ha="right", **style)
+        self.text(right, y, texts[1], **style)
+
+    def x_of(self, axes: Axes, value: float | None) -> float:
+        """Where a value of the x axis is on the sheet; without a value, its middle."""
+        low, high = axes.get_xlim()
+        share = 0.5 if value is None else (value - low) / (high - low)
+        before = axes.get_position().x0 * (self.width + 2 * EDGE) - EDGE
+        return before + share * axes_width(axes)
 
     def text(self, x: float, y: float, text: str, **options: Any) -> None:
         """Text whose middle is at `y`."""
@@ -176,10 +214,10 @@ class Sheet:
         for number, text in enumerate(texts):
             self.text(x, y + step * number, text, **options)
 
-    def label(self, y: float, text: str, width: float, **options: Any) -> None:
-        """A row's name in one or two lines, at the left."""
-        lines, step = wrap(text, width, TEXT), TEXT * 1.15
-        self.lines(0, y - (len(lines) - 1) / 2 * step, lines, step=step, **options)
+    def label(self, y: float, text: str, width: float, lines: int = 2, **options: Any) -> None:
+        """A row's name at the left."""
+        texts, step = wrap(text, width, TEXT, lines), TEXT * 1.15
+        self.lines(0, y - (len(texts) - 1) / 2 * step, texts, step=step, **options)
 
     def axes(self, left: float, right: float, y: float, height: float) -> Axes:
         """Axes whose y counts points from its top."""
@@ -193,22 +231,10 @@ class Sheet:
         return axes
 
 
-def text_width(text: str, size: float) -> float:
-    """About how wide a text is, in points."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return size * (wide + 0.59 * (len(text) - wide))
-
-
-def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
-    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
-    text = plain(text)
-    letters = int(width / (text_width(text, size) / len(text))) if text else 0
-    return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
-
-
 def name_width(names: Sequence[str]) -> float:
     """The column of the names, which have one line where they are short, else two."""
-    return min(max([30.0, *(text_width(plain(name), TEXT) for name in names)]), 118.0)
+    widest = max([30.0, *(text_width(plain(name), TEXT) for name in names)])
+    return min(widest, NAMES * sheet_width())
 
 
 def format_number(
@@ -244,7 +270,7 @@ def scale_x(
     from matplotlib.ticker import MaxNLocator
 
     # A narrow axis has few ticks, so that their numbers stay apart.
-    narrow = axes.get_position().width < 0.37
+    narrow = axes_width(axes) < 112
     locator = MaxNLocator(2 if narrow else 5, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
@@ -295,7 +321,7 @@ def draw_dot(
 
 def write_in(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
     """Small text on its paper, at a place of the axes."""
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+    box = {"facecolor": paper(), "edgecolor": "none", "pad": 1}
     options = {"ha": "center", "size": SMALL, "bbox": box, **options}
     with figure_style():
         axes.text(x, y, text, color=colour, va="center_baseline", zorder=6, **options)
