@@ -20,13 +20,12 @@ from obygaze_features.common.figures import (
     text_width,
     wrap,
 )
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, format_number
 from obygaze_models.figures.sheet import (
     SMALL,
     TEXT,
     Series,
     Sheet,
-    format_number,
     name_width,
     scale_x,
     sheet_width,

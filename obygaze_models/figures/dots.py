@@ -19,6 +19,7 @@ from obygaze_features.common.figures import (
     text_width,
     wrap,
 )
+from obygaze_features.common.text import format_number
 from obygaze_models.figures.sheet import (
     MARKS,
     ROW,
@@ -28,7 +29,6 @@ from obygaze_models.figures.sheet import (
     Series,
     Sheet,
     draw_dot,
-    format_number,
     is_defined,
     key,
     line_style,

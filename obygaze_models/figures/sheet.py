@@ -28,6 +28,7 @@ from obygaze_features.common.figures import (
     text_width,
     wrap,
 )
+from obygaze_features.common.text import format_number
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -235,22 +236,6 @@ def name_width(names: Sequence[str]) -> float:
     """The column of the names, which have one line where they are short, else two."""
     widest = max([30.0, *(text_width(plain(name), TEXT) for name in names)])
     return min(widest, NAMES * sheet_width())
-
-
-def format_number(
-    value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
-) -> str:
-    """A number as figures print it.
-
-    Examples
-    --------
-    >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
-    ('0.79', '52%', '−0.03')
-    """
-    text = f"{100 * value:.0f}%" if percent else f"{value:.{digits}f}"
-    if not text.strip("-0.%"):
-        return text.lstrip("-")
-    return ("+" if signed and value > 0 else "") + text.replace("-", "−")
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:
