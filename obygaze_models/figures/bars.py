@@ -111,7 +111,7 @@ def tree_outline(
     """
     row, indent = 23.0, 11.0
     width = sheet_width()
-    bar = min(width / 3, max(width - 200, 48))
+    bar = min(width / 3, max(width - 200, 70))
     numbers = width - bar - 10
     room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
