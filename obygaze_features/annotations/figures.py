@@ -12,6 +12,7 @@ from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.figures import (
+    EDGE,
     INK,
     LINE,
     SOFT,
@@ -158,7 +159,9 @@ def agreement_figure(report: AgreementReport) -> Figure:
         kappa_axes, film_axes = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[-1, :])
         share_axes = figure.add_subplot(grid[0, 1] if is_wide else grid[1, 0])
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        room = _dots(kappa_axes, [c.concept for c in concepts], kappas) / sum(ratios)
+        film_room = _dots(film_axes, list(gammas), list(gammas.values()))
+        room = min(film_room, _dots(kappa_axes, [c.concept for c in concepts], kappas))
+        room = room / sum(ratios) - 2 * EDGE
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 [text] = wrap(f"marked by {alone} alone", room - 20, 8.5, 1)
@@ -172,9 +175,8 @@ def agreement_figure(report: AgreementReport) -> Figure:
         lines = max(len(wrap(about, room, 8.5, 4)) for about in abouts)
         add_heading(kappa_axes, "Agreement by concept", abouts[0], width=room, lines=lines)
         add_heading(share_axes, "How often each marks it", abouts[1], width=room, lines=lines)
-        room = _dots(film_axes, list(gammas), list(gammas.values()))
         about = "gamma: 0 as in a random order, 1 always the same level"
-        add_heading(film_axes, "Agreement by film", about, width=room)
+        add_heading(film_axes, "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
         text = (
             f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"

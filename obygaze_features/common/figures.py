@@ -50,7 +50,7 @@ DARK = {
     "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
     "s1": "#6cb6ea", "s2": "#ff9a5c", "s3": "#f0e6a8", "s4": "#86989c", "s5": "#8f69f7",
     "s6": "#f42f7e",
-    "l1": "#50463a", "l2": "#705535", "l3": "#926223", "l4": "#d0802e", "l5": "#ffa674",
+    "l1": "#50463a", "l2": "#705535", "l3": "#926223", "l4": "#d27e31", "l5": "#ffa674",
     "l6": "#f8e785", "unsure": "#968cc0", "differs": "#ffddeb",
 }  # fmt: skip
 PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line"))

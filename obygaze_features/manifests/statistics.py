@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
@@ -15,7 +14,6 @@ from obygaze_features.common.figures import (
     add_heading,
     add_number,
     caption,
-    check_figure_path,
     describe,
     figure_style,
     figure_width,
@@ -24,7 +22,6 @@ from obygaze_features.common.figures import (
     level_keys,
     name_rows,
     paper,
-    save_figure,
     text_width,
 )
 from obygaze_features.common.package import reference_file
@@ -36,6 +33,7 @@ from obygaze_features.manifests.manifest import Manifest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLE_COLUMN = "movie_title"
 """The column of ``items.csv`` that has a film's title, if the source gave it."""
@@ -282,16 +280,10 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in ("", None)}
 
 
-def draw_statistics(
-    stats: Statistics,
-    path: Path,
-    titles: Mapping[str, str],
-    *,
-    by_film: bool = False,
-    overwrite: bool = False,
-) -> None:
-    """Draw a label set into a PNG, PDF or SVG file; with `by_film`, each film's levels too."""
-    check_figure_path(path, overwrite=overwrite)
+def statistics_figure(
+    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
+) -> Figure:
+    """Draw a label set; with `by_film`, each film's levels too."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -314,7 +306,7 @@ def draw_statistics(
             names = {titles.get(film, film) or "-": stats.films[film] for film in order}
             top = stats.scheme.levels[-1].name
             _draw_shares(axes, names, stats, f"Films, by their share of {top}")
-        save_figure(figure, path, overwrite=overwrite)
+    return figure
 
 
 def _sure_share(stats: Statistics, film: str) -> float:

@@ -155,7 +155,7 @@ class Sheet:
         if ends:
             self._top += 15 if self._end_widths(ends)[2] else 27
         ticks = 4 if axis is None else 16
-        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP
+        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP + 2
         with figure_style():
             from matplotlib.figure import Figure
 
@@ -255,8 +255,8 @@ def scale_x(
     from matplotlib.ticker import MaxNLocator
 
     # A narrow axis has few ticks, so that their numbers stay apart.
-    narrow = axes_width(axes) < 112
-    locator = MaxNLocator(2 if narrow else 5, steps=[1, 2, 5, 10])
+    bins = min(5, max(2, int(axes_width(axes) / 32)))
+    locator = MaxNLocator(bins, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
     if low == high:
@@ -270,7 +270,11 @@ def scale_x(
     ticks = [t for t in ticks if low - 1e-9 <= t <= high + 1e-9]
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    axes.set_xticks(ticks, [format_number(t, digits=digits, percent=percent) for t in ticks])
+    every = math.ceil(28 * len(ticks[1:]) / axes_width(axes))
+    axes.set_xticks(ticks, [
+        "" if round(t / step) % every else format_number(t, digits=digits, percent=percent)
+        for t in ticks
+    ])  # fmt: skip
     if grid:
         axes.grid(axis="x")
 
