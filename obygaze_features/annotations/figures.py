@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The height of a row of dots.
-ROW_IN = 0.27
-
 
 @dataclass(frozen=True)
 class Band:
@@ -146,37 +143,31 @@ def agreement_figure(report: AgreementReport) -> Figure:
 
         concepts = agreement.concepts_by_kappa()
         width = figure_width(9.5)
-        is_wide = width >= 6  # concepts' shares beside their kappa, or below
-        rows = max(1, len(concepts)), max(1, len(gammas))
-        heights = [rows[0], *([] if is_wide else [rows[0]]), rows[1]]
-        row = ROW_IN if is_wide else 1.2 * ROW_IN  # names of two lines
-        size = width, row * sum(heights) + 0.75 * len(heights) + 1
+        # The shares of concepts are beside their kappa, or below.
+        rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
+        heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
+        size = width, 0.3 * sum(heights) + 0.7 * len(rows) + 1
         figure = Figure(figsize=size, layout="constrained")
-        ratios = [1.25, 1] if is_wide else [1]
-        grid = figure.add_gridspec(
-            len(heights), len(ratios), height_ratios=heights, width_ratios=ratios
+        panels = figure.subplot_mosaic(
+            [list(row) for row in rows], height_ratios=heights, width_ratios=columns
         )
-        kappa_axes, film_axes = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[-1, :])
-        share_axes = figure.add_subplot(grid[0, 1] if is_wide else grid[1, 0])
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        film_room = _dots(film_axes, list(gammas), list(gammas.values()))
-        room = min(film_room, _dots(kappa_axes, [c.concept for c in concepts], kappas))
-        room = room / sum(ratios) - 2 * EDGE
+        film_room = _dots(panels["f"], list(gammas), list(gammas.values()))
+        room = min(film_room, _dots(panels["k"], [c.concept for c in concepts], kappas))
+        room = room / sum(columns) - 2 * EDGE
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 [text] = wrap(f"marked by {alone} alone", room - 20, 8.5, 1)
-                kappa_axes.text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
-        _shares(share_axes, agreement)
-        share_axes.tick_params(labelleft=not is_wide)
-        abouts = (
-            "Cohen’s kappa: 0 by chance, 1 always the same",
-            f"% of clips: ● {names[0]}, ○ {names[1]}",
-        )
-        lines = max(len(wrap(about, room, 8.5, 4)) for about in abouts)
-        add_heading(kappa_axes, "Agreement by concept", abouts[0], width=room, lines=lines)
-        add_heading(share_axes, "How often each marks it", abouts[1], width=room, lines=lines)
+                panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
+        _shares(panels["s"], agreement)
+        panels["s"].tick_params(labelleft=len(columns) == 1)
+        about = "Cohen’s kappa: 0 by chance, 1 always the same"
+        marks = f"% of clips: ● {names[0]}, ○ {names[1]}"
+        lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
+        add_heading(panels["k"], "Agreement by concept", about, width=room, lines=lines)
+        add_heading(panels["s"], "How often each marks it", marks, width=room, lines=lines)
         about = "gamma: 0 as in a random order, 1 always the same level"
-        add_heading(film_axes, "Agreement by film", about, width=film_room)
+        add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
         text = (
             f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"

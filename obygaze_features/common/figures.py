@@ -29,7 +29,6 @@ from obygaze_features.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
 Bar = tuple[float, float, int]
 """Start, end and the level's rank of a bar on a time axis."""
@@ -63,8 +62,6 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 """What a figure is drawn on; without a ground, it is transparent."""
-INCHES = 3.0, 40.0
-"""How wide a figure may be."""
 EDGE = 6.0
 """Points between a figure's edge and its first letters, of which pages crop `CROP`."""
 CROP = 4.0
@@ -107,9 +104,8 @@ def figure_format(*, width: str | float | None = None, ground: str | None = None
     if width is not None:
         parts = re.fullmatch(r"(\d*\.?\d+) ?(in|cm|)", str(width).strip())
         inches = float(parts[1]) / (2.54 if parts[2] == "cm" else 1) if parts else 0.0
-        if not INCHES[0] <= inches <= INCHES[1]:
-            limits = " to ".join(f"{limit:g}" for limit in INCHES)
-            raise UsageError(f"a figure is {limits} inches wide (got {width}); say 6.5, or 16cm")
+        if not 3 <= inches <= 40:
+            raise UsageError(f"a figure is 3 to 40 inches wide (got {width}); say 6.5, or 16cm")
     if ground is not None:
         if ground not in GROUNDS:
             raise UsageError(unknown_name("ground", ground, GROUNDS))
@@ -194,15 +190,9 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
         axes.bar(start, height, width=width, bottom=y - 0.4, align="edge", **look)
 
 
-def level_keys(levels: Mapping[str, str]) -> list[Patch]:
-    """A legend's patch for each level."""
-    from matplotlib.patches import Patch
-
-    colours = level_colours(list(levels))
-    return [
-        Patch(facecolor=colour, label=plain(name))
-        for colour, name in zip(colours, levels.values(), strict=True)
-    ]
+def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
+    """The colour of each level's name, for a legend."""
+    return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
 
 
 def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
@@ -251,7 +241,9 @@ def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines:
     axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * len(small))
 
 
-def caption(figure: Figure, title: str, text: str = "", keys: Sequence[Patch] = ()) -> int:
+def caption(
+    figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
+) -> int:
     """Write a title above all axes, the first one's legend, and a text below; `describe` both.
 
     Gives how many small lines the legend takes.
@@ -266,10 +258,13 @@ def caption(figure: Figure, title: str, text: str = "", keys: Sequence[Patch] = 
     describe(figure, title, text)
     if not keys:
         return 0
-    widest = max(text_width(str(key.get_label()), 9) for key in keys) + 42
+    from matplotlib.patches import Patch
+
+    patches = [Patch(facecolor=colour, label=name) for name, colour in keys.items()]
+    widest = max(text_width(name, 9) for name in keys) + 42
     columns = max(1, min(len(keys), int(width / widest)))
     place: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
-    figure.axes[0].legend(handles=list(keys), ncols=columns, **place)
+    figure.axes[0].legend(handles=patches, ncols=columns, **place)
     return math.ceil(1.2 * math.ceil(len(keys) / columns))
 
 

@@ -281,16 +281,16 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
 
 
 def statistics_figure(
-    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
+    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False, title: str = ""
 ) -> Figure:
-    """Draw a label set; with `by_film`, each film's levels too."""
+    """Draw a label set as the paper's figure 2; with `by_film`, each film's levels too."""
     with figure_style():
         from matplotlib.figure import Figure
 
         rows = [1.2, max(1, len(stats.concepts)), *([len(stats.films)] if by_film else [])]
         size = figure_width(8.5), ROW_IN * sum(rows) + 0.75 * len(rows) + 0.9
         figure = Figure(figsize=size, layout="constrained")
-        title = (
+        title = title or (
             f"{stats.manifest}, labels “{stats.labels}”: "
             f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
         )

@@ -319,12 +319,12 @@ def moment_figure(
         text = _describe(moments, axis, len(own))
         drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
         keys = {
-            key.get_label(): key
+            name: colour
             for _, _, levels in rows
-            for name, key in zip(levels.values(), level_keys(levels), strict=True)
+            for name, colour in level_keys(levels).items()
             if name in drawn
         }
-        caption(figure, title, text, list(keys.values()))
+        caption(figure, title, text, keys)
     return figure
 
 

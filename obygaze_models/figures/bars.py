@@ -1,9 +1,8 @@
-"""Bars in parts: shares of levels a row, and the first questions of a decision tree."""
+"""The first questions of a decision tree, with its clips as bars in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ from obygaze_models.figures.sheet import (
     TEXT,
     Series,
     Sheet,
-    name_width,
-    scale_x,
     sheet_width,
     write_in,
 )
@@ -37,46 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from obygaze_models.estimators.trees import TreeArrays
-
-
-@dataclass(frozen=True)
-class Share:
-    """A row: its parts, from 0 to 1, and how many clips they are of; an `overall` row is bold."""
-
-    label: str
-    parts: Sequence[float]
-    count: int
-    overall: bool = False
-
-
-def stacked_shares(
-    rows: Sequence[Share],
-    parts: Sequence[Series],
-    *,
-    title: str,
-    axis: str,
-    description: str,
-) -> Figure:
-    """Draw each row as a bar of its parts, and how many clips they are of."""
-    names = name_width([row.label for row in rows])
-    left = names + 10
-    counts = [f"{row.count:,}" for row in rows]
-    right = sheet_width() - 10 - max(text_width(text, TEXT) for text in ("clips", *counts))
-    heights = [33.0 if row.overall else 24.0 for row in rows]
-    full = 14 + sum(heights)
-    keys = [part.key(bar=True) for part in parts]
-    sheet = Sheet(title, description, full, keys=keys, axis=axis, left=left, right=right)
-    axes = sheet.axes(left, right, 0, full)
-    scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
-    sheet.text(sheet.width, 6, "clips", size=SMALL, color=SOFT, ha="right")
-    y = 24.0
-    for row, height in zip(rows, heights, strict=True):
-        weight = "bold" if row.overall else "normal"
-        sheet.label(y, row.label, names, weight=weight)
-        _draw_stack(axes, row.parts, parts, y, 18, row.label)
-        sheet.text(sheet.width, y, f"{row.count:,}", weight=weight, ha="right")
-        y += height
-    return sheet.figure
 
 
 def tree_outline(

@@ -22,6 +22,7 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.text import format_number
 from obygaze_models.figures.sheet import (
     MARKS,
+    PUBLISHED,
     ROW,
     SMALL,
     TEXT,
@@ -33,7 +34,6 @@ from obygaze_models.figures.sheet import (
     key,
     line_style,
     name_width,
-    published,
     scale_x,
     sheet_width,
     write_in,
@@ -50,8 +50,6 @@ CLEARNESS = (
     Series("interval excludes 0", SERIES[0]),
 )
 """What fills a dot: whether its interval is on one side of 0."""
-LINES = 3
-"""How many a point's name may have."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def grouped_dots(
     if origin is not None:
         axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
     if ends:
-        sheet.write_ends(ends, sheet.x_of(axes, origin))
+        sheet.write_ends(axes, origin or 0.0)
     for number, (name, group) in enumerate(groups.items()):
         middle = height * (number + 0.5)
         sheet.label(middle, name, names)
@@ -280,7 +278,7 @@ def dot_plot(
         name = f"{value}, with {interval}" if has_interval else value
         keys.append(key(name, **{**MARKS["model"], "linestyle": "-", "color": SERIES[0]}))
     if has_reference:
-        keys.append(key(reference, **published()))
+        keys.append(key(reference, **PUBLISHED))
     keys += [
         key(name, **line_style(name))
         for name in dict.fromkeys(line.label for line in lines)
@@ -298,7 +296,7 @@ def dot_plot(
             y += 8 + 12 * len(heading)
         start = y
         for point in members:
-            count = len(wrap(point.label, names, TEXT, LINES))
+            count = len(wrap(point.label, names, TEXT, 3))
             height = max(17.0, 26.0 if is_defined(point.reference) else 0.0, 5 + 10.5 * count)
             rows.append((point, y + height / 2))
             y += height
@@ -315,7 +313,7 @@ def dot_plot(
         drawn += [v for p in points for v in (p.low, p.high) if is_defined(v)]
     scale_x(axes, drawn + [line.value for line in lines], limits, grid=False)
     if ends:
-        sheet.write_ends(ends, sheet.x_of(axes, 0.0))
+        sheet.write_ends(axes)
     for head, edge in ((value, right + scores), (note, sheet.width)) if heads else ():
         sheet.text(edge, TEXT * 0.8, head, size=SMALL, color=SOFT, ha="right")
     for heading, middle in titles:
@@ -327,10 +325,10 @@ def dot_plot(
                 style = line_style(line.label)
                 axes.plot([line.value] * 2, span, zorder=2, label=line.label, **style)
     for index, (point, middle) in enumerate(rows):
-        sheet.label(middle, point.label, names, LINES)
+        sheet.label(middle, point.label, names, 3)
         dot = Dot(point.value, point.low, point.high)
         if is_defined(point.reference):  # below ours, so that neither hides the other
-            mark = {"label": f"{point.label}, {reference}", **published()}
+            mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
             add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
             axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
         above = 5 if is_defined(point.reference) else 0
@@ -377,7 +375,8 @@ def error_factors(
     band = head + body + 22
     height = band * math.ceil(len(films) / columns) + 8
     keys = [kind.key() for kind in CLEARNESS]
-    sheet = Sheet(title, description, height, keys=keys)
+    ends = "more often right", "more often wrong"
+    sheet = Sheet(title, description, height - 16, keys=keys, ends=ends)
     for number, film in enumerate(films):
         left = names + 8 + (number % columns) * (panel + gap)
         y = (number // columns) * band + head
@@ -405,8 +404,7 @@ def error_factors(
             dot = Dot(factor.coefficient, factor.low, factor.high)
             style = CLEARNESS[dot.is_clear].dot
             draw_dot(axes, dot, middle, style, f"{labels[number]}, {factor.name}")
-    middle = (names + 8 + sheet.width) / 2
-    sheet.write_ends(("more often right", "more often wrong"), middle, height - 4)
+    sheet.write_ends(zero=(names + 8 + sheet.width) / 2)
     return sheet.figure
 
 

@@ -49,17 +49,13 @@ def _point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -
     }  # fmt: skip
 
 
+PUBLISHED = _point("D", 5.0, "none", INK, 1.1)
 MARKS = {
     "model": _point("o", 6.0, SERIES[0], SERIES[0]),
     "annotators": _point("s", 6.0, INK, INK),
     "guess": _point("|", 9.0, SOFT, SOFT, 1.8),
 }
 """A mark for each who scores, the same in every figure."""
-
-
-def published() -> dict[str, Any]:
-    """The mark of published scores."""
-    return _point("D", 5.0, paper(), INK, 1.1)
 
 
 def sheet_width() -> float:
@@ -151,9 +147,10 @@ class Sheet:
         columns = max(1, min(len(keys), int(width / widest)))
         legend = 13.0 * math.ceil(len(keys) / columns) + 6 if keys else 0.0
         over = 14.5 * len(heading) + 5
-        self._top = over + legend
-        if ends:
-            self._top += 15 if self._end_widths(ends)[2] else 27
+        texts = [f"← {ends[0]}", f"{ends[1]} →"] if ends else []
+        self._ends = [wrap(text, width, SMALL, 1)[0] for text in texts]
+        self._apart = 12.0 * (sum(text_width(text, SMALL) for text in texts) + 8 > width)
+        self._top = over + legend + (15 + self._apart if ends else 0)
         ticks = 4 if axis is None else 16
         self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP + 2
         with figure_style():
@@ -178,29 +175,19 @@ class Sheet:
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return (x + EDGE) / (self.width + 2 * EDGE), 1 - (y + self._top + CROP) / self._full
 
-    def _end_widths(self, ends: tuple[str, str]) -> tuple[float, float, bool]:
-        """How wide each is with its arrow, and whether both fit on one row."""
-        low, high = (min(text_width(f"{end} →", SMALL), self.width) for end in ends)
-        return low, high, low + high + 8 <= self.width
-
-    def write_ends(self, ends: tuple[str, str], zero: float, y: float = -8.0) -> None:
-        """What a value below `zero` means, and to its right what one above it means."""
-        low, high, is_one_row = self._end_widths(ends)
-        left, right = max(zero - 4, low), min(zero + 4, self.width - high)
-        if is_one_row:
-            left = min(left, self.width - high - 8)
+    def write_ends(self, axes: Axes | None = None, zero: float = 0.0) -> None:
+        """Say above axes what values below and above `zero` mean; without axes, at x = `zero`."""
+        if axes is not None:
+            low, high = axes.get_xlim()
+            before = axes.get_position().x0 * (self.width + 2 * EDGE) - EDGE
+            zero = before + (zero - low) / (high - low) * axes_width(axes)
+        wide, far = (text_width(text, SMALL) for text in self._ends)
+        left, right = max(zero - 4, wide), min(zero + 4, self.width - far)
+        if not self._apart:
+            left = min(left, self.width - far - 8)
             right = left + 8
-        texts = [wrap(text, self.width, SMALL, 1)[0] for text in (f"← {ends[0]}", f"{ends[1]} →")]
-        style = {"size": SMALL, "color": SOFT}
-        self.text(left, y - (0 if is_one_row else 12), texts[0], ha="right", **style)
-        self.text(right, y, texts[1], **style)
-
-    def x_of(self, axes: Axes, value: float | None) -> float:
-        """Where a value of the x axis is on the sheet; without a value, its middle."""
-        low, high = axes.get_xlim()
-        share = 0.5 if value is None else (value - low) / (high - low)
-        before = axes.get_position().x0 * (self.width + 2 * EDGE) - EDGE
-        return before + share * axes_width(axes)
+        self.text(left, -8 - self._apart, self._ends[0], size=SMALL, color=SOFT, ha="right")
+        self.text(right, -8, self._ends[1], size=SMALL, color=SOFT)
 
     def text(self, x: float, y: float, text: str, **options: Any) -> None:
         """Text whose middle is at `y`."""
@@ -254,9 +241,7 @@ def scale_x(
     """An axis that holds all values: `limits`, or wider; without limits, round ends."""
     from matplotlib.ticker import MaxNLocator
 
-    # A narrow axis has few ticks, so that their numbers stay apart.
-    bins = min(5, max(2, int(axes_width(axes) / 32)))
-    locator = MaxNLocator(bins, steps=[1, 2, 5, 10])
+    locator = MaxNLocator(5, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
     if low == high:
@@ -270,6 +255,7 @@ def scale_x(
     ticks = [t for t in ticks if low - 1e-9 <= t <= high + 1e-9]
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    # On a narrow axis few have a number, so that these stay apart.
     every = math.ceil(28 * len(ticks[1:]) / axes_width(axes))
     axes.set_xticks(ticks, [
         "" if round(t / step) % every else format_number(t, digits=digits, percent=percent)

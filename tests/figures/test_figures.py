@@ -33,7 +33,7 @@ from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.explain.moments import moment_figure
-from obygaze_models.figures.bars import Share, count_visits, stacked_shares, tree_outline
+from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.dots import (
     Line,
     Panel,
@@ -84,12 +84,6 @@ def forest() -> Figure:
              Line(0.41, "all positive", "EN-S / EN-S")]  # fmt: skip
     interval = "95% interval over draws of films"
     return dot_plot(points, axis="F1", lines=lines, interval=interval, **TEXT)
-
-
-def shares() -> Figure:
-    rows = [Share("All films", [0.75, 0.25], 400, overall=True),
-            Share("Silver Linings Playbook", [0.95, 0.05], 20)]  # fmt: skip
-    return stacked_shares(rows, CLASSES, axis=AXIS, **TEXT)
 
 
 def factors() -> Figure:
@@ -187,14 +181,6 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     spans = [line.get_ydata() for line in figure.axes[0].lines if line.get_label() == "random"]
     assert spans[0][1] < spans[1][0]  # each only across the rows of its group
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
-
-
-def test_shares_add_up_along_their_row() -> None:
-    figure = shares()
-    spans = [(bar.get_x(), bar.get_width()) for bar in figure.axes[0].patches]
-    assert np.allclose(spans, [(0, 0.75), (0.75, 0.25), (0, 0.95), (0.95, 0.05)])
-    assert {"75%", "25%", "95%", "400", "20"} <= set(words(figure))
-    assert "5%" not in words(figure)  # too narrow for its number
 
 
 def test_factors_have_a_panel_a_film() -> None:
@@ -322,7 +308,7 @@ def test_a_level_has_one_colour():
 @pytest.fixture(scope="module")
 def drawn():
     """A figure of each kind, with long words."""
-    figures = [dots(), *panels(), forest(), shares(), factors()]
+    figures = [dots(), *panels(), forest(), factors()]
     figures.append(outline(["Type of shot", "Look", LONG, "Voice"]))
     return [inline_svg(figure) for figure in figures]
 
@@ -373,7 +359,7 @@ def differences(first: str, second: str) -> Figure:
 @pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), (6.5, 6.5), ("27.94cm", 11)])
 def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     with figure_format(width=width, ground="none"):
-        kinds = [dots(), *panels(), forest(), shares(), factors(), *annotated()]
+        kinds = [dots(), *panels(), forest(), factors(), *annotated()]
         kinds.append(differences("hybrid-bottleneck", "attention-probe"))
         kinds.append(outline(["Type of shot", "Look", LONG, "Voice"]))
     drawn: list[Text] = []
