@@ -20,6 +20,7 @@ from obygaze_features.common.figures import (
     check_figure_path,
     describe,
     figure_style,
+    figure_width,
     inline_svg,
     level_colours,
     plain,
@@ -124,7 +125,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9, 6.5), layout="constrained")
+        figure = Figure(figsize=(figure_width(9), 6.5), layout="constrained")
         axes = figure.add_subplot(xticks=[], yticks=[])
         for number, (group, rows) in enumerate(clip_map.groups.items()):
             axes.scatter(
