@@ -40,7 +40,7 @@ from obygaze_features.common.figures import level_colours
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import Item, format_seconds
+from obygaze_features.manifests.items import Item, format_seconds, safe_id
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
@@ -120,7 +120,7 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
             )
             text = f"{run.a}: {first} / {run.b}: {second}"
             note = Annotation(*milliseconds(run.start, run.end), text)
-            notes.setdefault(run.film, []).append(note)
+            notes.setdefault(safe_id(run.film), []).append(note)
     return notes
 
 

@@ -280,15 +280,7 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
     text = "".join(path.read_text() for path in (tmp_path / "elan").glob("*.eaf"))
     assert text.count(" alone: ") == len(rows)
     assert 'TIER_ID="logistic: EN vs S, divided"' in text
-    command = (
-        "models",
-        "predict",
-        run.folder,
-        "--elan",
-        tmp_path / "all",
-        "-o",
-        tmp_path / "a.csv",
-    )
+    outputs = ("--elan", tmp_path / "all", "-o", tmp_path / "a.csv")
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
     film = Eaf(str(tmp_path / "all/film0.eaf"))
     holes = [n for n in film.get_annotation_data_for_tier("logistic: EN vs S") if "no pred" in n[2]]
