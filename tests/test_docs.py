@@ -143,6 +143,10 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
 def test_five_minutes(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
+    run = om.load_run("tour/runs/first")
+    assert sum(len(fit.ids) for fit in run.predictions()) == 2 * 12  # of two models
+    aurocs = [row["mean"] for row in run.scores() if row["metric"] == "auroc"]
+    assert all(0.6 < score < 0.95 for score in aurocs), aurocs
 
 
 @pytest.mark.gate

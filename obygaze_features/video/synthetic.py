@@ -2,8 +2,8 @@
 
 Each frame carries its number as a strip of black and white squares along its top edge, so that a
 decoder's output can be checked against the picture itself. Below it, the three levels look
-different: Sure is warm with a large moving disc, Easy Negative cool with a small disc, Hard
-Negative in between.
+different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
+with a small disc, Hard Negative in between. So models of them score between chance and one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _WIDTH, _HEIGHT = 160, 120
 _LEVELS = ("EN", "S", "HN", "S")
 """The levels of a film's scenes, repeated."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
+_SPREAD = 0.5
+"""How far the warmth of a level's scenes spreads, as a standard deviation."""
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """How many concepts a scene of a level has."""
 
@@ -81,9 +83,9 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 def draw_clip(
     level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
 ) -> Iterator[NDArray[np.uint8]]:
-    """The pictures of a clip that looks like a level; with different seeds they differ in hue."""
+    """The pictures of a clip that looks like a level; with different seeds they differ."""
     random = np.random.default_rng(seed)
-    warmth = np.clip(_WARMTH[level] + random.normal(0, 0.08), 0, 1)
+    warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
     cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])
     background = cool + warmth * (warm - cool) + random.normal(0, 8, 3)
     disc = np.array([140, 190, 220]) + warmth * np.array([100, 10, -60])
