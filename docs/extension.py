@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
-from docs.pictures import REAL_PAGE, write_pictures
+from docs.pictures import write_pictures
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -41,7 +41,8 @@ def write_sources(app: Sphinx) -> None:
     write_pages(docs / "reference/commands")
     write_pictures(docs / "pictures")
     app.outdir.mkdir(parents=True, exist_ok=True)
-    shutil.copy(docs / "pictures" / REAL_PAGE, app.outdir)
+    for page in (docs / "pictures").glob("*.html"):
+        shutil.copy(page, app.outdir)
     notebooks = docs / "notebooks"
     notebooks.mkdir(exist_ok=True)
     for path in sorted((ROOT / "examples").glob("*.ipynb")):

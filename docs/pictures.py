@@ -1,19 +1,24 @@
-"""The site's pictures, drawn through the commands: of made-up annotations, and of the example.
+"""The site's pictures and live pages: what its tutorials make, and a report of made-up annotations.
 
-``python -m docs.pictures`` makes ``docs/report.png``, the picture in README.
+``python -m docs.pictures`` makes those that are committed: ``docs/report.png``, the picture in
+README, and, where ``OBYGAZE_TEST_DATA`` names the authors' files, ``docs/obygaze12.png``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +27,10 @@ from PIL import Image
 
 import obygaze_features as of
 from cli import main
+from docs.blocks import blocks
 
 FILMS = {"film1": "The Swimmer", "film2": "A Room", "film3": "Two Rivers", "film4": "Night Bus"}
-MINUTES, GRID_S, FRAMES, WIDTH = 40, 30, 16, 24
+MINUTES, GRID_S, FRAMES, WIDTH = 40, 30, 8, 24
 DRAWN = "made up to show this page"
 CONCEPTS = ("Look", "Body", "Posture", "Clothing", "Type of shot")
 EXPERIMENT = """
@@ -37,12 +43,31 @@ train_negatives = ["EN", "HN"]
 estimators = ["logistic", {name = "pcbm-logistic", negatives = "b"},
   {name = "frame-mil", class_weight = "balanced"}, "film-prior"]
 """
-TEMPLATES = Path(__file__).parents[1] / "obygaze_models/report/templates"
-REAL_PAGE = "real.html"
-README_PICTURE = Path(__file__).with_name("report.png")
+ROOT = Path(__file__).parents[1]
+README_PICTURE = ROOT / "docs/report.png"
+#: What a tutorial makes and its page shows: pictures, folders of pictures, and reports, which the
+#: site has beside their pictures.
+MADE = {
+    "real": {
+        "agreement": "agreement.png", "difference": "difference.png", "report": "report.html",
+    },
+    "videos": {"clips": "mine/thumbnails", "report": "mine/report.html"},
+    "notebook": {"report": "mine/notebook.html"},
+    "scholars": {
+        "mobygaze": "way/mobygaze.png", "agreement": "way/agreement.png",
+        "film": "way/night-bus.png", "report": "way/report.html", "explorer": "way/report.html",
+    },
+}  # fmt: skip
+#: Tutorials that go on in one folder.
+COURSES = (("real",), ("videos", "notebook"), ("scholars",))
 #: Pictures of the report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number.
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
+    "report": (1080, 1000, "", ".explorer", []),
+    "scholars-explorer": (
+        1080, 1240, "#film=Night_Bus&model=pcbm-logistic",
+        "header, nav, main > section:not(.explorer)", [],
+    ),
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
     "report-top": (
         1080, 1240, "", ".explorer",
@@ -133,16 +158,6 @@ report run -o report.html --timelines lines --moments moments.csv --frames frame
 """
 
 
-REAL = f"""
-models example mobygaze
-models run mobygaze/level.toml -o runs/level
-models run mobygaze/length.toml -o runs/length
-models run mobygaze/concepts.toml -o runs/concepts
-report runs/level runs/length runs/concepts --title "What is said in 20 films" -o {REAL_PAGE}
-"""
-"""README's picture and the site's live page: the shipped example, which is real."""
-
-
 def run_commands(lines: str) -> None:
     """Run commands of obygaze; what they print is shown only where one fails."""
     for line in lines.strip().replace("\n    ", " ").splitlines():
@@ -151,26 +166,60 @@ def run_commands(lines: str) -> None:
             raise RuntimeError(f"obygaze {line}\n{result.output}")
 
 
-def make_report(folder: Path) -> None:
-    """Make the report, and the figures that commands draw, from annotations to the page."""
-    with contextlib.chdir(folder):
-        write_annotations(folder)
+def follow_course(pages: Sequence[str], pictures: Path) -> None:
+    """Do what tutorials say, up to the last that they show, and picture that in the folder."""
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        sys.path.insert(0, work)
+        for page in pages:
+            names: dict[str, object] = {"__name__": page}
+            made = {name: Path(file).absolute() for name, file in MADE[page].items()}
+            for kind, name, content in blocks((ROOT / f"docs/tutorials/{page}.md").read_text()):
+                if all(path.exists() for path in made.values()):
+                    break
+                if kind == "file":
+                    Path(name).parent.mkdir(parents=True, exist_ok=True)
+                    Path(name).write_text(content)
+                elif kind == "python":
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        exec(compile(content, page, "exec"), names)  # noqa: S102
+                elif kind == "console":
+                    run_commands("\n".join(re.findall(r"^\$ obygaze (.*)", content, re.MULTILINE)))
+            for name, path in made.items():
+                show(path, pictures / f"{page}-{name}.png")
+
+
+def show(made: Path, output: Path) -> None:
+    """Make a picture for the site of a picture, a folder of pictures or a report."""
+    if made.is_dir():
+        row = np.hstack([np.asarray(Image.open(path)) for path in sorted(made.glob("*.jpg"))[:4]])
+        Image.fromarray(row).save(output)
+    elif made.suffix == ".html":
+        shutil.copy(made, output.with_name(f"{output.stem.partition('-')[0]}.html"))
+        take_shot(made, output, output.stem)
+    else:
+        shutil.copy(made, output)
+
+
+def make_report(pictures: Path) -> None:
+    """Make the report of made-up films, and the figures that commands draw of them."""
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        write_annotations(Path(work))
         run_commands(COMMANDS)
-        write_features(folder)
+        write_features(Path(work))
         Path("sure.toml").write_text(EXPERIMENT)
         run_commands(MORE)
-
-
-def make_real_report(folder: Path) -> Path:
-    """Make the page of the shipped example."""
-    with contextlib.chdir(folder):
-        run_commands(REAL)
-    return folder / REAL_PAGE
+        for name in ("agreement", "moments"):
+            shutil.copy(f"{name}.png", pictures)
+        for name in ("report-top", "report-explorer"):
+            take_shot(Path(work, "report.html"), pictures / f"{name}.png", name)
 
 
 def take_shot(page: Path, output: Path, name: str) -> None:
     """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
-    width, height, address, removed, targets = SHOTS[name]
+    if not (browser := shutil.which("chromium")):
+        shutil.copy(README_PICTURE, output)
+        return
+    width, height, address, removed, targets = SHOTS.get(name, SHOTS["report"])
     text = re.sub(r"<meta http-equiv=.Content-Security-Policy.[^>]*>", "", page.read_text())
     script = NUMBERS % json.dumps([removed, targets])
     copy = page.with_name(f"{name}.html")
@@ -178,39 +227,39 @@ def take_shot(page: Path, output: Path, name: str) -> None:
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     options += [f"--window-size={width},{height}", "--virtual-time-budget=3000"]
     options += [f"--screenshot={output}", f"file://{copy}{address}"]
-    subprocess.run(["chromium", *options], check=True, capture_output=True, timeout=60)
+    subprocess.run([browser, *options], check=True, capture_output=True, timeout=60)
     with Image.open(output) as image:
         image.convert("RGB").quantize(192).save(output, optimize=True)
 
 
 def write_pictures(folder: Path) -> None:
-    """Write the site's pictures into a folder, unless they are there and of this page."""
-    files = [Path(__file__), *sorted(TEMPLATES.rglob("*.*"))]
+    """Write the site's pictures and live pages, unless they are there and of these sources."""
+    sources = ("docs/*.py", "docs/tutorials/*.md", "obygaze_*/page/*", "obygaze_*/report/**/*")
+    files = [path for names in sources for path in sorted(ROOT.glob(names)) if path.is_file()]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     mark = folder / "made-by.txt"
     if mark.exists() and mark.read_text() == source:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    browser = shutil.which("chromium")
-    if not browser and os.environ.get("CI"):
+    if not (browser := shutil.which("chromium")) and os.environ.get("CI"):
         raise RuntimeError("the site's pictures need chromium, which is not installed")
-    with tempfile.TemporaryDirectory() as work:
-        make_report(Path(work))
-        shutil.copy(make_real_report(Path(work)), folder)
-        for name in ("agreement", "moments"):
-            shutil.copy(Path(work, f"{name}.png"), folder)
-        for name in sorted(SHOTS.keys() - {"readme"}):
-            if browser:
-                take_shot(Path(work, "report.html"), folder / f"{name}.png", name)
-            else:
-                shutil.copy(README_PICTURE, folder / f"{name}.png")
+    with ProcessPoolExecutor(2) as pool:
+        jobs = [pool.submit(follow_course, pages, folder.resolve()) for pages in COURSES]
+        jobs.append(pool.submit(make_report, folder.resolve()))
+    for job in jobs:
+        job.result()
     if browser:
         mark.write_text(source)
     else:
-        print("No chromium here: README's picture stands for those of the report")
+        print("No chromium here: README's picture stands for those of the reports")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as work:
-        take_shot(make_real_report(Path(work)), README_PICTURE, "readme")
-    print(f"Wrote {README_PICTURE}")
+        SHOTS["real-report"] = SHOTS["readme"]
+        follow_course(["real"], Path(work))
+        shutil.copy(Path(work, "real-report.png"), README_PICTURE)
+        if data := os.environ.get("OBYGAZE_TEST_DATA"):
+            annotations = Path(data, "obygaze12/ObyGaze12_thresh_02.csv")
+            levels = f"manifests stats {work}/paper -o {ROOT}/docs/obygaze12.png --overwrite"
+            run_commands(f"manifests import obygaze12 {annotations} -o {work}/paper\n{levels}")
