@@ -197,15 +197,14 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         ) from None
 
 
-def run_if_it_fits(device: str, compute: Callable[[], T]) -> T | None:
-    """The result of a computation on a device; None, with its memory freed, if that runs out."""
+def run_if_it_fits(compute: Callable[[], T]) -> T | None:
+    """The result of a computation; None if memory runs out."""
     try:
         return compute()
     except (RuntimeError, MemoryError) as problem:
         if not is_out_of_memory(problem):
             raise
     # The error's traceback is gone by now, and with it all tensors of the attempt.
-    free_memory(device)
     return None
 
 
