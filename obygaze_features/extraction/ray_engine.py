@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers, limit_gpu_share
+from obygaze_features.backbones.devices import default_workers, describe_device, limit_gpu_share
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import (
@@ -386,7 +386,7 @@ class Computer:
             backbone.name: Forward(backbone, setup.options.batch, alone) for backbone in backbones
         }
         self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
-        return {backbone.name: backbone.device for backbone in backbones}
+        return {backbone.name: describe_device(backbone.device) for backbone in backbones}
 
     def compute(self, task: BlockTask, items: Sequence[Item]) -> Computed:
         """Have a piece read by tasks, on any machine, and embed it."""

@@ -308,6 +308,7 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
     patch.setattr(torch.cuda, "device", enter)
     patch.setattr(torch.cuda, "stream", use)
     patch.setattr(torch.cuda, "current_stream", lambda device=None: gpu.stream)
+    patch.setattr(torch.cuda, "get_device_name", lambda device: "a model of a GPU")
     patch.setattr(torch.cuda, "empty_cache", lambda: gpu.log.append(("free",)))
     patch.setattr(torch.Tensor, "to", move)
     patch.setattr(torch.Tensor, "cpu", lambda t: gpu.fetch(t) if t.is_cuda else fetch(t))
