@@ -271,7 +271,11 @@ def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    return {name: resize_and_crop(frames, *view) for name, view in views.items()}
+    """The views by name; those that only scale their numbers otherwise are one tensor."""
+    keys = {name: (how.geometry, tuple(rows)) for name, (how, rows) in views.items()}
+    distinct = {key: views[name] for name, key in keys.items()}
+    resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}
+    return {name: resized[key] for name, key in keys.items()}
 
 
 def ask_decoder(

@@ -256,6 +256,20 @@ def frames() -> torch.Tensor:
     return torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
+def test_what_two_backbones_see_alike_is_resized_once(frames, tiny):
+    how = tiny.preprocessing
+    views = {
+        "first": (how, [0, 2]),
+        "scaled": (replace(how, mean=(0.0, 0.0, 0.0)), [0, 2]),
+        "other rows": (how, [0, 3]),
+        "sharper": (replace(how, filter="bicubic"), [0, 2]),
+    }
+    inputs, _, _ = FrameResizer("cpu")(frames, views)
+    assert len({id(pixels) for pixels in inputs.values()}) == 3
+    for name, view in views.items():
+        assert torch.equal(inputs[name], resize_and_crop(frames, *view))
+
+
 def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, monkeypatch):
     def small(pictures, preprocessing, rows):
         if not left:
