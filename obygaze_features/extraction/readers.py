@@ -111,7 +111,7 @@ class ItemReader:
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
         devices = dict.fromkeys(backbone.device for backbone in backbones)
-        self._resizers = {device: FrameResizer(device) for device in devices}
+        self.resizers = {device: FrameResizer(device) for device in devices}
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones of these names, or say why it cannot be read."""
@@ -169,7 +169,7 @@ class ItemReader:
         inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         resized_by_cpu = False
-        for device, resize in self._resizers.items():
+        for device, resize in self.resizers.items():
             backbones = [self._backbones[name] for name in rows]
             if views := {
                 b.name: (b.preprocessing, rows[b.name]) for b in backbones if b.device == device
@@ -220,9 +220,7 @@ class FrameResizer:
         with self.aside() as stream:
             inputs = None
             if stream:
-                inputs = run_if_it_fits(
-                    self._device, lambda: _resize_views(frames.to(self._device), views)
-                )
+                inputs = run_if_it_fits(lambda: _resize_views(frames.to(self._device), views))
             by_cpu = inputs is None
             if inputs is None:
                 with explain_out_of_memory("a clip's frames", "cpu"):
@@ -231,6 +229,17 @@ class FrameResizer:
                     zip(resized, upload(self._device, list(resized.values())), strict=True)
                 )
             return inputs, stream and stream.record_event(), by_cpu and stream is not None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Upload nothing meanwhile."""
+        count = MAX_UPLOADS if self._device.startswith("cuda") else 0
+        streams = [self._streams.get() for _ in range(count)]
+        try:
+            yield
+        finally:
+            for stream in streams:
+                self._streams.put(stream)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[torch.cuda.Stream | None]:
@@ -249,11 +258,24 @@ class FrameResizer:
 
 def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
-    return run_if_it_fits(device, lambda: [pixels.to(device) for pixels in inputs]) or inputs
+    return run_if_it_fits(lambda: [pixels.to(device) for pixels in inputs]) or inputs
+
+
+@contextlib.contextmanager
+def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
+    """Wait until clips that are being uploaded are resized; none is uploaded until this ends."""
+    with contextlib.ExitStack() as stack:
+        for resizer in resizers:
+            stack.enter_context(resizer.held())
+        yield
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    return {name: resize_and_crop(frames, *view) for name, view in views.items()}
+    """The views by name; those that only scale their numbers otherwise are one tensor."""
+    keys = {name: (how.geometry, tuple(rows)) for name, (how, rows) in views.items()}
+    distinct = {key: views[name] for name, key in keys.items()}
+    resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}
+    return {name: resized[key] for name, key in keys.items()}
 
 
 def ask_decoder(
