@@ -1,7 +1,7 @@
 """How far two annotators agree: film by film, where they differ, and by concept over all films.
 
-What one annotator's labels score against the other's is a rough guide to what a model of the same
-task can reach, and no limit.
+What one annotator scores against the other is a rough guide to what a model can reach, and no
+limit.
 """
 
 from __future__ import annotations
@@ -325,8 +325,7 @@ class LabelSetAgreement:
             "equal_levels": None if np.isnan(self.equal_levels) else self.equal_levels,
             "concepts": [vars(concept) for concept in self.concepts],
             "by_film_and_concept": {
-                film: [vars(concept) for concept in concepts]
-                for film, concepts in self.by_film_and_concept.items()
+                film: list(map(vars, parts)) for film, parts in self.by_film_and_concept.items()
             },
         }
 
@@ -347,12 +346,9 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
                 agreements.append(ConceptAgreement(name, kappa, *map(fmean, given)))
         return tuple(agreements)
 
-    in_both = {*ids}
-    films = {
-        film: concepts([i for row in rows if (i := manifest.ids[row]) in in_both])
-        for film, rows in _rows_of_films(manifest).items()
-    }
-    by_film = {film: of_film for film, of_film in films.items() if of_film}
+    in_both, films = {*ids}, _rows_of_films(manifest)
+    names = {film: [manifest.ids[row] for row in rows] for film, rows in films.items()}
+    by_film = {film: concepts([i for i in part if i in in_both]) for film, part in names.items()}
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan
     return LabelSetAgreement(first, second, len(ids), share, dict(pairs), concepts(ids), by_film)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from xml.etree.ElementTree import Element
 
 from obygaze_features.annotations.agreement import find_disagreements, find_pairs
 from obygaze_features.annotations.grid import clips_by_film
@@ -33,10 +31,8 @@ from obygaze_features.common.elan import (
     fill_template,
     milliseconds,
     to_eaf,
-    to_pfsx,
     with_checksum,
 )
-from obygaze_features.common.figures import level_colours
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
@@ -54,29 +50,25 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
     labels of its clips, and where annotators' labels differ.
     """
-    names = file_names([timelines.titles[film] for film in timelines.by_film], ".eaf")
-    documents = {film: _document(timelines, film) for film in timelines.by_film}
+    clips: dict[str, list[Item]] = {}
+    discuss: dict[str, list[Annotation]] = {}
+    sets: list[tuple[LabelSet, LabelScheme]] = []
     if manifest is not None:
         clips, discuss = _clips(timelines, manifest), _differences(timelines, manifest)
-        label_sets = [manifest.labels(name) for name in manifest.label_names]
-        for film, document in documents.items():
-            items = clips.get(film, [])
-            tiers = [_clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
-            tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
-            all_tiers = [*document.tiers, *(tier for tier in tiers if tier.annotations)]
-            media = items[0].media if items else document.media
-            documents[film] = replace(document, tiers=all_tiers, media=media)
-    template, files = filled_template(timelines.scheme), {}
-    for name, document in zip(names, documents.values(), strict=True):
-        properties = {**document.properties, FILE: Path(name).stem}
-        files[name] = to_eaf(replace(document, properties=properties), template)
+        sets = [(manifest.labels(n), manifest.label_scheme(n)) for n in manifest.label_names]
+    files = {}
+    names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
+    for film, name in zip(timelines.by_film, names, strict=True):
+        document, items = _document(timelines, film), clips.get(film, [])
+        tiers = [_clips_tier(labels, items, scheme) for labels, scheme in sets]
+        tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
+        document = Document(
+            [*document.tiers, *(tier for tier in tiers if tier.annotations)],
+            items[0].media if items else document.media,
+            {**document.properties, FILE: Path(name).stem},
+        )
+        files[name] = to_eaf(document, _vocabularies(timelines.scheme))
     return files
-
-
-def elan_colours(scheme: LabelScheme) -> str:
-    """The text of a ``.pfsx`` file, which gives levels in ELAN the colours of figures."""
-    colours = dict(zip(scheme.name_of.values(), level_colours(scheme.codes), strict=True))
-    return to_pfsx(filled_template(scheme), colours)
 
 
 def _document(timelines: Timelines, film: str) -> Document:
@@ -106,20 +98,16 @@ def _document(timelines: Timelines, film: str) -> Document:
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """By film the stretches of clips in which annotators differ (`find_disagreements`)."""
     scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
-    own = [
-        name
-        for name in timelines.annotators
-        if name in manifest.label_names and manifest.label_scheme(name).codes == scheme.codes
-    ]
+    names = sorted({*timelines.annotators} & {*manifest.label_names})
+    own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
     pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
     for run in find_disagreements(pairs, manifest.items, distances_of(scheme)):
         if run.start is not None and run.end is not None:
-            first, second = (
-                ", ".join(scheme.name_of[code] for code in levels)
-                for levels in (run.levels_a, run.levels_b)
+            sides = (run.a, run.levels_a), (run.b, run.levels_b)
+            texts = (
+                f"{who}: {', '.join(map(scheme.name_of.__getitem__, of))}" for who, of in sides
             )
-            text = f"{run.a}: {first} / {run.b}: {second}"
-            note = Annotation(*milliseconds(run.start, run.end), text)
+            note = Annotation(*milliseconds(run.start, run.end), " / ".join(texts))
             notes.setdefault(safe_id(run.film), []).append(note)
     return notes
 
@@ -219,16 +207,10 @@ def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
 
 def elan_template(scheme: LabelScheme) -> str:
     """The text of a template with an annotator's tiers; in ELAN, more can be added alike."""
-    return with_checksum(filled_template(scheme))
+    return with_checksum(fill_template(_vocabularies(scheme)))
 
 
-def filled_template(scheme: LabelScheme) -> Element:
-    """The template with an annotator's tiers.
-
-    Its vocabularies are the levels and concepts of the scheme, with what they mean.
-    """
-    levels = {level.name: level.about for level in scheme.levels}
+def _vocabularies(scheme: LabelScheme) -> dict[str, dict[str, str]]:
+    """The levels and concepts of a scheme, with what they mean."""
     concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
-    # No ANNOTATOR in it: who renames the tier, renames the annotator.
-    path = Path(__file__).with_name("template.etf")
-    return fill_template(path, {"levels": levels, "concepts": concepts})
+    return {"levels": {level.name: level.about for level in scheme.levels}, "concepts": concepts}

@@ -126,8 +126,7 @@ class Timelines:
     def titles(self) -> dict[str, str]:
         """Film -> its title, with the year where we know the film; without one, its id."""
         known = known_titles()
-        named = {**dict.fromkeys(self.by_film, Film()), **self.films}
-        return {film: known.get(film) or about.title or film for film, about in named.items()}
+        return {film: known.get(film) or about.title or film for film, about in self.films.items()}
 
     def of_films(self, films: Sequence[str]) -> Timelines:
         """The timelines of these films alone."""

@@ -225,10 +225,10 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     ]
     codes = loaded.scheme.codes
     header = ["film", "annotator", "segments", *codes, "covered", "of film"]
-    filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    if not any(row[-1] for row in rows):
+        header, *rows = (row[:-1] for row in (header, *rows))
     echo(f"{loaded.name}: {loaded.describe_size()}")
-    header, *shown = ([row[column] for column in filled] for row in (header, *rows))
-    echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
+    echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         echo(f"and {more:,} more; --json has all")
     for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
@@ -261,8 +261,9 @@ def export(
       obygaze annotations export timelines/mobygaze --elan -o for-elan
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
-    from obygaze_features.annotations.export import elan_colours, elan_files, spreadsheet_files
-    from obygaze_features.common.elan import refuse_edited
+    from obygaze_features.annotations.export import elan_files, spreadsheet_files
+    from obygaze_features.common.elan import refuse_edited, to_pfsx
+    from obygaze_features.common.figures import level_colours
     from obygaze_features.common.files import require_folder_name, write_files
 
     if not (elan or csv):
@@ -273,9 +274,8 @@ def export(
     documents = elan_files(loaded, clips) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
     files = {output / name: text for name, text in (documents | tables).items()}
-    files |= {
-        (output / name).with_suffix(".pfsx"): elan_colours(loaded.scheme) for name in documents
-    }
+    colours = to_pfsx(level_colours(loaded.scheme.codes))
+    files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
@@ -334,9 +334,8 @@ def figure(
         count = f"there are {len(chosen)} films"
         raise UsageError(f"{output} is one file, and {count}; name one (--film), or give a folder")
     names = file_names([titles[film] for film in chosen], ".svg")
-    paths = {
-        film: output if as_file else output / name for film, name in zip(chosen, names, strict=True)
-    }
+    files = [output if as_file else output / name for name in names]
+    paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}

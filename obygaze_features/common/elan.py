@@ -12,7 +12,6 @@ import mimetypes
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -27,9 +26,12 @@ from obygaze_features.errors import ObygazeError, OutputExists, translate
 MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
-SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
-PREFERENCES_SCHEMA = "http://www.mpi.nl/tools/elan/Prefs_v1.1.xsd"
-SCHEMA_LOCATION = "{http://www.w3.org/2001/XMLSchema-instance}noNamespaceSchemaLocation"
+TEMPLATE = Path(__file__).with_name("template.etf")
+COLOURS = TEMPLATE.with_name("template.pfsx")
+COLOUR = (
+    '      <prefGroup key="levels-{}"><pref key="Color"><Object class="java.awt.Color">{},{},{}'
+    "</Object></pref></prefGroup>"
+)
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
@@ -40,6 +42,10 @@ ORDER = (
     "LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE",
     "CONSTRAINT", "CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF",
 )  # fmt: skip
+
+
+Vocabularies = Mapping[str, Mapping[str, str]]
+"""What pick-lists offer, by name (levels, concepts): a text and what it means."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Annotation:
     start: int
     end: int
     value: str
-    details: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
     location: str = ""
 
 
@@ -243,19 +249,18 @@ def _ignored_requests(root: Xml.Element) -> Iterator[str]:
             )
 
 
-def to_eaf(document: Document, template: Xml.Element | None = None) -> str:
-    """The text of an ``.eaf`` file, with the tier types and pick-lists of a filled template.
+def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
+    """The text of an ``.eaf`` file, with the tier types of our template and its pick-lists.
 
     ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
     ones are written to further tiers of the same kind.
     """
-    root = Xml.Element("ANNOTATION_DOCUMENT", {SCHEMA_LOCATION: SCHEMA})
-    root.attrib |= {"AUTHOR": f"obygaze {obygaze_version()}", "FORMAT": "3.0", "VERSION": "3.0"}
+    root = fill_template(vocabularies or {})
+    for tier in root.findall("TIER"):
+        root.remove(tier)
+    root.set("AUTHOR", f"obygaze {obygaze_version()}")
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
-    kept = [] if template is None else [e for e in template if e.tag not in ("HEADER", "TIER")]
-    root.extend(deepcopy(kept))
-    header = Xml.Element("HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
-    root.insert(0, header)
+    [header] = root.findall("HEADER")
     media = document.media
     if re.search(r"\.\w{2,4}$", media):  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
@@ -295,11 +300,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     _insert(root, list(new))
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
-    used = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
+    needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
         for element in _types(tiers)
-        if element.get("LINGUISTIC_TYPE_ID") in used - types
+        if element.get("LINGUISTIC_TYPE_ID") in needed - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
@@ -314,7 +319,7 @@ def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
     """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
     lists = {
         vocabulary.get("CV_ID"): {
-            entry.findtext("CVE_VALUE", ""): entry.get("CVE_ID", "") for entry in vocabulary
+            e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
         }
         for vocabulary in root.iter("CONTROLLED_VOCABULARY")
     }
@@ -374,41 +379,26 @@ def with_checksum(root: Xml.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
-def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> Xml.Element:
-    """A template whose vocabularies get these values, each with what it means.
-
-    Tiers of an empty one take any text.
-    """
-    root = parse_eaf(path, ObygazeError)
-    for vocabulary in root.iter("CONTROLLED_VOCABULARY"):
+def fill_template(vocabularies: Vocabularies) -> Xml.Element:
+    """Our template with these pick-lists; tiers without one take any text."""
+    root = parse_eaf(TEMPLATE, ObygazeError)
+    for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
-        for number, (value, about) in enumerate(vocabularies[name].items()):
+        for number, (value, about) in enumerate(vocabularies.get(name, {}).items()):
             entry = Xml.SubElement(vocabulary, "CV_ENTRY_ML", CVE_ID=f"{name}-{number}")
             attributes = {"DESCRIPTION": clean(about), "LANG_REF": "und"}
             Xml.SubElement(entry, "CVE_VALUE", attributes).text = clean(value)
-    for kind in root.iter("LINGUISTIC_TYPE"):
-        if not vocabularies.get(kind.get("CONTROLLED_VOCABULARY_REF", "")):
-            kind.attrib.pop("CONTROLLED_VOCABULARY_REF", None)
+        if not vocabularies.get(name):
+            root.remove(vocabulary)
+            for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
+                del kind.attrib["CONTROLLED_VOCABULARY_REF"]
     return root
 
 
-def to_pfsx(template: Xml.Element, colours: Mapping[str, str]) -> str:
-    """ELAN's preferences: the colours (#rrggbb) of what pick-lists offer, by its text.
-
-    ELAN reads them of the ``.pfsx`` beside an ``.eaf``, which itself holds no colours.
-    """
-    root = Xml.Element("preferences", {"version": "1.1", SCHEMA_LOCATION: PREFERENCES_SCHEMA})
-    lists = Xml.SubElement(root, "prefGroup", key="CV.ML.Prefs")
-    for vocabulary in template.iter("CONTROLLED_VOCABULARY"):
-        entries = Xml.SubElement(lists, "prefGroup", key=vocabulary.attrib["CV_ID"])
-        for entry in vocabulary.iter("CV_ENTRY_ML"):
-            if colour := colours.get(entry.findtext("CVE_VALUE", "")):
-                group = Xml.SubElement(entries, "prefGroup", key=entry.attrib["CVE_ID"])
-                pref = Xml.SubElement(group, "pref", key="Color")
-                rgb = ",".join(map(str, bytes.fromhex(colour.removeprefix("#"))))
-                Xml.SubElement(pref, "Object", {"class": "java.awt.Color"}).text = rgb
-    Xml.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
+def to_pfsx(colours: Iterable[str]) -> str:
+    """ELAN's preferences (``.pfsx``) with the colours of levels (#rrggbb), which no .eaf holds."""
+    entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
+    return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:

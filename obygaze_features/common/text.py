@@ -13,8 +13,6 @@ from typing import TypeVar
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
-_RESERVED = {"con", "prn", "aux", "nul"}
-"""Names that Windows keeps for itself."""
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
@@ -164,7 +162,7 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     >>> file_names(["Juno (2007)", "WALL·E / Up", "juno (2007)"], ".svg")
     ['Juno (2007).svg', 'WALL·E - Up.svg', 'juno (2007)-2.svg']
     """
-    taken = set(_RESERVED)
+    taken = {"con", "prn", "aux", "nul"}  # which Windows keeps for itself
     files = []
     for name in names:
         safe = "".join(c if c.isprintable() else "-" for c in _NOT_IN_FILES.sub("-", name))

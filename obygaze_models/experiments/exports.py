@@ -6,7 +6,7 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -17,8 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from obygaze_features.annotations.export import filled_template
-from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.elan import (
+    Annotation,
+    Document,
+    Tier,
+    Vocabularies,
+    add_tiers,
+    milliseconds,
+    to_eaf,
+)
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
@@ -32,9 +39,9 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Items, LabelScheme
-from obygaze_features.manifests.items import Item, media_stem, safe_id
-from obygaze_features.manifests.statistics import without_year
+from obygaze_features.manifests import Items
+from obygaze_features.manifests.items import media_stem, safe_id
+from obygaze_features.manifests.statistics import item_titles, known_titles, without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
@@ -85,6 +92,7 @@ class Row:
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    titles = item_titles(items)
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
@@ -105,7 +113,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         if seen != "no":
             details["seen in training"] = seen
         note = _annotate(item.start, item.end, predicted, {"clip": item.id, **details})
-        rows.append(Row(item.film, item.media, cells, tier, note))
+        rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
 
@@ -183,7 +191,8 @@ def moment_files(moments: Moments) -> dict[str, str]:
             details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
             details |= {"seen in training": seen} if seen else {}
             note = _annotate(moment.start, moment.end, "moment", details)
-            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note))
+            title = known_titles().get(film, "")
+            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
             "ELAN has no place for moments within clips; give the clips a start and an end: "
@@ -216,7 +225,7 @@ def export_files(
     kind, annotations, warnings
         As in `elan_documents`.
     run
-        Whose predictions they are; its manifest says which clips have none, and why.
+        Whose predictions they are: ELAN's tiers say which clips have none.
     """
     files: dict[Path, str] = {}
     lines = []
@@ -233,10 +242,13 @@ def export_files(
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        manifest = run.manifest if run else None
-        scheme = manifest.label_scheme(run.record.manifest.labels) if run and manifest else None
-        rows_of_elan = [*rows, *_without_prediction(run, rows)] if run else rows
-        texts, alone = elan_documents(rows_of_elan, kind, warnings, annotations, scheme)
+        lists: dict[str, Iterable[str]] = {}
+        if run:
+            about = run.record.manifest
+            lists = {"levels": about.levels.values(), "concepts": about.senses}
+            rows = [*rows, *_without_prediction(run, rows)]
+        vocabularies = {name: dict.fromkeys(of, "") for name, of in lists.items()}
+        texts, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
         if annotations and alone:
@@ -251,31 +263,18 @@ def export_files(
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
-    """For ELAN: by tier and film the stretches of clips without a prediction, and their label.
-
-    None where the manifest is gone.
-    """
-    name = run.record.manifest.labels
-    if run.manifest is None or name not in run.manifest.label_names:
-        return
-    level_of, scheme = run.manifest.labels(name).level_of, run.manifest.label_scheme(name)
-    films: dict[str, list[Item]] = {}
-    for item in sorted(run.manifest.items, key=lambda item: (item.media, item.start or 0.0)):
-        films.setdefault(item.film, []).append(item)
-    tiers: dict[tuple[str, str, str], set[str]] = {}
+    """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
+    names = run.record.manifest.levels
+    predicted: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        tiers.setdefault((row.tier, row.film, row.title), set()).add(row.cells["clip"])
-    for (tier, film, title), predicted in tiers.items():
-        labels = [
-            (item.media, None if item.id in predicted else level_of.get(item.id, ""))
-            for item in films.get(film, ())
-        ]
-        stretches = groupby(zip(labels, films.get(film, ()), strict=True), key=itemgetter(0))
-        for (media, level), stretch in stretches:
-            if level is not None:
-                times = [(item.start, item.end) for _, item in stretch]
-                text = f"no prediction: {scheme.name_of.get(level, 'no label')}"
-                note = _annotate(times[0][0], times[-1][1], text, {})
+        predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
+    for (tier, film), ids in predicted.items():
+        clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
+        places = [(c.media, c.title, None if c.id in ids else names[c.level]) for c in clips]
+        for place, stretch in groupby(zip(places, clips, strict=True), itemgetter(0)):
+            (media, title, level), same = place, [clip for _, clip in stretch]
+            note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            if level is not None and note is not None:
                 yield Row(film, media, {}, tier, note, title)
 
 
@@ -284,7 +283,7 @@ def elan_documents(
     kind: str,
     warnings: Sequence[RunWarning] = (),
     annotations: Path | None = None,
-    scheme: LabelScheme | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """A document a media file: file name -> text; and the films without a file of annotators.
 
@@ -299,8 +298,8 @@ def elan_documents(
     annotations
         A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
         a folder for each annotator. Each is copied, and gets the models' tiers.
-    scheme
-        Whose levels and concepts other files offer, for tiers that somebody adds.
+    vocabularies
+        The pick-lists of new files, for tiers that somebody adds.
     """
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
@@ -322,7 +321,6 @@ def elan_documents(
         for film, media in tiers_of
     ]
     annotated = _files_by_film(annotations)
-    template = None if scheme is None else filled_template(scheme)
     files: dict[str, str] = {}
     alone: list[str] = []
     for ((film, media), of_file), stem in zip(
@@ -334,7 +332,7 @@ def elan_documents(
         paths = next((annotated[key] for key in keys if key in annotated), [])
         if annotations is None or not paths:
             alone.append(titles[film] or film)
-            files[stem] = to_eaf(Document(new, media, properties), template)
+            files[stem] = to_eaf(Document(new, media, properties), vocabularies)
             continue
         for path in paths:
             name = path.relative_to(annotations).as_posix()

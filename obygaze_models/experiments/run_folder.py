@@ -41,7 +41,7 @@ from obygaze_features.common.text import (
     redact_url,
     unknown_name,
 )
-from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
@@ -171,18 +171,6 @@ class Run:
             return {}
         _check_digest(self, ANNOTATORS)
         return read_votes(self.folder / ANNOTATORS, self.record)
-
-    @cached_property
-    def manifest(self) -> Manifest | None:
-        """The manifest with its other label sets; None where it is gone, is another by now, or is
-        on another machine, which a file must not choose.
-        """
-        path = self.record.experiment["manifest"]
-        try:
-            manifest = None if is_remote(path) else Manifest.load(path)
-        except (ObygazeError, OSError):
-            return None
-        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""

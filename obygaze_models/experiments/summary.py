@@ -194,9 +194,8 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
     columns.append(("kappa", ESTIMATE, "kappa truth"))
-    if any(rater.f1 for rater in comparison.raters):
-        for kind, title in (("f1", "F1"), ("auroc", "AUROC")):
-            columns += [(kind, name, f"{title} {short}") for name, short in names.items()]
+    if any(rater.auroc for rater in comparison.raters):
+        columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]

@@ -57,6 +57,11 @@ class Annotation:
         )
 
     @property
+    def rule(self) -> str:
+        """How the labels were made, where that is known."""
+        return str(self.manifest.labels(self.labels).about.get("rule", ""))
+
+    @property
     def positives(self) -> list[str]:
         """The highest level, which the page counts."""
         return [list(self.about.levels)[-1]]

@@ -19,8 +19,6 @@ from obygaze_features.annotations.agreement import (
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.page.html import Html
-from obygaze_models.experiments.annotators import mean_f1
-from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source
 
@@ -64,10 +62,6 @@ class Annotators:
                 if entry.kappa is not None and not pair.only_by(entry):
                     values.setdefault(entry.concept, []).append(entry.kappa)
         return {name: fmean(kappas) for name, kappas in values.items()}
-
-    def f1(self, test: TestSet) -> float | None:
-        """The mean F1 of one annotator scored against another on a test set's task."""
-        return mean_f1(self.pairs, test)
 
     @property
     def divided(self) -> list[str]:

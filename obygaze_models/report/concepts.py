@@ -10,9 +10,11 @@ from itertools import groupby
 from typing import get_args
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
+from obygaze_features.common.text import join_some
 from obygaze_features.manifests.labels import Sense
 from obygaze_features.page.html import Html, html, number
-from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.experiments.annotators import differing_clips
+from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
@@ -86,6 +88,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_by(head.run, runs)):
         names = [name for name in concepts if any(name in dots for dots in detected.values())]
+        missing = [name for name in concepts if name not in names]
         panel = Panel(
             [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
             [Series(label, colour) for label, colour in zip(detected, SERIES, strict=False)],
@@ -96,7 +99,8 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "How well each ranks the test clips with the concept above those without. A bottleneck "
             "measures concepts on its way (Hard Negative and Sure clips with it against all others "
             "but Not Sure ones; plus and minus a standard deviation of the fits); a model of one "
-            "concept has its 95% interval. The line is chance."
+            "concept has its 95% interval. The line is chance.{}",
+            f" No model measures {join_some(missing)}." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:
@@ -136,11 +140,15 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     levels = row.run.record.manifest.levels
-    (all_films,) = factors_of_clips(clips, predictions.wrong, list(levels), by_film=False)
+    differing = differing_clips(row.run.run, row.entry.test)
+    (all_films,) = factors_of_clips(
+        clips, predictions.wrong, list(levels), by_film=False, differing=differing
+    )
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]
     has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
-    rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested]]
+    differ = [DIFFER] * (DIFFER in dots)
+    rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested, *differ]]
     series = [Series("log-odds", SERIES[0])]
     if has_intervals:  # one on one side of 0 fills the dot
         rows = [[Dot(None), dot] if dot.is_clear else [dot, Dot(None)] for [dot] in rows]
@@ -150,19 +158,20 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     panel = Panel(
         rows,
         series,
-        "more often right ← log-odds → more often wrong",
+        "more often right ← 0 → more often wrong",
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
     )
     caption = html(
         "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
-        "wrong, others held{}. Each film on its own: obygaze reproduce fig6.",
+        "wrong than clips that are alike in all other rows{}. At 1 the odds of an error are 2.7 "
+        "times as high, at −1 as low.",
         row.model,
         number(wrong, form=","),
         number(len(clips), form=","),
         " (95% of draws of films)" if has_intervals else "",
     )
-    names = [f"{levels[code]} clips" for code in tested]
+    names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
 
 

@@ -124,7 +124,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
 def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
     """Half hours, as shares of the film's length; and its end."""
     end = max(clip.end or 0.0 for clip in clips)
-    times = [*range(TICK_S, int(end - TICK_S / 3), TICK_S), end]
+    times = [*range(TICK_S, int(0.85 * end), TICK_S), end]
     return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)
 
 

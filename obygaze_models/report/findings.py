@@ -12,6 +12,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
@@ -28,7 +29,9 @@ from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.film_timelines import by_film
+from obygaze_models.report.glossary import in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
+from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -61,16 +64,23 @@ class Headline:
         return next((row for row in self.rows if row.results.gives_reasons), self.best)
 
     @property
+    def compared(self) -> Comparison | None:
+        """The models of the best one's run beside each annotator, on its test set."""
+        return self.best.run.record.annotators.get(self.best.entry.test)
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the best model's score, where there are clips and films enough."""
         return self.best.interval(self.metric)
 
     @property
     def human(self) -> float | None:
-        """One annotator's F1 against another on the same task."""
+        """One annotator's F1 against another on the same task, where no model is beside them."""
         if self.annotators is None or self.run.kind != "levels":
             return None
-        return self.annotators.f1(self.best.test)
+        record, test = self.best.run.record, self.best.entry.test
+        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
+        return of_all if beside_models is None else None
 
 
 def headline(
@@ -302,12 +312,10 @@ def _ranking(head: Headline) -> list[Html]:
 
 def _as_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
-    test = head.best.entry.test
-    comparison = head.best.run.record.annotators.get(test)
-    sentence = comparison.sentence(head.best.model) if comparison else ""
+    sentence = head.compared.sentence(head.best.model) if head.compared else ""
     if not sentence:
         return []
-    where = f"{test}: " if head.run.kind == "concepts" else ""
+    where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
     return [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
 
 
@@ -343,7 +351,7 @@ def limits(head: Headline) -> list[str]:
         (
             "that the model reads films as well as an annotator: it is scored against the merged "
             "labels, the annotators against each other",
-            head.human is not None and head.best.entry.test not in record.annotators,
+            head.human is not None,
         ),
         (
             "that the model sees objectification itself: it repeats these annotators’ labels by "
@@ -460,6 +468,28 @@ def _level_figure(head: Headline) -> Html:
     return Html(inline_svg(figure))
 
 
+def _beside_annotators(head: Headline) -> list[Point]:
+    """F1 of the best model with each annotator, and of the annotators with each other."""
+    compared = head.compared
+    if compared is None or compared.f1 is None or head.metric != "f1":
+        return []
+    group = f"On {compared.clips:,} {head.run.noun}, with each annotator"
+    raters = {(rater.name, rater.kind): rater for rater in compared.raters}
+    model = raters[head.best.model, "model"]
+    both = " with ".join(compared.annotators)
+    rows = {
+        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
+        for name in compared.annotators
+    }
+    name = both if len(compared.annotators) == 2 else "annotators with each other"
+    rows[name] = compared.f1, compared.f1_interval, "annotators"
+    points = []
+    for label, (value, interval, kind) in rows.items():
+        low, high = (None if compared.too_few else interval) or (None, None)
+        points.append(Point(label, value, low, high, group=group, kind=kind))
+    return points
+
+
 def score_figure(head: Headline) -> Html:
     """The best models, annotators against each other and the best guess on one axis."""
     if not head.rows:
@@ -469,7 +499,8 @@ def score_figure(head: Headline) -> Html:
     features = len({row.run.feature for row in head.rows}) > 1
     # Runs that differ in nothing else that is shown, such as in balance.
     alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
-    points = []
+    points, beside = [], _beside_annotators(head)
+    merged = "Scored against the merged labels" if beside else ""
     for row in head.rows:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
@@ -479,20 +510,23 @@ def score_figure(head: Headline) -> Html:
         low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
         mean = row.entry.mean[head.metric]
-        points.append(Point(", ".join(parts), mean, low, high, paper.mean if paper else None))
+        label, reference = ", ".join(parts), paper.mean if paper else None
+        points.append(Point(label, mean, low, high, reference, group=merged))
     if head.human is not None:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {head.best.entry.test}"
+        title += f", {in_words(head.best.entry.test, head.run.about.levels)}"
         if guess := head.best.best_guess(head.metric):
-            points.append(Point(f"guess: {guess[0]}", guess[1], kind="guess"))
-            lines.append(Line(guess[1], "best guess"))
+            points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
+            lines.append(Line(guess[1], "best guess", merged if beside else None))
     figure = dot_plot(
-        points,
+        points + beside,
         title=title,
         axis="",
-        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
+        description="; ".join(
+            f"{p.label}: {p.value:.2f}" for p in points + beside if p.value is not None
+        ),
         lines=lines,
         limits=(0.0, 1.0),
         interval="95% interval",

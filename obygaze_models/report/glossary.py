@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from obygaze_features.common.package import obygaze_version, reference_json
@@ -28,6 +29,10 @@ FEATURES = {
 }
 CONCEPT = "; models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
+LOG_ODDS = (
+    "the logarithm of how much more probable a level is than its absence: 0 is even, above 0 the "
+    "model says the level, 1 more is 2.7 times the odds. A model adds up its concepts’ parts in it"
+)
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
     "decision can be read"
@@ -42,7 +47,19 @@ def eyebrow(sources: Sequence[Source]) -> str:
         return f"Annotations: {sources[0].name}"
     goal = sources[0].record.goal
     train, _, tests = goal.partition(", test on ")
-    return train if tests == train else goal
+    return in_words(train if tests == train else goal, sources[0].about.levels)
+
+
+def in_words(task: str, levels: Mapping[str, str]) -> str:
+    """A task by its levels' names.
+
+    Examples
+    --------
+    >>> in_words("EN+HN vs S", {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"})
+    'Easy Negative or Hard Negative vs Sure'
+    """
+    parts = re.split(r"(\W+)", task)
+    return "".join(levels.get(part, " or " if part == "+" else part) for part in parts)
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
@@ -129,6 +146,8 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
                 yield name, text
     if runs:
         yield "fit", FIT
+    if any(results.gives_reasons for run in runs for results in run.models):
+        yield "log-odds", LOG_ODDS
     for run in runs:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):
             yield metric.title, metric.sentence

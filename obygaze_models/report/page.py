@@ -38,7 +38,14 @@ from obygaze_models.report.findings import (
     limits,
     score_figure,
 )
-from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
+from obygaze_models.report.glossary import (
+    about,
+    citation,
+    eyebrow,
+    glossary,
+    in_words,
+    page_title,
+)
 from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
 
 Origin = AnyRun | Manifest | Timelines
@@ -139,11 +146,13 @@ def report(
         leaks_by_test=leaks_by_test,
         concept_notes=concept_notes(runs),
         citation=citation(shown),
+        rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(explorer_data(opens, shown, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         number=number,
+        in_words=in_words,
         clock=format_time,
     )
     style = _template("explorer.css")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.experiments.explanations import Explained
@@ -18,7 +19,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips
+from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import main_metric, metrics_of
 from obygaze_models.report.film_timelines import clip_noun
 from obygaze_models.scoring.intervals import too_few
@@ -131,10 +132,17 @@ class ReportRun:
         """How clips were split."""
         return str(self.record.protocol)
 
-    @property
+    @cached_property
     def manifest(self) -> Manifest | None:
-        """As `Run.manifest`."""
-        return self.run.manifest
+        """The manifest with its other label sets; None where it is gone, is another by now, or is
+        on another machine, which a file must not choose.
+        """
+        path = self.record.experiment["manifest"]
+        try:
+            manifest = None if is_remote(path) else Manifest.load(path)
+        except (ObygazeError, OSError):
+            return None
+        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
 
     @property
     def kind(self) -> str:

@@ -102,16 +102,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         if self.f1 is None or not rater.f1:
             return ""
 
-        def score(value: float | None, interval: tuple[float, float] | None) -> str:
-            few = bool(self.too_few) or interval is None
-            return _number(value) + ("" if few else " ({:.2f} to {:.2f})".format(*interval or ()))
-
-        scores = [
-            f"{score(rater.f1[who], rater.f1_interval.get(who))} against {who}"
-            for who in self.annotators
-        ]
-        human = score(self.f1, self.f1_interval)
-        return f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {human}."
+        texts = []
+        for value, ends in (
+            *((rater.f1[who], rater.f1_interval.get(who)) for who in self.annotators),
+            (self.f1, self.f1_interval),
+        ):
+            interval = "" if self.too_few or ends is None else " ({:.2f} to {:.2f})".format(*ends)
+            texts.append(_number(value) + interval)
+        scores = map(" against ".join, zip(texts, self.annotators, strict=False))
+        return (
+            f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]}."
+        )
 
     def sentence(self, model: str) -> str:
         """Whether a model agrees with the annotators as much as they do with each other."""

@@ -288,6 +288,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         f"{clip.film}, scene {clip.number} [{clip.id}]. Annotators: all: {LEVELS[clip.level]}; ",
         f"Concepts: {', '.join(sorted(clip.concepts)) or 'none'}. Model: ",
         f"gives S (Sure) a probability of {page.text('#clip data')}, in run films (xclip native, ",
+        "Cite: toy, whose manifest has no citation; Tores et al.",
     ):
         assert part in citation
     page.press("Escape")

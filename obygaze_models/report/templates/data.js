@@ -3,7 +3,6 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const NO_REASONS = "This model gives no reasons.";
 const NOT_CONCEPTS = "not explained by concepts";
 const FITS_DIFFER = "the fits predict different classes";
 const MISSING = new Map([
@@ -136,6 +135,7 @@ function time(clip) {
 const label_sets = (clip) => view.clips.sets
   .filter((labels) => labels.level[clip] !== null)
   .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
+const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
 function class_words(code) {
