@@ -1,14 +1,14 @@
 """Small stores whose vectors the tests know."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
 
@@ -24,6 +24,8 @@ ARRAYS = (
 )
 FAILED, PADDED, ZERO = 5, 2, 7
 """The rows that failed, that ends early, and whose vector is zero."""
+NASTY = "</title><script>alert('&')</script>"
+"""A film's title."""
 
 
 @dataclass(frozen=True)
@@ -82,3 +84,29 @@ def store(source: Source) -> Store:
     from obygaze_features import open_store
 
     return open_store(source.path)
+
+
+@pytest.fixture(scope="session")
+def manifest(source: Source) -> Manifest:
+    """Minutes of three films; the first twenty are labelled, the odd ones of them show "Look"."""
+    from obygaze_features import open_store
+
+    levels = ["EN" if row < 8 else "S" for row in range(20)]
+    concepts = [("Look",) if row % 2 else () for row in range(20)]
+    own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
+    starts = np.array([60.0 * (row // 3) for row in range(len(source.ids))])
+    titles = {"tt1": NASTY, "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
+    extra = {"movie_title": [titles[film] for film in source.films]}
+    items = replace(open_store(source.path).items, starts=starts, ends=starts + 60, extra=extra)
+    return Manifest("m", items, scheme=LabelScheme("s", own, (Concept("Look"),))).with_parts(
+        labels=[LabelSet("all", source.ids[:20], levels, concepts)]
+    )
+
+
+@pytest.fixture(scope="session")
+def labelled(manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The manifest in a folder, beside a report."""
+    folder = tmp_path_factory.mktemp("labelled")
+    manifest.save(folder / "manifest")
+    (folder / "the report.html").write_text("a report")
+    return folder

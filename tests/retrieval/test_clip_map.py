@@ -9,25 +9,16 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ObygazeError
-from obygaze_features.manifests import Concept, LabelScheme, LabelSet, Level
 from obygaze_features.retrieval import clip_map as clip_map_module
 from obygaze_features.retrieval.clip_map import map_clips, write_map
-from tests.retrieval.conftest import FAILED, ZERO
+from tests.kit.page import open_tab
+from tests.retrieval.conftest import FAILED, NASTY, ZERO
 
 
 @pytest.fixture(scope="module")
-def manifest(source):
-    """The first twenty clips are labelled; the odd ones of them show "Look"."""
-    ids = source.ids[:20]
-    levels = ["EN" if row < 8 else "S" for row in range(20)]
-    concepts = [("Look",) if row % 2 else () for row in range(20)]
-    scheme = LabelScheme(
-        "s", (Level("EN", "Easy Negative"), Level("S", "Sure")), (Concept("Look"),)
-    )
-    labels = [LabelSet("all", ids, levels, concepts)]
-    return of.Manifest("m", of.open_store(source.path).items, scheme=scheme).with_parts(
-        labels=labels
-    )
+def tab():
+    with open_tab() as opened:
+        yield opened
 
 
 def group_of(clip_map):
@@ -44,7 +35,7 @@ def test_axes_are_principal_components(source, store):
     left, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
     np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
     share = sizes**2 / (sizes**2).sum()
-    assert f"{share[0]:.0%} and {share[1]:.0%}" in clip_map.axes
+    assert f"The two axes show {share[:2].sum():.0%} of" in clip_map.axes
 
 
 def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
@@ -69,23 +60,56 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
 
 
-def test_a_page_names_each_mark(obygaze, source, store, tmp_path):
-    clip_map, command = map_clips(store), ("stores", "map", source.path, "-o", tmp_path / "a.html")
-    result = obygaze(*command)
+def test_the_page_lights_names_and_opens_clips(obygaze, source, labelled, tab, tmp_path):
+    """Dots are where the principal components are; names light, pointer and keys show a clip."""
+    path, place = tmp_path / "a.html", ("--manifest", labelled / "manifest")
+    command = ("stores", "map", source.path, *place, "-o", path)
+    result = obygaze(*command, "--report", labelled / "the report.html")
     assert result.exit_code == 0, result.output
-    assert "30 clips, two principal components" in result.stdout
     assert obygaze(*command).exit_code == 1
+    tab.open(path)
+    title = tab.text("h1")
+    assert title == "Map of 30 of 40 clips of 3 films"
+    assert tab.run("document.title").startswith(title)
+    clip_map = map_clips(of.open_store(source.path))
+    texts = tab.run("marks.map(mark => mark.textContent.split('\\n'))")
+    assert [lines[-1] for lines in texts] == clip_map.ids
+    spots = np.array(tab.run("marks.map(m => [m.cx.baseVal.value, -m.cy.baseVal.value])"))
+    for axis in (0, 1):
+        assert np.corrcoef(spots[:, axis], clip_map.points[:, axis])[0, 1] > 0.9999
+    row = clip_map.ids.index("tt1-015")
+    assert texts[row] == [f"{NASTY}, 0:05:00", "Sure", "Look", "tt1-015"]
+    # What is lit: of one film, then those of it with a concept, then all with that concept.
+    tab.click(".of-film button:nth-child(1)")
+    assert tab.texts(".lit") == ["\n".join(text) for text in texts if NASTY in text[0]]
+    tab.click(".of-concept button")
+    lit = [text for text in texts if "Look" in text and NASTY in text[0]]
+    assert tab.texts(".lit") == ["\n".join(text) for text in lit]
+    tab.run("map.focus()")
+    tab.press("ArrowRight", "ArrowRight")
+    assert tab.text("#facts") == "\n".join(lit[1])
+    assert tab.run("link.href") == f"{(labelled / 'the report.html').as_uri()}#clip={lit[1][-1]}"
+    tab.run("map.dataset.link = ''")  # as without a report: the clip stays, whatever is pointed at
+    tab.click(f"circle:nth-of-type({len(texts)})")
+    assert tab.text("#facts") == tab.texts(".lit")[-1]
+    assert (tab.logged, tab.requested) == ([], [path.as_uri()])
 
-    page = (tmp_path / "a.html").read_text()
-    texts = re.findall("<use [^>]*><title>(.*?)</title></use>", page)
-    by_film = group_of(clip_map)
-    assert texts == [f"{item_id} ({film})" for item_id, film in by_film.items()]
-    marks = [float(x) for x in re.findall(r'<use [^>]*?\bx="([^"]*)"', page)]
-    position = dict(zip(clip_map.ids, clip_map.points[:, 0], strict=True))
-    expected = [position[item_id] for item_id in by_film]
-    assert np.corrcoef(marks[: len(texts)], expected)[0, 1] > 0.9999
-    assert "default-src 'none'" in page
-    assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
+
+def test_one_film_is_lit_in_a_figure(obygaze, source, labelled, tmp_path):
+    output = tmp_path / "map.svg"
+    command = ("stores", "map", source.path, "--manifest", labelled / "manifest", "-o", output)
+    result = obygaze(*command, "--film", "juno")
+    assert result.exit_code == 0, result.output
+    assert {"Juno (2007) (9)", "other films (21)"} <= {
+        *re.findall(">([^<>]+)</text>", output.read_text())
+    }
+    for options, facts in (
+        (["--film", "Jno"], "did you mean Juno"),
+        (["--report", labelled / "the report.html"], "only a page"),
+        (["--labels", "annotator9"], "annotator9"),
+    ):
+        result = obygaze(*command, "--overwrite", *options)
+        assert (result.exit_code, result.stderr.count("\n"), facts in result.stderr) == (2, 1, True)
 
 
 @pytest.mark.gate

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.retrieval.clips import describe_clips
 from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
@@ -20,7 +22,7 @@ from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
 from tests.kit.store import pack
-from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
+from tests.retrieval.conftest import FAILED, NASTY, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 
 def brute(source, query, array="native", keep=None):
@@ -294,15 +296,63 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_
     picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
     assert page.count(picture) == page.count("<img") == len(clips)
     assert "Share <neither> of these." in text_of(page)
-    first, nearest = re.findall("<li>.*?</li>", page, re.S)[:2]
+    first, nearest = re.findall("<li .*?</li>", page, re.S)[:2]
     assert "tt1-003" in first
     assert "<img" in first
-    assert f"cosine {matches[0].cosine:.4f}" in nearest
+    assert f"{matches[0].cosine:.2f}" in text_of(nearest)
     assert "default-src 'none'" in page
     assert not re.findall(r"https?://|url\(", page)
-    nasty = "<script>alert('&')</script>"
-    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
-    assert ("<script" in page, text_of(page).count(nasty)) == (False, 3)
+
+
+def test_matches_are_told_by_title_time_and_level(obygaze, source, labelled, tmp_path):
+    """Each on the strip of its film, half way through the minute, with its link into a report."""
+    output, table = tmp_path / "pages" / "page.html", tmp_path / "table.csv"
+    output.parent.mkdir()
+    (tmp_path / "report.html").write_text("a report")
+    command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, "--manifest",
+               labelled / "manifest")  # fmt: skip
+    result = obygaze(*command, "-o", output, "--report", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    page = output.read_text()
+    assert f"Clips like {NASTY}, 0:01:00" in html.unescape(re.search("<h1>(.*)</h1>", page)[1])
+    assert "<script" not in page
+    hits = re.findall('<li class="hit">.*?</li>', page, re.S)
+    obygaze(*command, "-o", table)
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [
+        m.id for m in of.search(source.path, like="tt1-003", top=40)
+    ]
+    for hit, row in zip(hits, rows, strict=True):
+        number = source.ids.index(row["id"])
+        film, minute = int(row["id"][2]), number // 3
+        title = [NASTY, "Emma (1996)", "Juno (2007)"][film - 1]
+        assert [row[c] for c in ("title", "from", "to")] == [
+            title,
+            f"0:{minute:02}:00",
+            f"0:{minute + 1:02}:00",
+        ]
+        level = "" if number >= 20 else "Easy Negative" if number < 8 else "Sure"
+        text = text_of(hit)
+        assert f"{title}, 0:{minute:02}:00" in text
+        assert (level in text, "Look" in text) == (True, bool(number % 2 and level))
+        assert f'href="../report.html#clip={row["id"]}"' in hit
+        minutes = 14 if film == 1 else 13
+        mark = float(re.search('class="here" d="M([0-9.]+)', hit)[1])
+        assert mark == pytest.approx(1000 * (minute + 0.5) / minutes, abs=0.06)
+
+
+def test_a_nearest_frame_has_its_time(obygaze, source, labelled, tmp_path):
+    command = ("stores", "search", source.path, "--frames", "--like", "tt1-003", "--top", 1)
+    result = obygaze(*command, "--manifest", labelled / "manifest", "-o", tmp_path / "a.html")
+    (match,) = of.search(source.path, like="tt1-003", frames=True, top=1)
+    page = (tmp_path / "a.html").read_text()
+    assert f"nearest frame at {format_time(match.time)}" in page
+    assert format_time(match.time) in result.stdout
+    mark = float(re.findall('class="here" d="M([0-9.]+)', page)[1])
+    assert mark == pytest.approx(
+        1000 * match.time / 60 / (14 if match.film == "tt1" else 13), abs=0.06
+    )
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
@@ -321,6 +371,9 @@ BAD_OPTIONS = [
     ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
     ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
     ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+    ([*LIKE, "-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
+    ([*LIKE, "-o", "x.html", "--report", "r.html"], "obygaze report"),
+    ([*LIKE, "--labels", "ann"], "--manifest"),
 ]
 
 
@@ -331,4 +384,4 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert facts in result.stderr
     with pytest.raises(of.ObygazeError, match="no picture of any match"):
-        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)
+        matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)

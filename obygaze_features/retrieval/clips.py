@@ -1,0 +1,137 @@
+"""What the pages of searches and maps show of a clip: film, time, level, concepts, its place."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from obygaze_features.common.figures import level_colour_names
+from obygaze_features.common.text import format_time
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Item, Manifest
+from obygaze_features.manifests.items import media_stem
+from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.page.html import Html, html
+from obygaze_features.store import Store
+
+
+@dataclass(frozen=True, eq=False)
+class Clips:
+    """What is known of clips; the first of the `sources` that has a clip tells its film and time.
+
+    `levels` has the name and the colour of each level; `link` is the address of clips in a report
+    but for the id, and empty where there is none.
+    """
+
+    sources: Sequence[Manifest]
+    titles: Mapping[str, str]
+    levels: Mapping[str, tuple[str, str]]
+    level_of: Mapping[str, str]
+    concepts_of: Mapping[str, Sequence[str]]
+    link: str = ""
+
+    def item(self, clip: str) -> Item:
+        """A clip's item; one that says nothing if no source has it."""
+        return next((source[clip] for source in self.sources if clip in source), Item(clip))
+
+    def film(self, clip: str) -> str:
+        """The title of a clip's film, with the year if it is known."""
+        film = self.item(clip).film
+        return self.titles.get(film, film)
+
+    def span(self, clip: str) -> list[str]:
+        """When a clip starts and ends in its film; empty texts where it is a file of its own."""
+        times = self.item(clip).start, self.item(clip).end
+        return ["" if time is None else format_time(round(time)) for time in times]
+
+    def name(self, clip: str) -> str:
+        """Film (or file) and start; without times, film and id."""
+        film = self.film(clip) or media_stem(self.item(clip).media)
+        return ", ".join(dict.fromkeys(filter(None, (film, self.span(clip)[0] or clip))))
+
+    def level(self, clip: str) -> tuple[str, str]:
+        """The name and the colour of a clip's level, empty if it has no label."""
+        return self.levels.get(self.level_of.get(clip, ""), ("", ""))
+
+    def words(self, clip: str) -> str:
+        """All that is known of a clip, in lines, the last of which is its id."""
+        concepts = ", ".join(self.concepts_of.get(clip, ()))
+        return "\n".join(filter(None, (self.name(clip), self.level(clip)[0], concepts, clip)))
+
+    def strip(self, clip: str, moment: float | None = None) -> Html:
+        """The clip's film in the colours of its levels, the clip (or a moment of it) marked."""
+        source = next((source for source in self.sources if clip in source), None)
+        film = self.item(clip).film
+        if source is None or not film:
+            return Html("")
+        rows = [row for row, name in enumerate(source.items.films) if name == film]
+        items = source.items.take(rows)
+        timed = not np.isnan(items.ends).any()
+        ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
+        starts, scale = items.starts if timed else ends - 1, 1000 / ends.max()
+        boxes = ""
+        for rank, (code, (_, colour)) in enumerate(self.levels.items(), start=1):
+            own = [row for row, other in enumerate(items.ids) if self.level_of.get(other) == code]
+            spans = zip(starts[own] * scale, ends[own] * scale, strict=True)
+            tall = 12 * rank / len(self.levels)
+            path = "".join(f"M{x:.1f} 24v{-tall:g}H{end:.1f}v{tall:g}z" for x, end in spans)
+            boxes += html('<path class="{}" d="{}"/>', colour, path)
+        row = items.row(clip)
+        middle = moment if timed and moment is not None else (starts[row] + ends[row]) / 2
+        first, last = map(format_time, (0, round(ends.max()))) if timed else ("", "")
+        return html(
+            page_part("strip.html"), name=self.name(clip), levels=Html(boxes),
+            place=f"{middle * scale:.1f}", first=first, last=last,
+        )  # fmt: skip
+
+
+def describe_clips(
+    stores: Sequence[Store],
+    manifest: Manifest | Path | None = None,
+    labels: str | None = None,
+    link: str = "",
+) -> Clips:
+    """What stores know of their clips, and a manifest with its labels (by default its default)."""
+    if manifest is None and labels is not None:
+        raise UsageError(f"{labels} is a label set of a manifest; give it: --manifest MANIFEST")
+    manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
+    sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
+    known = [film_titles(source) for source in sources]
+    titles = {
+        film: next((titles[film] for titles in known if film in titles), film)
+        for source in sources
+        for film in {*source.items.films}
+    }
+    times = Counter(titles.values())
+    titles = {f: title if times[title] == 1 else f"{title} [{f}]" for f, title in titles.items()}
+    if manifest is None or not manifest.label_names:
+        return Clips(sources, titles, {}, {}, {}, link)
+    label_set, names = manifest.labels(labels), manifest.label_scheme(labels).name_of
+    colours = level_colour_names(list(names))
+    levels = {code: (names[code], c) for code, c in zip(names, colours, strict=True)}
+    return Clips(sources, titles, levels, label_set.level_of, label_set.concepts_of, link)
+
+
+def link_to(report: Path | str | None, output: Path | None) -> str:
+    """How a page `output` links to clips in the page of a report, but for their ids."""
+    if report is None:
+        return ""
+    if output is None or output.suffix != ".html":
+        raise UsageError("only a page leads to a report; write one: -o PAGE.html")
+    if not Path(report).is_file():
+        raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
+    return quote(Path(os.path.relpath(report, output.parent)).as_posix()) + "#clip="
+
+
+@cache
+def page_part(name: str) -> str:
+    """A template, the script or the style of these pages."""
+    return (files("obygaze_features.retrieval") / name).read_text(encoding="utf-8")
