@@ -22,7 +22,7 @@ class Html(str):
         return str(self)
 
 
-def html(template: str, *parts: object, **named: object) -> Html:
+def html(template: str, /, *parts: object, **named: object) -> Html:
     """Fill a template; parts that are not `Html` are escaped.
 
     Examples

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,8 @@ from obygaze_features.common.text import counted, join_some, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import match_film
-from obygaze_features.page.html import Html, document, html
-from obygaze_features.retrieval.clips import Clips, describe_clips, link_to, page_part
+from obygaze_features.page.html import Html, document
+from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
 
@@ -81,12 +80,10 @@ def write_map(
     A click on a clip of a page opens it in the page of a `report`.
     """
     output = Path(output)
-    if output.suffix == ".html":
-        refuse_to_overwrite(output, overwrite=overwrite)
-    else:
-        check_figure_path(output, overwrite=overwrite)
+    is_page = output.suffix == ".html"
+    (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
-    if output.suffix == ".html":
+    if is_page:
         write_text(output, map_page(clip_map))
     else:
         save_figure(draw_map(clip_map), output, overwrite=overwrite)
@@ -181,37 +178,30 @@ def map_page(clip_map: ClipMap) -> str:
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
     places = np.array([16, 704]) + share * [968, -688]
-    mark = '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="6"><title>{}</title></circle>\n'
-    marks = [
-        Html(mark.format(colour_of[row], x, y, escape(clips.words(clip_map.ids[row]))))
-        for row, (x, y) in enumerate(places.tolist())
-    ]
-    pressed = clip_map.film or (many and next(iter(groups)))
-    button = (
-        '<button type="button" aria-pressed="{}" data-clips="{}"><i class="swatch {}"></i>{} '
-        "<small>{:,}</small></button>"
+    dots = "".join(
+        fill("dot", colour=colour_of[row], x=round(x, 1), y=round(y, 1), words=clips.words(clip))
+        for row, (clip, (x, y)) in enumerate(zip(clip_map.ids, places.tolist(), strict=True))
     )
+    lit = clip_map.film or (next(iter(groups)) if many else "")
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         own = colours if noun == clip_map.color and not many else {}
-        buttons = [
-            button.format(
-                str(name == pressed).lower(), " ".join(map(str, rows)), own.get(name, "none"),
-                escape(name), len(rows),
+        buttons = "".join(
+            fill(
+                "key", pressed=str(name == lit).lower(), clips=" ".join(map(str, rows)),
+                colour=own.get(name, "none"), name=name, count=f"{len(rows):,}",
             )
             for name, rows in rows_of.items()
-        ]  # fmt: skip
-        keys[noun] = html(page_part("keys.html"), noun=noun, buttons=Html("".join(buttons)))
-    body = html(
-        page_part("map.html"), title=clip_map.title, axes=clip_map.axes, link=clips.link,
-        marks=Html("".join(marks)), films=keys.pop("film"), keys=Html("".join(keys.values())),
+        )  # fmt: skip
+        keys[noun] = fill("keys", noun=noun, buttons=Html(buttons))
+    body = fill(
+        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html(dots),
+        films=keys.pop("film"), keys=Html("".join(keys.values())),
     )  # fmt: skip
     return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
 
 
-def _rows_by(
-    names: Iterable[Iterable[str]], order: Iterable[str] | None = None
-) -> dict[str, list[int]]:
+def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
     """The rows that have each name, in an order, or that of the names."""
     rows: dict[str, list[int]] = {}
     for row, own in enumerate(names):

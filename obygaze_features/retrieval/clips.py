@@ -77,20 +77,18 @@ class Clips:
         timed = not np.isnan(items.ends).any()
         ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
         starts, scale = items.starts if timed else ends - 1, 1000 / ends.max()
-        boxes = ""
+        boxes = Html()
         for rank, (code, (_, colour)) in enumerate(self.levels.items(), start=1):
             own = [row for row, other in enumerate(items.ids) if self.level_of.get(other) == code]
             spans = zip(starts[own] * scale, ends[own] * scale, strict=True)
             tall = 12 * rank / len(self.levels)
             path = "".join(f"M{x:.1f} 24v{-tall:g}H{end:.1f}v{tall:g}z" for x, end in spans)
-            boxes += html('<path class="{}" d="{}"/>', colour, path)
+            boxes = html('{}<path class="{}" d="{}"/>', boxes, colour, path)
         row = items.row(clip)
         middle = moment if timed and moment is not None else (starts[row] + ends[row]) / 2
         first, last = map(format_time, (0, round(ends.max()))) if timed else ("", "")
-        return html(
-            page_part("strip.html"), name=self.name(clip), levels=Html(boxes),
-            place=f"{middle * scale:.1f}", first=first, last=last,
-        )  # fmt: skip
+        here = f"{middle * scale:.1f}"
+        return fill("strip", name=self.name(clip), levels=boxes, here=here, first=first, last=last)
 
 
 def describe_clips(
@@ -104,14 +102,10 @@ def describe_clips(
         raise UsageError(f"{labels} is a label set of a manifest; give it: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
-    known = [film_titles(source) for source in sources]
-    titles = {
-        film: next((titles[film] for titles in known if film in titles), film)
-        for source in sources
-        for film in {*source.items.films}
-    }
-    times = Counter(titles.values())
-    titles = {f: title if times[title] == 1 else f"{title} [{f}]" for f, title in titles.items()}
+    titles = {f: title for source in sources[::-1] for f, title in film_titles(source).items()}
+    films = {film for source in sources for film in source.items.films}
+    times = Counter(titles.get(film) for film in films)
+    titles = {f: title if times[title] < 2 else f"{title} [{f}]" for f, title in titles.items()}
     if manifest is None or not manifest.label_names:
         return Clips(sources, titles, {}, {}, {}, link)
     label_set, names = manifest.labels(labels), manifest.label_scheme(labels).name_of
@@ -129,6 +123,11 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
     if not Path(report).is_file():
         raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
     return quote(Path(os.path.relpath(report, output.parent)).as_posix()) + "#clip="
+
+
+def fill(template: str, /, **parts: object) -> Html:
+    """A template of these pages with its parts."""
+    return html(page_part(f"{template}.html"), **parts)
 
 
 @cache

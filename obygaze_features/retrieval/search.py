@@ -28,7 +28,7 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.page.html import Html, document, html
-from obygaze_features.retrieval.clips import Clips, page_part
+from obygaze_features.retrieval.clips import Clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
@@ -296,12 +296,13 @@ def matches_page(
     note = ""
     if pictures and thumbnails is not None and (thumbnails / NOTE).is_file():
         note = (thumbnails / NOTE).read_text(encoding="utf-8").strip()
-    key = '<li><span class="swatch {1}"></span> {0}</li>'
-    legend = Html("".join(html(key, *level) for level in clips.levels.values()))
-    body = html(
-        page_part("search.html"), title=title, count=counted(len(matches), "clip"), note=note,
-        legend=legend, hits=Html("".join(cards)),
-    )  # fmt: skip
+    legend = [
+        html('<li><i class="swatch {1}"></i> {0}</li>', *level) for level in clips.levels.values()
+    ]
+    count, hits = counted(len(matches), "clip"), Html("".join(cards))
+    body = fill(
+        "search", title=title, count=count, note=note, legend=Html("".join(legend)), hits=hits
+    )
     return document(title, body, style=page_part("pages.css"))
 
 
@@ -314,10 +315,10 @@ def _card(clip: str, match: Match | None, clips: Clips, thumbnails: Path | None)
     likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
     likeness += "" if moment is None else f", nearest frame at {format_time(moment)}"
     level, colour = clips.level(clip)
-    return html(
-        page_part("hit.html"), kind="query" if match is None else "hit", picture=picture,
+    return fill(
+        "hit", kind="query" if match is None else "hit", picture=picture, clip=clip,
         href=html(' href="{}{}"', clips.link, clip) if clips.link else "", name=clips.name(clip),
-        colour=colour, level=level, concepts=", ".join(clips.concepts_of.get(clip, ())), clip=clip,
-        percent=0 if match is None else f"{max(0.0, 100 * match.cosine):.0f}", likeness=likeness,
+        colour=colour, level=level, concepts=", ".join(clips.concepts_of.get(clip, ())),
+        percent=0 if match is None else round(max(0.0, 100 * match.cosine)), likeness=likeness,
         strip=clips.strip(clip, moment),
     )  # fmt: skip

@@ -25,7 +25,7 @@ ARRAYS = (
 FAILED, PADDED, ZERO = 5, 2, 7
 """The rows that failed, that ends early, and whose vector is zero."""
 NASTY = "</title><script>alert('&')</script>"
-"""A film's title."""
+TITLES = {"tt1": NASTY, "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
 
 
 @dataclass(frozen=True)
@@ -87,26 +87,17 @@ def store(source: Source) -> Store:
 
 
 @pytest.fixture(scope="session")
-def manifest(source: Source) -> Manifest:
+def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """Minutes of three films; the first twenty are labelled, the odd ones of them show "Look"."""
     from obygaze_features import open_store
 
-    levels = ["EN" if row < 8 else "S" for row in range(20)]
     concepts = [("Look",) if row % 2 else () for row in range(20)]
+    labels = LabelSet("all", source.ids[:20], ["EN"] * 8 + ["S"] * 12, concepts)
     own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
-    starts = np.array([60.0 * (row // 3) for row in range(len(source.ids))])
-    titles = {"tt1": NASTY, "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
-    extra = {"movie_title": [titles[film] for film in source.films]}
+    starts = 60.0 * (np.arange(len(source.ids)) // 3)
+    extra = {"movie_title": [TITLES[film] for film in source.films]}
     items = replace(open_store(source.path).items, starts=starts, ends=starts + 60, extra=extra)
-    return Manifest("m", items, scheme=LabelScheme("s", own, (Concept("Look"),))).with_parts(
-        labels=[LabelSet("all", source.ids[:20], levels, concepts)]
-    )
-
-
-@pytest.fixture(scope="session")
-def labelled(manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The manifest in a folder, beside a report."""
-    folder = tmp_path_factory.mktemp("labelled")
-    manifest.save(folder / "manifest")
-    (folder / "the report.html").write_text("a report")
-    return folder
+    scheme = LabelScheme("s", own, (Concept("Look"),))
+    folder = tmp_path_factory.mktemp("labelled") / "manifest"
+    Manifest("m", items, scheme=scheme).with_parts(labels=[labels]).save(folder)
+    return Manifest.load(folder)

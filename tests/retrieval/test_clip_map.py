@@ -15,12 +15,6 @@ from tests.kit.page import open_tab
 from tests.retrieval.conftest import FAILED, NASTY, ZERO
 
 
-@pytest.fixture(scope="module")
-def tab():
-    with open_tab() as opened:
-        yield opened
-
-
 def group_of(clip_map):
     return {clip_map.ids[row]: name for name, rows in clip_map.groups.items() for row in rows}
 
@@ -60,56 +54,41 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
 
 
-def test_the_page_lights_names_and_opens_clips(obygaze, source, labelled, tab, tmp_path):
-    """Dots are where the principal components are; names light, pointer and keys show a clip."""
-    path, place = tmp_path / "a.html", ("--manifest", labelled / "manifest")
-    command = ("stores", "map", source.path, *place, "-o", path)
-    result = obygaze(*command, "--report", labelled / "the report.html")
-    assert result.exit_code == 0, result.output
-    assert obygaze(*command).exit_code == 1
-    tab.open(path)
-    title = tab.text("h1")
-    assert title == "Map of 30 of 40 clips of 3 films"
-    assert tab.run("document.title").startswith(title)
-    clip_map = map_clips(of.open_store(source.path))
-    texts = tab.run("marks.map(mark => mark.textContent.split('\\n'))")
-    assert [lines[-1] for lines in texts] == clip_map.ids
-    spots = np.array(tab.run("marks.map(m => [m.cx.baseVal.value, -m.cy.baseVal.value])"))
-    for axis in (0, 1):
-        assert np.corrcoef(spots[:, axis], clip_map.points[:, axis])[0, 1] > 0.9999
-    row = clip_map.ids.index("tt1-015")
-    assert texts[row] == [f"{NASTY}, 0:05:00", "Sure", "Look", "tt1-015"]
-    # What is lit: of one film, then those of it with a concept, then all with that concept.
-    tab.click(".of-film button:nth-child(1)")
-    assert tab.texts(".lit") == ["\n".join(text) for text in texts if NASTY in text[0]]
-    tab.click(".of-concept button")
-    lit = [text for text in texts if "Look" in text and NASTY in text[0]]
-    assert tab.texts(".lit") == ["\n".join(text) for text in lit]
-    tab.run("map.focus()")
-    tab.press("ArrowRight", "ArrowRight")
-    assert tab.text("#facts") == "\n".join(lit[1])
-    assert tab.run("link.href") == f"{(labelled / 'the report.html').as_uri()}#clip={lit[1][-1]}"
-    tab.run("map.dataset.link = ''")  # as without a report: the clip stays, whatever is pointed at
-    tab.click(f"circle:nth-of-type({len(texts)})")
-    assert tab.text("#facts") == tab.texts(".lit")[-1]
-    assert (tab.logged, tab.requested) == ([], [path.as_uri()])
+def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
+    """Dots are where the components are; names light, keys and pointer choose among what is lit."""
+    path, report, clip_map = tmp_path / "a.html", tmp_path / "it's.html", map_clips(store)
+    report.write_text("a report")
+    command = ("stores", "map", source.path, "--manifest", manifest.folder, "-o", path)
+    assert [obygaze(*command, "--report", report).exit_code for _ in "ab"] == [0, 1]
+    with open_tab() as tab:
+        tab.open(path)
+        assert (
+            tab.text("h1") == "Map of 30 of 40 clips of 3 films" == tab.run("document.title")[:32]
+        )
+        texts = tab.texts("circle")
+        assert [text.split("\n")[-1] for text in texts] == clip_map.ids
+        places = np.array([tab.texts("circle", f"{axis}.baseVal.value") for axis in ("cx", "cy")])
+        across = np.corrcoef(places, clip_map.points.T)[:2, 2:]
+        assert (across.diagonal() * [1, -1] > 0.9999).all()
+        assert f"{NASTY}, 0:05:00\nSure\nLook\ntt1-015" in texts
+        tab.click(".of-film button")
+        assert tab.texts(".lit") == (of_film := [text for text in texts if NASTY in text])
+        tab.click(".of-concept button")
+        assert tab.texts(".lit") == (both := [text for text in of_film if "Look" in text])
+        tab.run("map.focus()")
+        tab.press("ArrowRight", "ArrowRight")
+        assert tab.text("#facts") == both[1]
+        assert (tab.logged, tab.requested) == ([], [path.as_uri()])
+        tab.click("circle.lit:last-of-type")
+        tab.run("new Promise((done) => setTimeout(done, 300))")
+        assert tab.run("location.href") == f"{report.as_uri()}#clip={both[-1][-7:]}"
 
 
-def test_one_film_is_lit_in_a_figure(obygaze, source, labelled, tmp_path):
-    output = tmp_path / "map.svg"
-    command = ("stores", "map", source.path, "--manifest", labelled / "manifest", "-o", output)
-    result = obygaze(*command, "--film", "juno")
-    assert result.exit_code == 0, result.output
-    assert {"Juno (2007) (9)", "other films (21)"} <= {
-        *re.findall(">([^<>]+)</text>", output.read_text())
-    }
-    for options, facts in (
-        (["--film", "Jno"], "did you mean Juno"),
-        (["--report", labelled / "the report.html"], "only a page"),
-        (["--labels", "annotator9"], "annotator9"),
-    ):
-        result = obygaze(*command, "--overwrite", *options)
-        assert (result.exit_code, result.stderr.count("\n"), facts in result.stderr) == (2, 1, True)
+def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
+    command = ("stores", "map", source.path, "--manifest", manifest.folder, "--film", "juno", "-o")
+    assert obygaze(*command, tmp_path / "map.svg").exit_code == 0
+    texts = re.findall(">([^<>]+)</text>", (tmp_path / "map.svg").read_text())
+    assert {"Juno (2007) (9)", "other films (21)"} <= {*texts}
 
 
 @pytest.mark.gate
@@ -131,6 +110,8 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path, monkeypatch):
         ({"color": "level"}, "--manifest"),
         ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
+        ({"film": "Jno", "manifest": manifest}, "did you mean Juno"),
+        ({"labels": "annotator9", "manifest": manifest}, "annotator9"),
         ({"method": "umap"}, r"obygaze\[umap\]"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
     ):
@@ -138,3 +119,5 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path, monkeypatch):
             map_clips(store, **options)
     with pytest.raises(ObygazeError, match=r"map\.gif"):
         write_map(store, tmp_path / "map.gif")
+    with pytest.raises(ObygazeError, match="only a page"):
+        write_map(store, tmp_path / "map.svg", report=tmp_path)

@@ -22,7 +22,16 @@ from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
 from tests.kit.store import pack
-from tests.retrieval.conftest import FAILED, NASTY, PADDED, TOY, WIDTH, ZERO, make_search_store
+from tests.retrieval.conftest import (
+    FAILED,
+    NASTY,
+    PADDED,
+    TITLES,
+    TOY,
+    WIDTH,
+    ZERO,
+    make_search_store,
+)
 
 
 def brute(source, query, array="native", keep=None):
@@ -304,55 +313,35 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_
     assert not re.findall(r"https?://|url\(", page)
 
 
-def test_matches_are_told_by_title_time_and_level(obygaze, source, labelled, tmp_path):
-    """Each on the strip of its film, half way through the minute, with its link into a report."""
-    output, table = tmp_path / "pages" / "page.html", tmp_path / "table.csv"
-    output.parent.mkdir()
-    (tmp_path / "report.html").write_text("a report")
-    command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, "--manifest",
-               labelled / "manifest")  # fmt: skip
-    result = obygaze(*command, "-o", output, "--report", tmp_path / "report.html")
-    assert result.exit_code == 0, result.output
-    page = output.read_text()
-    assert f"Clips like {NASTY}, 0:01:00" in html.unescape(re.search("<h1>(.*)</h1>", page)[1])
+@pytest.mark.parametrize("frames", [[], ["--frames"]])
+def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_path, frames):
+    """On the strip of its film each is half way through its minute, or where its frame is."""
+    folder, report = tmp_path / "pages", tmp_path / "report.html"
+    folder.mkdir()
+    report.write_text("a report")
+    command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, *frames,
+               "--manifest", manifest.folder, "-o")  # fmt: skip
+    assert obygaze(*command, folder / "page.html", "--report", report).exit_code == 0
+    assert obygaze(*command, folder / "table.csv").exit_code == 0
+    page, table = ((folder / name).read_text() for name in ("page.html", "table.csv"))
+    assert f"<h1>Clips like {html.escape(NASTY)}, 0:01:00</h1>" in page
     assert "<script" not in page
     hits = re.findall('<li class="hit">.*?</li>', page, re.S)
-    obygaze(*command, "-o", table)
-    with table.open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["id"] for row in rows] == [
-        m.id for m in of.search(source.path, like="tt1-003", top=40)
-    ]
-    for hit, row in zip(hits, rows, strict=True):
-        number = source.ids.index(row["id"])
-        film, minute = int(row["id"][2]), number // 3
-        title = [NASTY, "Emma (1996)", "Juno (2007)"][film - 1]
-        assert [row[c] for c in ("title", "from", "to")] == [
-            title,
-            f"0:{minute:02}:00",
-            f"0:{minute + 1:02}:00",
-        ]
+    matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))
+    rows = csv.DictReader(table.splitlines())
+    for match, hit, row in zip(matches, hits, rows, strict=True):
+        number = source.ids.index(match.id)
+        title, minute, text = TITLES[match.film], number // 3, text_of(hit)
+        times = [f"0:{minute:02}:00", f"0:{minute + 1:02}:00"]
+        assert [row[name] for name in ("id", "title", "from", "to")] == [match.id, title, *times]
         level = "" if number >= 20 else "Easy Negative" if number < 8 else "Sure"
-        text = text_of(hit)
-        assert f"{title}, 0:{minute:02}:00" in text
-        assert (level in text, "Look" in text) == (True, bool(number % 2 and level))
-        assert f'href="../report.html#clip={row["id"]}"' in hit
-        minutes = 14 if film == 1 else 13
+        assert all(part in text for part in (f"{title}, {times[0]}", level, match.id))
+        assert ("Look" in text) == bool(number % 2 and level)
+        assert f'href="../report.html#clip={match.id}"' in hit
+        assert bool(frames) == (f"nearest frame at {format_time(match.time or 0)}" in text)
+        at = match.time / 60 if frames else minute + 0.5
         mark = float(re.search('class="here" d="M([0-9.]+)', hit)[1])
-        assert mark == pytest.approx(1000 * (minute + 0.5) / minutes, abs=0.06)
-
-
-def test_a_nearest_frame_has_its_time(obygaze, source, labelled, tmp_path):
-    command = ("stores", "search", source.path, "--frames", "--like", "tt1-003", "--top", 1)
-    result = obygaze(*command, "--manifest", labelled / "manifest", "-o", tmp_path / "a.html")
-    (match,) = of.search(source.path, like="tt1-003", frames=True, top=1)
-    page = (tmp_path / "a.html").read_text()
-    assert f"nearest frame at {format_time(match.time)}" in page
-    assert format_time(match.time) in result.stdout
-    mark = float(re.findall('class="here" d="M([0-9.]+)', page)[1])
-    assert mark == pytest.approx(
-        1000 * match.time / 60 / (14 if match.film == "tt1" else 13), abs=0.06
-    )
+        assert mark == pytest.approx(1000 * at / source.films.count(match.film), abs=0.06)
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
