@@ -148,16 +148,17 @@ def draw_map(clip_map: ClipMap) -> Figure:
         figure = Figure(figsize=(9, 6.5), layout="constrained")
         axes = figure.add_subplot(xticks=[], yticks=[])
         for number, (group, rows) in enumerate(groups.items()):
+            colour = clip_map.colours.get(group, "line")
             axes.scatter(
                 clip_map.points[rows, 0],
                 clip_map.points[rows, 1],
                 s=16,
-                color=LIGHT[clip_map.colours.get(group, "line")],
+                color=LIGHT[colour],
                 marker=MARKERS[number // len(SERIES) % len(MARKERS)],
                 edgecolors=SOFT,
                 linewidths=0.2,
                 alpha=0.85,
-                zorder=1 + (group in clip_map.colours),
+                zorder=1 + (colour not in ("soft", "line")),
                 label=plain(f"{group} ({len(rows):,})"),
             )
         figure.legend(loc="outside right upper", markerscale=1.5)
@@ -233,7 +234,7 @@ def _find_groups(
         cells = [clips.level(clip)[0] for clip in ids]
     elif scheme.has_concept(color):
         concept = scheme.concept(color)
-        colours = {concept: "s2", (without := f"without {concept}"): "s1"}
+        colours = {concept: "s2", (without := f"without {concept}"): "line"}
         group_of = {
             clip: concept if concept in marks else without
             for clip, marks in clips.concepts_of.items()
