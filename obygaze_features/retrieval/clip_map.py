@@ -55,16 +55,13 @@ class ClipMap:
     axes: str
     ids: list[str]
     points: NDArray[np.float64]
-    legends: dict[str, dict[str, list[int]]]
-    """By film, level, concept and `color`: name -> its rows."""
+    groups: dict[str, list[int]]
+    """Group -> its rows."""
     colours: dict[str, str]
+    legends: dict[str, dict[str, list[int]]]
+    """``film``, ``level``, ``concept`` and `color` -> name -> rows."""
     color: str
     film: str
-
-    @property
-    def groups(self) -> dict[str, list[int]]:
-        """The legend of what has a colour."""
-        return self.legends[self.color]
 
 
 def write_map(
@@ -120,27 +117,27 @@ def map_clips(
     ids = np.array(store.done_ids())[usable].tolist()
     clips = describe_clips([store], manifest, labels, link)
     cells, colours = _find_groups(clips, ids, color, labels)
+    groups = _rows_by(([cell] for cell in cells), colours)
     legends = {
         "film": _rows_by([clips.film(clip)] for clip in ids),
         "level": _rows_by(([clips.level(clip)[0]] for clip in ids), dict(clips.levels.values())),
         "concept": _rows_by(clips.concepts_of.get(clip, ()) for clip in ids),
-        color: _rows_by(([cell] for cell in cells), colours),
-    }
-    some = "" if len(ids) == len(store) else f"{len(ids):,} of "
-    films = {clips.item(clip).film: clips.film(clip) for clip in ids}
-    of_films = f" of {counted(len(films), 'film')}" if any(films) else ""
-    title = f"Map of {some}{counted(len(store), 'clip')}{of_films}"
-    film = "" if film is None else films[match_film(film, films)]
+    } | ({} if color == "film" else {color: groups})
+    with_vectors = "" if len(ids) == len(store) else f"{len(ids):,} of "
+    of_films = f" of {counted(len(legends['film']), 'film')}" if legends["film"] else ""
+    title = f"Map of {with_vectors}{counted(len(store), 'clip')}{of_films}"
+    if film is not None:
+        titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
+        film = titles[match_film(film, titles)]
     points, axes = _project(vectors[usable] / lengths[usable, None], method)
-    return ClipMap(clips, title, axes, ids, points, legends, colours, color, film)
+    return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, film or "")
 
 
 def draw_map(clip_map: ClipMap) -> Figure:
     """Draw a map; the marks are in the order of the groups, of other films than its film grey."""
-    every = range(len(clip_map.ids))
-    lit = {*clip_map.legends["film"].get(clip_map.film, every)}
+    lit = {*clip_map.legends["film"].get(clip_map.film, range(len(clip_map.ids)))}
     groups = {group: [*lit.intersection(rows)] for group, rows in clip_map.groups.items()}
-    groups[OTHER_FILMS] = [*lit.symmetric_difference(every)]
+    groups[OTHER_FILMS] = [*lit.symmetric_difference(range(len(clip_map.ids)))]
     groups = {group: rows for group, rows in groups.items() if rows}
     with figure_style():
         from matplotlib.figure import Figure
@@ -173,30 +170,32 @@ def map_page(clip_map: ClipMap) -> str:
     """The map as a page: its legends light films, levels and concepts, a click opens a clip."""
     clips, groups = clip_map.clips, clip_map.groups
     # More colours cannot be told apart: then all clips have one, and a single group is lit.
-    many = len(groups) > len(SERIES)
-    colours = dict.fromkeys(groups, "s1") if many else clip_map.colours
-    colour_of = {row: colours[group] for group, rows in groups.items() for row in rows}
+    one_colour = len(groups) > len(SERIES)
+    swatches = {} if one_colour else clip_map.colours
+    group_of = {row: group for group, rows in groups.items() for row in rows}
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
     places = np.array([16, 704]) + share * [968, -688]
-    dots = "".join(
-        fill("dot", colour=colour_of[row], x=round(x, 1), y=round(y, 1), words=clips.words(clip))
-        for row, (clip, (x, y)) in enumerate(zip(clip_map.ids, places.tolist(), strict=True))
-    )
-    lit = clip_map.film or (next(iter(groups)) if many else "")
+    dots = [
+        fill(
+            "dot", colour=swatches.get(group_of[row], "s1"), x=round(x, 1), y=round(y, 1),
+            words=clips.words(clip_map.ids[row]),
+        )
+        for row, (x, y) in enumerate(places.tolist())
+    ]  # fmt: skip
+    lit = clip_map.film or (next(iter(groups)) if one_colour else "")
     keys = {}
     for noun, rows_of in clip_map.legends.items():
-        own = colours if noun == clip_map.color and not many else {}
-        buttons = "".join(
+        buttons = [
             fill(
                 "key", pressed=str(name == lit).lower(), clips=" ".join(map(str, rows)),
-                colour=own.get(name, "none"), name=name, count=f"{len(rows):,}",
+                colour=swatches.get(name, "none"), name=name, count=f"{len(rows):,}",
             )
             for name, rows in rows_of.items()
-        )  # fmt: skip
-        keys[noun] = fill("keys", noun=noun, buttons=Html(buttons))
+        ]  # fmt: skip
+        keys[noun] = fill("keys", noun=noun, buttons=Html("".join(buttons)))
     body = fill(
-        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html(dots),
+        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html("".join(dots)),
         films=keys.pop("film"), keys=Html("".join(keys.values())),
     )  # fmt: skip
     return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))

@@ -52,6 +52,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
+    assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
 
 
 def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
