@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,9 +54,11 @@ class Clips:
         return ["" if time is None else format_time(round(time)) for time in times]
 
     def name(self, clip: str) -> str:
-        """Film (or file) and start; without times, film and id."""
-        film = self.film(clip) or media_stem(self.item(clip).media)
-        return ", ".join(dict.fromkeys(filter(None, (film, self.span(clip)[0] or clip))))
+        """Film (or file) and start; without times, the number of the scene, or the id."""
+        item, number = self.item(clip), re.search(r"\d+$", clip)
+        scene = f"scene {int(number[0])}" if item.film and number else clip
+        names = self.film(clip) or media_stem(item.media), self.span(clip)[0] or scene
+        return ", ".join(dict.fromkeys(filter(None, names)))
 
     def level(self, clip: str) -> tuple[str, str]:
         """The name and the colour of a clip's level, empty if it has no label."""

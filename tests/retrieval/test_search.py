@@ -306,7 +306,7 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_
     assert page.count(picture) == page.count("<img") == len(clips)
     assert "Share <neither> of these." in text_of(page)
     first, nearest = re.findall("<li .*?</li>", page, re.S)[:2]
-    assert "tt1-003" in first
+    assert "tt1, scene 3" in first
     assert "<img" in first
     assert f"{matches[0].cosine:.2f}" in text_of(nearest)
     assert "default-src 'none'" in page
