@@ -167,6 +167,11 @@ def test_python_api(tour: Page) -> None:
 
 
 @pytest.mark.gate
+def test_annotations_as_a_page(page: Page) -> None:
+    page.run(read("how-to/films-page"))
+
+
+@pytest.mark.gate
 def test_a_real_result(page: Page) -> None:
     """The scores are those of plain scikit-learn, each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-1] == "0.67"

@@ -89,7 +89,7 @@ def film_figure(
         axes.set_ylim(-len(bands) + 0.4, 0.6)
         ends = [end for band in bands for _, end, _ in band.bars]
         show_time(axes, max([timelines.end_of(film), *ends]))
-        title, text = timelines.films[film].title or film, _describe(timelines, manifest, film)
+        title, text = timelines.titles[film], _describe(timelines, manifest, film)
         axes.set_title(plain(title), loc="left", weight="bold")
         figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
         figure.legend(handles=level_keys(levels), loc="outside upper right", ncols=len(levels))

@@ -277,7 +277,7 @@ def agreement(
       obygaze annotations agreement manifests/mine -o agreement.pdf
       obygaze annotations agreement manifests/mine --generator uniform --json
     """
-    from obygaze_features.annotations.agreement_report import agreement_report
+    from obygaze_features.annotations.agreement_report import agreement_report, digits
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.annotations.remarks import describe_remarks
     from obygaze_features.common.figures import SUFFIXES, save_figure
@@ -298,7 +298,8 @@ def agreement(
     if as_json:
         echo_json(report.to_json())
     else:
-        echo(report.describe(differences=differences))
+        gamma = f"gamma {digits(report.means['gamma'])}"
+        echo(report.describe(differences=differences), strong=gamma)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
         if folders or figures:

@@ -28,14 +28,20 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+def echo(
+    text: object = "", *, err: bool = False, nl: bool = True, strong: str = "", **style: Any
+) -> None:
     """Print what a command says; commands print in no other way.
 
     Names and reasons come from other people's files and servers, so nothing in them steers the
-    terminal.
+    terminal. `strong` is a part that is bold where it first is. Only terminals get styles, and
+    none where NO_COLOR is set.
     """
     line = printable(str(text))
-    click.echo(click.style(line, **style) if style else line, err=err, nl=nl)
+    if not os.environ.get("NO_COLOR"):
+        line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
+        line = click.style(line, **style) if style else line
+    click.echo(line, err=err, nl=nl)
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
@@ -148,6 +149,28 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
 def _split_numbers(name: str) -> tuple[str, list[str]]:
     """The text around a name's numbers, and the numbers without leading zeros."""
     return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
+
+
+def file_names(names: Iterable[str], suffix: str) -> list[str]:
+    """A file name for each, safe on any file system, and unique also where case is ignored.
+
+    Examples
+    --------
+    >>> file_names(["Juno (2007)", "WALL·E / Up", "juno (2007)"], ".svg")
+    ['Juno (2007).svg', 'WALL·E - Up.svg', 'juno (2007)-2.svg']
+    """
+    taken = {"con", "prn", "aux", "nul"}  # which Windows keeps for itself
+    files = []
+    for name in names:
+        safe = "".join(c if c.isprintable() else "-" for c in _NOT_IN_FILES.sub("-", name))
+        stem = unique = safe[:100].strip(" .") or "-"
+        number = 1
+        while unique.casefold() in taken:
+            number += 1
+            unique = f"{stem}-{number}"
+        taken.add(unique.casefold())
+        files.append(unique + suffix)
+    return files
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:

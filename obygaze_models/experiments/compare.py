@@ -66,6 +66,8 @@ class Comparison:
         What a reader must know of these two, and which was trained on clips that are scored.
     fits, means
         How many fits each model has, and by metric the mean of their scores, as its run prints it.
+    beside
+        Each model's F1 against each annotator, where the labels were merged of several.
     """
 
     test: str
@@ -82,6 +84,7 @@ class Comparison:
     leaks: tuple[RunWarning, ...] = ()
     fits: tuple[int, int] = (1, 1)
     means: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
 
     @property
     def too_few(self) -> str:
@@ -145,6 +148,8 @@ class Comparisons:
             ]
             parts.append(f"{head}\n{align(columns, rows, left=left, width=WIDTH)}")
             parts += [fill(note, WIDTH) for note in _means_of_runs(pairs)]
+            beside = dict.fromkeys(line for comparison, _ in pairs for line in comparison.beside)
+            parts += ["\n".join(fill(line, WIDTH) for line in beside)] * bool(beside)
         first, second = runs or ("first", "second")
         notes = (
             f"difference: {first} minus {second}; its interval, and in how many draws the first is "
@@ -350,6 +355,11 @@ def _compare(
         leaks=tuple(dict.fromkeys(_leaks(first, second, test, set(ids.tolist())))),
         fits=(first.fits[test], second.fits[test]),
         means={key: (means[0].get(key), means[1].get(key)) for key in means[0] | means[1]},
+        beside=tuple(
+            compared.f1_sentence(side.ref.model, side.ref.name)
+            for side in sides
+            if (compared := side.run.record.annotators.get(test)) and compared.f1 is not None
+        ),
     )
 
 

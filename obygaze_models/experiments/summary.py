@@ -194,9 +194,8 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
     columns.append(("kappa", ESTIMATE, "kappa truth"))
-    if any(rater.f1 for rater in comparison.raters):
-        for kind, title in (("f1", "F1"), ("auroc", "AUROC")):
-            columns += [(kind, name, f"{title} {short}") for name, short in names.items()]
+    if any(rater.auroc for rater in comparison.raters):
+        columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
@@ -204,7 +203,9 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     head = f"{test}: beside each annotator, on {comparison.which_clips}"
-    return f"{head}\n{align(titles, rows, width=WIDTH)}"
+    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
+    sentences = filter(None, map(comparison.f1_sentence, models))
+    return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
 def _legend(record: RunRecord) -> list[str]:
