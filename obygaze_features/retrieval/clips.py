@@ -21,6 +21,7 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.items import media_stem
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.page.html import Html, html
+from obygaze_features.page.pictures import draw_lanes
 from obygaze_features.store import Store
 
 
@@ -79,19 +80,13 @@ class Clips:
         items = source.items.take(rows)
         timed = not np.isnan(items.ends).any()
         ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
-        starts, scale = items.starts if timed else ends - 1, 1000 / ends.max()
-        boxes = Html()
-        for rank, (code, (_, colour)) in enumerate(self.levels.items(), start=1):
-            own = [row for row, other in enumerate(items.ids) if self.level_of.get(other) == code]
-            spans = zip(starts[own] * scale, ends[own] * scale, strict=True)
-            tall = 12 * rank / len(self.levels)
-            path = "".join(f"M{x:.1f} 24v{-tall:g}H{end:.1f}v{tall:g}z" for x, end in spans)
-            boxes = html('{}<path class="{}" d="{}"/>', boxes, colour, path)
-        row = items.row(clip)
-        middle = moment if timed and moment is not None else (starts[row] + ends[row]) / 2
-        first, last = map(format_time, (0, round(ends.max()))) if timed else ("", "")
-        here = f"{middle * scale:.1f}"
-        return fill("strip", name=self.name(clip), levels=boxes, here=here, first=first, last=last)
+        starts, end = items.starts if timed else ends - 1, float(ends.max())
+        spans = dict(zip(items.ids, zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        lane = draw_lanes(spans, [{other: self.level(other)[1] for other in spans}])
+        middle = moment if timed and moment is not None else sum(spans[clip]) / 2
+        first, last = map(format_time, (0, round(end))) if timed else ("", "")
+        here = f"{100 * middle / end:.2f}"
+        return fill("strip", name=self.name(clip), lane=lane, here=here, first=first, last=last)
 
 
 def describe_clips(

@@ -5,9 +5,8 @@ Pages need nothing else: no network, no other file.
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.page.html import Html, document, html
+from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.retrieval.clips import Clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
@@ -282,43 +282,36 @@ def matches_page(
     like: str | None = None,
 ) -> str:
     """Matches in order, after the clip they are like, each on the strip of its film."""
-    if thumbnails is not None and not thumbnails.is_dir():
-        raise UsageError(
-            f"{thumbnails} is not a folder; make one with: obygaze features thumbnails"
-        )
-    cards = [_card(match.id, match, clips, thumbnails) for match in matches]
-    pictures = sum("<img" in card for card in cards)
-    if thumbnails is not None and matches and not pictures:
-        raise UsageError(f"{thumbnails} has no picture of any match, such as {matches[0].id}.jpg")
+    ids, note, pictures = [match.id for match in matches], "", {}
+    if thumbnails is not None:
+        pictures = read_thumbnails(thumbnails, [*ids, *filter(None, [like])])
+        if (thumbnails / NOTE).is_file():
+            note = (thumbnails / NOTE).read_text(encoding="utf-8").strip()
+    cards = [_card(match.id, match, clips, pictures) for match in matches]
     if like is not None:
-        cards.insert(0, _card(like, None, clips, thumbnails))
+        cards.insert(0, _card(like, None, clips, pictures))
         title = title or f"Clips like {clips.name(like)}"
-    note = ""
-    if pictures and thumbnails is not None and (thumbnails / NOTE).is_file():
-        note = (thumbnails / NOTE).read_text(encoding="utf-8").strip()
     legend = [
         html('<li><i class="swatch {1}"></i> {0}</li>', *level) for level in clips.levels.values()
     ]
-    count, hits = counted(len(matches), "clip"), Html("".join(cards))
     body = fill(
-        "search", title=title, count=count, note=note, legend=Html("".join(legend)), hits=hits
-    )
+        "search", title=title, count=counted(len(matches), "clip"), note=note,
+        legend=Html("".join(legend)), hits=Html("".join(cards)),
+    )  # fmt: skip
     return document(title, body, style=page_part("pages.css"))
 
 
-def _card(clip: str, match: Match | None, clips: Clips, thumbnails: Path | None) -> Html:
+def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, str]) -> Html:
     """A match, or the clip that was searched for."""
-    picture, moment = Html(""), None if match is None else match.time
-    if thumbnails is not None and (path := thumbnails / f"{clip}.jpg").is_file():
-        encoded = base64.b64encode(path.read_bytes()).decode("ascii")
-        picture = html('<img alt="" src="data:image/jpeg;base64,{}">', encoded)
+    image = '<img alt="" src="data:image/jpeg;base64,{}">'
+    moment, level = None if match is None else match.time, clips.level(clip)
     likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
     likeness += "" if moment is None else f", nearest frame at {format_time(moment)}"
-    level, colour = clips.level(clip)
     return fill(
-        "hit", kind="query" if match is None else "hit", picture=picture, clip=clip,
-        href=html(' href="{}{}"', clips.link, clip) if clips.link else "", name=clips.name(clip),
-        colour=colour, level=level, concepts=", ".join(clips.concepts_of.get(clip, ())),
+        "hit", kind="query" if match is None else "hit", clip=clip, name=clips.name(clip),
+        picture=html(image, pictures[clip]) if clip in pictures else "",
+        href=html(' href="{}{}"', clips.link, clip) if clips.link else "",
+        level=level[0], colour=level[1], concepts=", ".join(clips.concepts_of.get(clip, ())),
         percent=0 if match is None else round(max(0.0, 100 * match.cosine)), likeness=likeness,
         strip=clips.strip(clip, moment),
     )  # fmt: skip
