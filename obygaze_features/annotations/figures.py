@@ -154,17 +154,19 @@ def agreement_figure(report: AgreementReport) -> Figure:
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
         film_room = _dots(panels["f"], list(gammas), list(gammas.values()))
         room = min(film_room, _dots(panels["k"], [c.concept for c in concepts], kappas))
-        room = room / sum(columns) - 2 * EDGE
+        room = room / sum(columns) - EDGE  # of a panel of width 1
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
-                [text] = wrap(f"marked by {alone} alone", room - 20, 8.5, 1)
+                [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
         _shares(panels["s"], agreement)
         panels["s"].tick_params(labelleft=len(columns) == 1)
         about = "Cohen’s kappa: 0 by chance, 1 always the same"
-        marks = f"% of clips: ● {names[0]}, ○ {names[1]}"
+        marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
-        add_heading(panels["k"], "Agreement by concept", about, width=room, lines=lines)
+        add_heading(
+            panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
+        )
         add_heading(panels["s"], "How often each marks it", marks, width=room, lines=lines)
         about = "gamma: 0 as in a random order, 1 always the same level"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)

@@ -375,8 +375,8 @@ def error_factors(
     band = head + body + 22
     height = band * math.ceil(len(films) / columns) + 8
     keys = [kind.key() for kind in CLEARNESS]
-    ends = "more often right", "more often wrong"
-    sheet = Sheet(title, description, height - 16, keys=keys, ends=ends)
+    sides = "more often right", "more often wrong"
+    sheet = Sheet(title, description, height - 16, keys=keys, ends=sides)
     for number, film in enumerate(films):
         left = names + 8 + (number % columns) * (panel + gap)
         y = (number // columns) * band + head

@@ -256,7 +256,7 @@ def scale_x(
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     # On a narrow axis few have a number, so that these stay apart.
-    every = math.ceil(28 * len(ticks[1:]) / axes_width(axes))
+    every = math.ceil(24 * len(ticks[1:]) / axes_width(axes))
     axes.set_xticks(ticks, [
         "" if round(t / step) % every else format_number(t, digits=digits, percent=percent)
         for t in ticks
