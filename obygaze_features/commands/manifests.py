@@ -395,7 +395,8 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
+            f"WARNING: {near}: so alike that scores are too high; keep files whole, if there are "
+            "three or more (--by media), or write gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:

@@ -57,9 +57,8 @@ class Division:
         folds = splitter.make_folds(problem.train.labels(data), tests, **how)
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
         names = [name for own in films for name in own]
-        if self.protocol != "split" or max(map(len, films), default=0) != 1:
-            return folds
-        if len(set(names)) < len(names):
+        by_film = max(map(len, films), default=0) == 1 and len(set(names)) == len(names)
+        if self.protocol != "split" or not by_film:
             return folds
         return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
 

@@ -283,11 +283,9 @@ def score_test_sets(
     positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
     are averaged over the fits.
     """
-    fits_of: dict[str, dict[int, FitPredictions]] = {}
-    for prediction in predictions:
-        fits_of.setdefault(prediction.test, {})[prediction.fit] = prediction
     sets = {}
-    for name, fits in fits_of.items():
+    for name, of_test in group_by(predictions, lambda fit: fit.test).items():
+        fits = {fit.fit: fit for fit in of_test}
         labels = [fit.labels for fit in fits.values()]
         clips = {clip: row for row, clip in enumerate(c for fit in fits.values() for c in fit.ids)}
         counts = class_counts(np.concatenate(labels)[[*clips.values()]], classes_of[name])

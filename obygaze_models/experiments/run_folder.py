@@ -439,8 +439,5 @@ def _read_clips(path: Path) -> dict[str, Clip]:
         | {"group": row.get("group", row["film"])}  # an earlier run's are films
         for row in rows
     ]
-    try:
-        clips = msgspec.convert(content, list[Clip], strict=False)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(f"{path} is damaged ({problem}); run it again with: {MAKE}") from None
+    clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
     return {clip.id: clip for clip in clips}

@@ -128,7 +128,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
         "unknown label 'tense'; known are Easy Negative, ",
-        "--levels 'bare,calm: so,maybe,tense',",
+        "--levels 'bare,calm: so,maybe,tense' ",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
 
@@ -166,9 +166,8 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"
     arrays = {"native": (1, SIZE), "frames": (1, 2 * FRAMES, SIZE), "frame_time": (1, 2 * FRAMES)}
     for name, shape in arrays.items():
-        np.save(tmp_path / f"{name}.npy", np.ones(shape))
-    paths = {name: tmp_path / f"{name}.npy" for name in arrays}
-    of.import_features(paths, clip, others, ids=clip.ids)
+        np.save(tmp_path / name, np.ones(shape))
+    of.import_features({n: tmp_path / f"{n}.npy" for n in arrays}, clip, others, ids=clip.ids)
     tables = {"moments": lab.moments.to_csv(), "frames": lab.moments.frames.to_csv()}
     own = [tmp_path / f"{name}.csv" for name in tables]
     for path, text in zip(own, tables.values(), strict=True):
