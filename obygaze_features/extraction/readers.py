@@ -257,12 +257,12 @@ class FrameResizer:
             return inputs, lane and lane.stream.record_event(), by_cpu and lane is not None
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> Iterator[Sequence[Lane]]:
         """Upload nothing meanwhile."""
         count = MAX_UPLOADS if self._device.startswith("cuda") else 0
         lanes = [self._lanes.get() for _ in range(count)]
         try:
-            yield
+            yield lanes
         finally:
             for lane in lanes:
                 self._lanes.put(lane)
