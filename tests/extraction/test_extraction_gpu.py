@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import obygaze_features as of
 from benchmarks import gpu
 from benchmarks.gpu_device import Bench
-from obygaze_features.backbones.devices import choose_device, limit_gpu_share
+from obygaze_features.backbones.devices import choose_device
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,29 +41,6 @@ def test_a_gpu_computes_what_a_cpu_does(bench, section):
     results = list(gpu.section(section)(bench))
     assert results
     assert [result for result in results if not result.holds] == []
-
-
-@pytest.mark.gpu
-def test_a_batch_too_large_for_a_gpu_is_halved_and_freed(bench, tmp_path):
-    manifest, folder = bench.clips("scenes", 8)
-    backbone = bench.backbone("tiny-xclip")
-    sizes = []
-
-    def greedy(pixels, present, names):
-        sizes.append(len(pixels))
-        torch.empty(len(pixels) << 28, dtype=torch.uint8, device=pixels.device)
-        return backbone.encode_clips(pixels, present, names)
-
-    memory = torch.cuda.get_device_properties(bench.device).total_memory
-    limit_gpu_share(bench.device, 2**30 / memory)
-    try:
-        large = backbone.with_changes(encode_clips=greedy)
-        summary = of.extract(manifest, folder, large, tmp_path / "stores", workers=2)
-    finally:
-        limit_gpu_share(bench.device, 1.0)
-    assert (summary.done, summary.batches) == (8, {"tiny-xclip": 2})
-    assert sizes[-4:] == [2, 2, 2, 2]
-    assert torch.cuda.memory_allocated(bench.device) < 2**28
 
 
 @pytest.mark.night

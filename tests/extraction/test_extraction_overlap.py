@@ -69,6 +69,14 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     summary = of.extract(manifest, films, [gpu.on(b) for b in three], tmp_path, workers=3)
     assert (summary.done, summary.failed, summary.resized_by_cpu) == (40, {}, 0)
     assert are_equal(by_cpu, tmp_path)
+    first, second = (of.open_store(tmp_path / f"{name}.zarr") for name in ("tiny", "second"))
+    assert first.diff(second).rows["frames"].equal == 40
+    # Each frame is decoded and uploaded once, whoever wants it. A film has 5, 12, 19 ... of them.
+    wanted = [[b.sampling.pick(np.arange(5 + 7 * n) / 24) for b in three] for n in range(6)]
+    counts = [len(set(np.concatenate(numbers))) for numbers in wanted]
+    assert summary.frames == sum(counts[row % 6] for row in range(40))
+    third = of.open_store(tmp_path / "tiny-xclip-lsmdc.zarr")["clip-05"]
+    assert third["frame_index"][: len(wanted[5][2])].tolist() == wanted[5][2].tolist()
     # The store and its log name the GPU, which is no difference between stores.
     device = of.open_store(tmp_path / "tiny.zarr").attributes["backbone"]["device"]
     assert device == json.loads((tmp_path / "log.jsonl").read_text())["devices"]["tiny"]
@@ -114,14 +122,6 @@ def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monke
     gpu.late, gpu.defect = True, defect
     of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
     assert not are_equal(by_cpu, tmp_path)
-
-
-@pytest.mark.night
-def test_a_full_gpu_leaves_resizing_to_the_cpu(films, three, by_cpu, gpu, tmp_path):
-    gpu.before_upload = lambda t: run_out() if gpu.stream is not gpu.compute else None
-    summary = of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=2)
-    assert (summary.done, summary.resized_by_cpu) == (40, 40)
-    assert are_equal(by_cpu, tmp_path)
 
 
 def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
