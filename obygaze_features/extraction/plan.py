@@ -207,8 +207,9 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
-    on_gpu = backbone.device.startswith("cuda")
-    about = backbone.about | ({"device": describe_device(backbone.device)} if on_gpu else {})
+    about = dict(backbone.about)
+    if backbone.device.startswith("cuda"):
+        about["device"] = describe_device(backbone.device)
     if backbone.for_clips:
         sampling = backbone.sampling
         count, padded = (sampling.tokens,), sampling.rate is not None

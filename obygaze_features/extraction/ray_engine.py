@@ -431,7 +431,7 @@ class Computer:
         inputs, uploads = {}, []
         for name, frames in clip.inputs.items():
             device = self._forwards[name].backbone.device
-            with self._resizers[device].aside() as stream:
+            with self._resizers[device].aside() as lane:
                 (inputs[name],) = upload(device, [torch.tensor(frames)])
-                uploads += [stream.record_event()] if stream else []
+                uploads += [lane.stream.record_event()] if lane else []
         return replace(clip, inputs=inputs, uploads=uploads)

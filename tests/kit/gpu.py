@@ -88,11 +88,14 @@ class Gpu:
 
     def move(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> "GpuTensor":
         """An upload: without waiting the source is read late."""
-        self.before_upload(tensor)
-        self.log.append(("upload", self.stream, tuple(tensor.shape)))
         target = self.new(tensor.shape, tensor.dtype)
-        self.copy(target.values, tensor.detach(), non_blocking)
+        self.upload(target.values, tensor.detach(), non_blocking)
         return target
+
+    def upload(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
+        self.before_upload(source)
+        self.log.append(("upload", self.stream, tuple(source.shape)))
+        self.copy(target, source, non_blocking)
 
     def fetch(self, tensor: "GpuTensor", *, non_blocking: bool = False) -> torch.Tensor:
         self.log.append(("download", tensor.dtype, tuple(tensor.shape)))
@@ -103,7 +106,7 @@ class Gpu:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
         mark = self.enqueue(lambda: target.copy_(source))
-        if not non_blocking and self.defect != "upload":
+        if not non_blocking:
             self.wait(mark)
 
     def on(self, backbone: Backbone, bytes_a_clip: int = 0) -> Backbone:
@@ -199,9 +202,11 @@ class Event:
         self.gpu.log.append(("record", self))
 
     def synchronize(self) -> None:
-        self.gpu.log.append(("synchronize", self))
-        if self.mark and self.gpu.defect != "synchronize":
-            self.gpu.wait(self.mark)
+        if self.mark:
+            kind = "synchronize" if self.mark[0] is self.gpu.compute else "synchronize aside"
+            self.gpu.log.append((kind, self))
+            if self.gpu.defect != kind:
+                self.gpu.wait(self.mark)
 
 
 class GpuTensor(torch.Tensor):
@@ -229,7 +234,7 @@ class GpuTensor(torch.Tensor):
         run = partial(operation, *inputs, **options)
         if schema.is_mutable:
             if schema.name == "aten::copy_" and not isinstance(args[1], GpuTensor):
-                gpu.copy(inputs[0], inputs[1], options.get("non_blocking", False))
+                gpu.upload(*inputs[:2], *inputs[2:] or [False])
             else:
                 gpu.enqueue(run)
             return args[0]
