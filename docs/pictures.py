@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
 #: What a page makes and the site shows: figures, folders of stills, and reports, which the site
 #: has beside their pictures.
-MADE = {
+PRODUCTS = {
     "tutorials/real": ("agreement.png", "difference.png", "report.html"),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
@@ -46,11 +46,11 @@ COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("how-to/moments",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
-FIRST_SCREEN = (1080, 1200, "", ".explorer, nav, .terms, #theme", [])
+FIRST_SCREEN = (1080, 1400, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
     "scholars-top": (
-        1080, 1240, "", ".explorer",
+        1080, 1400, "", ".explorer, nav, .terms, #theme",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
     ),
     "scholars-explorer": (
@@ -89,7 +89,7 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
         for page in pages:
             names: dict[str, object] = {"__name__": page}
             for kind, name, content in blocks((ROOT / f"docs/{page}.md").read_text()):
-                if all(Path(made).exists() for made in MADE[page]):
+                if all(Path(product).exists() for product in PRODUCTS[page]):
                     break
                 if kind == "file":
                     Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -100,23 +100,23 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
                 elif kind == "console":
                     for line in re.findall(r"^\$ obygaze (.*)", content, re.MULTILINE):
                         run_command(line)
-            for made in MADE[page]:
-                show(Path(work, made), pictures, Path(page).name)
+            for product in PRODUCTS[page]:
+                show(Path(work, product), pictures, Path(page).name)
 
 
-def show(made: Path, pictures: Path, page: str) -> None:
+def show(product: Path, pictures: Path, page: str) -> None:
     """Put a figure, stills side by side, or a report and pictures of it into a folder."""
-    picture = pictures / f"{page}-{made.stem}.png"
-    if made.is_dir():
-        stills = [np.asarray(Image.open(path)) for path in sorted(made.iterdir())[:4]]
+    picture = pictures / f"{page}-{product.stem}.png"
+    if product.is_dir():
+        stills = [np.asarray(Image.open(path)) for path in sorted(product.glob("*.jpg"))[:4]]
         Image.fromarray(np.hstack(stills)).save(picture)
-    elif made.suffix == ".html":
-        shutil.copy(made, pictures / f"{page}.html")
-        take_shot(made, picture, FIRST_SCREEN)
+    elif product.suffix == ".html":
+        shutil.copy(product, pictures / f"{page}.html")
+        take_shot(product, picture, FIRST_SCREEN)
         for name in (name for name in SHOTS if name.startswith(page)):
-            take_shot(made, pictures / f"{name}.png", SHOTS[name])
+            take_shot(product, pictures / f"{name}.png", SHOTS[name])
     else:
-        shutil.copy(made, picture)
+        shutil.copy(product, picture)
 
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
@@ -140,7 +140,7 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
 
 def write_pictures(folder: Path) -> None:
     """Write the site's pictures and live pages, unless they are there and of these sources."""
-    sources = [*(f"docs/{page}.md" for page in MADE), "docs/pictures.py"]
+    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
     sources += ["obygaze_*/page/*.*", "obygaze_*/report/**/*.*"]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
