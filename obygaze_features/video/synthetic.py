@@ -65,7 +65,12 @@ def write_synthetic_dataset(
         media = f"{titles[at]}.mp4" if titles else f"{film}_scene_{scene + 1}.mp4"
         pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
         videos.setdefault(Path("" if titles else film, media), []).append(pictures)
-        row = {"id": clip_id(film, scene + 1), "film": film, "media": media, "level": level}
+        row: dict[str, object] = {
+            "id": clip_id(film, scene + 1),
+            "film": film,
+            "media": media,
+            "level": level,
+        }
         row["concepts"] = [names[(number + n) % len(names)] for n in range(_CONCEPTS[level])]
         span = {"start": scene * seconds, "end": (scene + 1) * seconds} if titles else {}
         rows.append({**row, **span, "synthetic": "drawn by a program"})
