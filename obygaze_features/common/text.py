@@ -13,8 +13,6 @@ from typing import TypeVar
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
@@ -213,6 +211,10 @@ def as_list(names: Collection[str] | str) -> Collection[str]:
     (['native'], ['native', 'frames'])
     """
     return [names] if isinstance(names, str) else names
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

@@ -34,7 +34,6 @@ from obygaze_features.common.text import (
     file_names,
     format_signed,
     format_time,
-    group_by,
     join_some,
     unknown_name,
 )
@@ -45,7 +44,7 @@ from obygaze_features.manifests.statistics import item_titles, known_titles, wit
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
-from obygaze_models.experiments.predictions import average_over_fits
+from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
@@ -131,11 +130,14 @@ def held_out(
     clips = run.clips()
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
-    own = [fit for fit in run.predictions() if model in (None, fit.model)]
+    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
+    for fit in run.predictions():
+        if model in (None, fit.model):
+            fits_of.setdefault((fit.model, fit.test), []).append(fit)
     votes = run.annotations()
     annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
-    for (name, test), fits in group_by(own, lambda fit: (fit.model, fit.test)).items():
+    for (name, test), fits in fits_of.items():
         mean = average_over_fits(fits)
         classes = list(run.record.tests[test].classes)
         task, called = run.record.trained_on(test), mean.called.tolist()
@@ -233,11 +235,13 @@ def export_files(
         files[table] = format_rows(row.cells for row in rows)
         lines.append(f"one row per clip, model and test -> {table}")
     if tables:
-        films = group_by(rows, lambda row: row.film)
+        films: dict[str, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            films.setdefault(row.film, []).append(row.cells)
         titles = {row.film: row.title for row in rows}
         names = file_names([titles[film] or film or NO_FILM for film in films], ".csv")
-        for name, of_film in zip(names, films.values(), strict=True):
-            files[tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in of_film)
+        for name, cells in zip(names, films.values(), strict=True):
+            files[tables / name] = BYTE_ORDER_MARK + format_rows(cells)
         lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
@@ -375,8 +379,9 @@ def _annotate(
 
 def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
     """The ``.eaf`` files in a folder and in its folders, which may be one an annotator."""
-    paths = sorted(folder.rglob("*.eaf")) if folder else ()
-    files = group_by(paths, lambda path: safe_id(path.stem).casefold())
+    files: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.eaf")) if folder else ():
+        files.setdefault(safe_id(path.stem).casefold(), []).append(path)
     if folder and not files:
         raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
     return files

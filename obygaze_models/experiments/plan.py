@@ -308,10 +308,9 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 def _remedy(plan: Plan, options: dict[str, Any]) -> str:
     """What to do where no fold can be learnt."""
     experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
-    if experiment.gap:
-        folds = division.folds(plan.data, problem, seed=experiment.seed, **options)
-        if any(_usable(plan, problem, fold) for fold in folds):
-            return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
+    free = division.folds(plan.data, problem, seed=experiment.seed, **options)
+    if experiment.gap and any(_usable(plan, problem, fold) for fold in free):
+        return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
     if division.protocol == "leave-film-out":
         return (
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
