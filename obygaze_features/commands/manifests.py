@@ -15,6 +15,7 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    figure_options,
     folder_argument,
     json_option,
     levels_option,
@@ -178,6 +179,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @click.option(
     "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
 )
+@figure_options
 @overwrite_option
 @json_option
 def stats(
@@ -190,18 +192,20 @@ def stats(
       obygaze manifests stats manifests/obygaze12 -o levels.png
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
+    from obygaze_features.common.figures import save_figure
     from obygaze_features.manifests.statistics import (
         describe_statistics,
-        draw_statistics,
         film_titles,
         statistics,
+        statistics_figure,
     )
 
     loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, **which)
     titles = film_titles(loaded)
     if figure is not None:
-        draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
+        drawn = statistics_figure(counts, titles, by_film=by_film)
+        save_figure(drawn, figure, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
         return

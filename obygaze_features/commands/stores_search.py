@@ -13,6 +13,7 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    figure_options,
     join_options,
     json_option,
     names_option,
@@ -147,6 +148,7 @@ def search(
     help="Principal components, or UMAP where umap-learn is installed.",
 )
 @click.option("--array", default="native", help="The array to map.")
+@figure_options
 @overwrite_option
 def map_(store: Path | str, output: Path, **options: Any) -> None:
     """Draw all clips of a store in two dimensions, coloured by film, level, concept or column.

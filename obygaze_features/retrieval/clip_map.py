@@ -15,15 +15,16 @@ from obygaze_features.common.figures import (
     LIGHT,
     SERIES,
     SOFT,
+    caption,
     check_figure_path,
-    describe,
     figure_style,
+    figure_width,
     plain,
     save_figure,
 )
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, join_some, unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import match_film
@@ -142,7 +143,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9, 6.5), layout="constrained")
+        figure = Figure(figsize=(figure_width(9), 6.5), layout="constrained")
         axes = figure.add_subplot(xticks=[], yticks=[])
         for number, (group, rows) in enumerate(groups.items()):
             colour = clip_map.colours.get(group, "line")
@@ -160,9 +161,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
             )
         figure.legend(loc="outside right upper", markerscale=1.5)
         title = clip_map.title + (f": {clip_map.film}" if clip_map.film else "")
-        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
-        figure.supxlabel(plain(clip_map.axes), x=0.01, ha="left", fontsize=9, color=SOFT)
-    describe(figure, title, f"{clip_map.axes} {join_some([*groups])}")
+        caption(figure, title, clip_map.axes)
     return figure
 
 

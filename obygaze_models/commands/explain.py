@@ -13,6 +13,7 @@ import obygaze_models as om
 from obygaze_features.common.cli import (
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     json_option,
     overwrite_option,
@@ -208,6 +209,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 )
 @click.option("--estimator", help="Of a run: which estimator, if several read frames.")
 @click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")
+@figure_options
 @overwrite_option
 def moments(
     model: Path,
