@@ -15,16 +15,19 @@ from obygaze_features.common.figures import (
     LIGHT,
     SERIES,
     SOFT,
+    caption,
     check_figure_path,
     describe,
     figure_style,
     figure_width,
     plain,
     save_figure,
+    text_width,
+    wrap,
 )
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, join_some, unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import match_film
@@ -143,7 +146,11 @@ def draw_map(clip_map: ClipMap) -> Figure:
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(figure_width(9), 6.5), layout="constrained")
+        names = [plain(f"{group} ({len(rows):,})") for group, rows in groups.items()]
+        width = figure_width(9)
+        columns = max(1, int(72 * width / (40 + max(text_width(name, 9) for name in names))))
+        height = 0.66 * width + 1 + 0.2 * len(names) / columns
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot(xticks=[], yticks=[])
         for number, (group, rows) in enumerate(groups.items()):
             colour = clip_map.colours.get(group, "line")
@@ -157,13 +164,14 @@ def draw_map(clip_map: ClipMap) -> Figure:
                 linewidths=0.2,
                 alpha=0.85,
                 zorder=1 + (colour not in ("soft", "line")),
-                label=plain(f"{group} ({len(rows):,})"),
+                label=names[number],
             )
-        figure.legend(loc="outside right upper", markerscale=1.5)
+        figure.legend(loc="outside lower left", markerscale=1.5, ncols=columns)
         title = clip_map.title + (f": {clip_map.film}" if clip_map.film else "")
-        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
-        figure.supxlabel(plain(clip_map.axes), x=0.01, ha="left", fontsize=9, color=SOFT)
-    describe(figure, title, f"{clip_map.axes} {join_some([*groups])}")
+        caption(figure, title)
+        about = "\n".join(wrap(clip_map.axes, 72 * width - 20, 9))
+        axes.set_title(about, loc="left", fontsize=9, color=SOFT)
+    describe(figure, title, clip_map.axes)
     return figure
 
 
