@@ -21,6 +21,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.plugins import Plugin, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.format import CREDITS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +36,6 @@ RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
 
 
-CREDITS = ("licence", "citation", "paper")
-"""What may be stated of weights: fields of backbones and known checkpoints, keys in stores."""
 NO_CLIPS = Sampling(0)
 """The sampling of models of texts."""
 

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, CREDITS, Backbone
+from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     check_store_name,
@@ -25,6 +25,7 @@ from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.format import CREDITS
 
 
 def load_backbone(

@@ -329,7 +329,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 def _describe_info(path: object, facts: dict[str, Any]) -> str:
-    from obygaze_features.store.format import WEIGHTS_TEXTS
+    from obygaze_features.store.format import CREDITS
 
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
@@ -346,7 +346,7 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         f"precision  {facts['precision']}",
         f"licence    {facts['licence'] or 'not stated'}",
         f"citation   {facts['citation'] or 'not stated'}",
-        *(f"weights    {key} {backbone[key]}" for key in WEIGHTS_TEXTS if backbone.get(key)),
+        *(f"weights    {key} {backbone[key]}" for key in CREDITS if backbone.get(key)),
         "arrays",
     ]
     if synthetic := backbone.get("config", {}).get("synthetic"):

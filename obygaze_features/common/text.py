@@ -37,6 +37,22 @@ def format_signed(value: float, digits: int = 2) -> str:
     return text if float(text) else text[1:]
 
 
+def format_number(
+    value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
+) -> str:
+    """A number as figures and pages print it.
+
+    Examples
+    --------
+    >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
+    ('0.79', '52%', '−0.03')
+    """
+    text = f"{100 * value:.0f}%" if percent else f"{value:.{digits}f}"
+    if not text.strip("-0.%"):
+        return text.lstrip("-")
+    return ("+" if signed and value > 0 else "") + text.replace("-", "−")
+
+
 def format_duration(seconds: float) -> str:
     """Seconds, minutes or hours, rounded for reading.
 

@@ -110,7 +110,8 @@ def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[st
     log = output / LOG
     lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
     for line in reversed(lines):
-        with contextlib.suppress(ValueError):  # a kill cut the line
+        # A kill cut the line, or it tells of something else.
+        with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
             entry = json.loads(line)
             kinds = {name.partition(":")[0] for name in entry["devices"].values()}
             is_same_kind = not device or kinds == {device.partition(":")[0]}

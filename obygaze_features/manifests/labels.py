@@ -278,7 +278,7 @@ def suggest_levels(texts: Iterable[str]) -> str:
     """How to read a table whose levels are these texts, and not those of the scheme."""
     levels = sorted(filter(None, {*texts}))
     named = for_shell(",".join(levels)) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
-    return f"to use levels and concepts of your own: --levels {named}, from the least to the most"
+    return f"to use levels and concepts of your own: --levels {named} (the least first)"
 
 
 def scheme_in(

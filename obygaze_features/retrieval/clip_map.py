@@ -30,7 +30,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, join_some, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_features.retrieval.search import html_page
+from obygaze_features.page.html import Html, document, html
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
 
@@ -80,7 +80,9 @@ def write_map(
         return f"{use[1]}>{next(titles, '')}</use>"
 
     svg = re.sub("(<use [^>]*)/>", name_mark, inline_svg(figure))
-    write_text(output, html_page(f"Map of {clip_map.store}", svg))
+    title = f"Map of {clip_map.store}"
+    body = html("<main>\n<h1>{}</h1>\n{}\n</main>", title, Html(svg))
+    write_text(output, document(title, body))
     return clip_map
 
 
@@ -147,7 +149,7 @@ def _find_groups(
 ) -> tuple[list[str], dict[str, str]]:
     """The group of each clip, and the colour of each group."""
     items = store.items if manifest is None or color == "film" else manifest.items
-    columns = {"film": items.films} if manifest is None else items.columns
+    columns = items.columns
     if color in columns:
         cell_of = dict(zip(items.ids, columns[color], strict=True))
         cells = [cell_of.get(item_id) or f"no {color}" for item_id in ids]

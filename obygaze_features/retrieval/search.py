@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import (
@@ -29,6 +28,7 @@ from obygaze_features.common.text import (
     shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
+from obygaze_features.page.html import Html, document, html
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
@@ -39,16 +39,6 @@ SUFFIXES = (".csv", ".html", ".json")
 NOTE = "NOT-TO-BE-SHARED.txt"
 """In a folder of pictures of films: why they must not be shared."""
 _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
-_STYLE = """
-body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; background: var(--paper);
-  color: var(--ink); font: 15px/1.45 system-ui, "Helvetica Neue", Helvetica, Arial, sans-serif; }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
-p, .soft { color: var(--soft); }
-ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(12rem, 1fr)); gap: 1rem;
-  padding: 0; list-style: none; }
-li { border: 1px solid var(--line); border-radius: 6px; padding: .6rem; overflow-wrap: anywhere; }
-img { display: block; width: 100%; margin-bottom: .4rem; border-radius: 3px; }
-"""
 _NO_VECTOR = (ValueError, RecursionError, EOFError)
 
 
@@ -270,19 +260,6 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     return network
 
 
-def html_page(title: str, body: str) -> str:
-    """A page around a body of HTML; its policy allows no request and no script."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)} – obygaze</title>\n<style>\n{css_colours()}{_STYLE}</style>\n"
-        f"</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
-    )
-
-
 def matches_page(
     title: str, matches: Sequence[Match], thumbnails: Path | None = None, *, like: str | None = None
 ) -> str:
@@ -303,7 +280,11 @@ def matches_page(
     )
     if pictures and thumbnails is not None and (thumbnails / NOTE).is_file():
         text += " " + (thumbnails / NOTE).read_text(encoding="utf-8").strip()
-    return html_page(title, f"<p>{escape(text)}</p>\n<ol>\n{''.join(cards)}</ol>")
+    body = html(
+        '<main>\n<h1>{}</h1>\n<p>{}</p>\n<ol class="matches">\n{}</ol>\n</main>',
+        title, text, Html("".join(cards)),
+    )  # fmt: skip
+    return document(title, body)
 
 
 def _picture(clip: str, thumbnails: Path | None) -> str:

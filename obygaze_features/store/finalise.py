@@ -280,7 +280,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
     if any(spec.padded for spec in store.specs):
         padding = "; so are the last frames of a clip that has fewer than the backbone takes"
     stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
-    texts = {key: facts["backbone"].get(key) for key in fmt.WEIGHTS_TEXTS}
+    texts = {key: facts["backbone"].get(key) for key in fmt.CREDITS}
     weights = "".join(f"\n- {key} of the weights: {text}" for key, text in texts.items() if text)
     return _CARD.read_text(encoding="utf-8").format(
         **{**facts, **stated, "arrays": arrays},

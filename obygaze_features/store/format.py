@@ -42,7 +42,7 @@ CARD = "README.md"
 CROISSANT = "croissant.json"
 COORDINATES = ("id", "film")
 """Text arrays of a final store, for xarray; our own reader uses `IDS` and `ITEMS`."""
-WEIGHTS_TEXTS = ("licence", "citation", "paper")
+CREDITS = ("licence", "citation", "paper")
 """What a store's attribute `backbone` may say of the weights."""
 SHARD_BYTES = 256 * 2**20
 """Approximate maximum size of a shard in a final store."""

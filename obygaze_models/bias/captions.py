@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.association import bootstrap_interval
 from obygaze_models.bias.inputs import Lexicon, read_rows
 from obygaze_models.figures.dots import grouped_dots, numbered_series
-from obygaze_models.figures.sheet import Dot, format_number
+from obygaze_models.figures.sheet import Dot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -208,7 +208,7 @@ class ByFolds(Splitter):
         if last < 2:
             raise ExperimentError(
                 f"the split has {counted(last + 1, 'fold')}; to train, validate and test takes "
-                "three"
+                'three (split = "" in an experiment draws new ones)'
             )
         return last
 

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.figures import INK, PAPER, SOFT, add_number, figure_style, ink_on
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, format_number
 from obygaze_models.figures.sheet import (
     SMALL,
     TEXT,
     WIDTH,
     Series,
     Sheet,
-    format_number,
     name_width,
     scale_x,
     text_width,

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from obygaze_features.common.figures import LINE, SERIES, SOFT, add_number, level_colours
+from obygaze_features.common.text import format_number
 from obygaze_models.figures.sheet import (
     MARKS,
     PUBLISHED,
@@ -21,7 +22,6 @@ from obygaze_models.figures.sheet import (
     Series,
     Sheet,
     draw_dot,
-    format_number,
     is_defined,
     key,
     line_style,

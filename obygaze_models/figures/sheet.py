@@ -23,6 +23,7 @@ from obygaze_features.common.figures import (
     figure_style,
     plain,
 )
+from obygaze_features.common.text import format_number
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -209,22 +210,6 @@ def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
 def name_width(names: Sequence[str]) -> float:
     """The column of the names, which have one line where they are short, else two."""
     return min(max([30.0, *(text_width(plain(name), TEXT) for name in names)]), 118.0)
-
-
-def format_number(
-    value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
-) -> str:
-    """A number as figures print it.
-
-    Examples
-    --------
-    >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
-    ('0.79', '52%', '−0.03')
-    """
-    text = f"{100 * value:.0f}%" if percent else f"{value:.{digits}f}"
-    if not text.strip("-0.%"):
-        return text.lstrip("-")
-    return ("+" if signed and value > 0 else "") + text.replace("-", "−")
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:

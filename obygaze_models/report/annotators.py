@@ -15,9 +15,9 @@ from obygaze_features.annotations.agreement import (
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import Manifest
+from obygaze_features.page.html import Html
 from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ReportRun
 
 

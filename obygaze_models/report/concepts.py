@@ -11,13 +11,13 @@ from typing import get_args
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
 from obygaze_features.manifests.labels import Sense
+from obygaze_features.page.html import Html, html, number
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
-from obygaze_models.report.html import Html, html, number
 from obygaze_models.report.runs import ReportRun, default_run
 from obygaze_models.scoring.intervals import too_few
 

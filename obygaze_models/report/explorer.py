@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
+from obygaze_features.page.html import Html
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
@@ -23,7 +24,6 @@ from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.report.film_timelines import by_film, film_of, level_columns, other_label_sets
 from obygaze_models.report.glossary import citation, concept_meanings
-from obygaze_models.report.html import Html
 from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
 Array = NDArray[Any]

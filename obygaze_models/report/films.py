@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from obygaze_features.common.figures import level_colour_names
+from obygaze_features.page.html import Html, html, number
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film
 from obygaze_models.report.findings import Headline
-from obygaze_models.report.html import Html, html, number
 from obygaze_models.scoring.metrics import METRICS, score
 
 WIDTH, LANE, GAP = 1000, 6, 2

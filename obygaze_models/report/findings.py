@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_features.manifests.items import group_noun
+from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotators import Annotators
-from obygaze_models.report.html import Html, html, joined, number
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable, default_run
 from obygaze_models.scoring.metrics import METRICS
 

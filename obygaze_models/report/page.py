@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from obygaze_features.common.figures import css_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.errors import ExperimentError
+from obygaze_features.page.html import Html, document, number
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
@@ -38,7 +36,6 @@ from obygaze_models.report.findings import (
     score_figure,
 )
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary
-from obygaze_models.report.html import Html, number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
@@ -110,7 +107,7 @@ def report(
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
     films, opens = film_strips(head, ordered), (head.best.run, head.best.results)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
-    page: str = pages.get_template("page.html").render(
+    body: str = pages.get_template("page.html").render(
         title=title,
         runs=prepared,
         head=head,
@@ -140,11 +137,9 @@ def report(
         images=len(images),
         clips=len(clips),
         number=number,
-        style=Html(css_colours() + _template("style.css") + _template("explorer.css")),
-        script=Html(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    write_text(Path(output), page)
+    style = _template("explorer.css")
+    write_text(Path(output), document(title, Html(body), style=style, script=script))
     return Path(output)
 
 

@@ -210,6 +210,7 @@ def test_the_digest_as_the_specification_has_it(manifest):
 
 
 def test_the_figure(manifest, tmp_path, obygaze):
+    pytest.importorskip("matplotlib")
     figure = tmp_path / "figures/levels.svg"
     # --figure is the option's old name.
     for options in (["--figure", figure], ["-o", figure, "--by-film", "--overwrite"]):

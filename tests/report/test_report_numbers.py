@@ -10,13 +10,13 @@ from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
 
 from obygaze_features.common.package import reference_json
+from obygaze_features.page.html import number
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import findings, headline, score_figure
-from obygaze_models.report.html import number
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
 from tests.report.conftest import (

@@ -1,0 +1,94 @@
+"""A page that needs nothing else, its text and numbers; whatever comes from data is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+
+from obygaze_features.common.figures import css_colours
+from obygaze_features.common.text import format_number
+
+_STYLE = files("obygaze_features.page") / "style.css"
+
+
+class Html(str):
+    """Text that is HTML already; templates leave it as it is."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+def html(template: str, *parts: object) -> Html:
+    """Fill a template; parts that are not `Html` are escaped.
+
+    Examples
+    --------
+    >>> html("<b>{}</b>", "a < b")
+    '<b>a &lt; b</b>'
+    """
+    return Html(template.format(*(_escaped(part) for part in parts)))
+
+
+def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
+    """A page around `body`, which may hold JSON in script elements of its own.
+
+    Its policy allows no request, and no script but this one.
+
+    Parameters
+    ----------
+    title
+        Of the browser's tab.
+    style
+        CSS after that of all pages.
+    script
+        One script, at the end of the page.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    return html(
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="{}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        "<title>{} – obygaze</title>\n<style>\n{}</style>\n</head>\n"
+        "<body>\n{}\n{}</body>\n</html>\n",
+        Html(
+            f"default-src 'none'; style-src 'unsafe-inline'; {allowed}img-src data:; "
+            "media-src file:; base-uri 'none'; form-action 'none'"
+        ),
+        title,
+        Html(css_colours() + _STYLE.read_text(encoding="utf-8") + style),
+        body,
+        Html(f"<script>{script}</script>\n" if script else ""),
+    )
+
+
+def joined(parts: list[Html]) -> Html:
+    """Parts in a row."""
+    return Html(", ".join(parts))
+
+
+def number(value: float | None, *, form: str = "") -> Html:
+    """A number as people read it, with its full value for programs.
+
+    Parameters
+    ----------
+    value
+        None becomes a dash, never a zero.
+    form
+        ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count.
+    """
+    if value is None:
+        return Html('<abbr title="undefined">–</abbr>')
+    text = format_number(value, percent=form == "%", signed=form == "+")
+    if form == ",":
+        text = f"{value:,.0f}"
+    return html('<data value="{}">{}</data>', f"{value:.7g}", text)
+
+
+def _escaped(part: object) -> str:
+    return str(part) if isinstance(part, Html) else escape(str(part))
