@@ -300,7 +300,7 @@ def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
     """The views by name; those that only scale their numbers otherwise are one tensor."""
-    keys = {name: (how.geometry, tuple(rows)) for name, (how, rows) in views.items()}
+    keys = {name: (view[0].geometry, tuple(view[1])) for name, view in views.items()}
     distinct = {key: views[name] for name, key in keys.items()}
     resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}
     return {name: resized[key] for name, key in keys.items()}
