@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,26 +34,6 @@ from obygaze_models.report.runs import ModelResults, default_model
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
 """So many lanes of annotators a film has at most."""
-_JPEG = b"\xff\xd8\xff"
-
-
-def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
-    """Clip -> the JPEG file ``ID.jpg`` of `folder` in base64; clips without a file are left out."""
-    if not folder.is_dir():
-        raise ExperimentError(
-            f"{folder} is not a folder; make one with: obygaze features thumbnails"
-        )
-    paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
-    thumbnails = {}
-    for clip in ids:
-        if path := paths.get(f"{clip}.jpg"):
-            content = path.read_bytes()
-            if not content.startswith(_JPEG):
-                raise ExperimentError(f"{path} is not a JPEG picture; make it again")
-            thumbnails[clip] = base64.b64encode(content).decode("ascii")
-    if not thumbnails:
-        raise ExperimentError(f"{folder} has no picture of any clip of these runs, such as ID.jpg")
-    return thumbnails
 
 
 def explorer_data(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import itemgetter
@@ -13,13 +13,13 @@ import numpy as np
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
+from obygaze_features.page.pictures import draw_lanes
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.findings import Headline
 from obygaze_models.scoring.metrics import METRICS, score
 
-WIDTH, LANE, GAP = 1000, 10, 2
 TICK_S = 1800
 
 
@@ -89,11 +89,15 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     strips = []
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
+        spans = {
+            clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
+            for place, clip in enumerate(same)
+        }
         strip = FilmStrip(
             film,
             same[0].title or film,
             number(fmean(clip.level in counted for clip in same), form="%"),
-            _draw_lanes(same, timed, list(lanes.values()), film),
+            draw_lanes(spans, list(lanes.values()), film),
             _ticks(same) if timed else (),
             None if annotators is None else number(annotators.equal_levels(ids), form="%"),
         )
@@ -126,36 +130,3 @@ def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
     end = max(clip.end or 0.0 for clip in clips)
     times = [*range(TICK_S, int(0.85 * end), TICK_S), end]
     return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)
-
-
-def _draw_lanes(
-    clips: Sequence[Clip], timed: bool, lanes: Sequence[Mapping[str, str]], film: str
-) -> Html:
-    """The clips of each lane in their colours; those of one colour that touch are one shape."""
-    spans = [
-        (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
-        for place, clip in enumerate(clips)
-    ]
-    last = max(end for _, end in spans)
-    paths = []
-    for place, lane in enumerate(lanes):
-        shapes: dict[str, list[tuple[float, float]]] = {}
-        for clip, (start, end) in zip(clips, spans, strict=True):
-            if colour := lane.get(clip.id):
-                boxes = shapes.setdefault(colour, [])
-                touches = bool(boxes) and start <= boxes[-1][1] + 0.05
-                boxes.append((boxes.pop()[0] if touches else start, end))
-        y = place * (LANE + GAP)
-        for colour, boxes in shapes.items():
-            shape = "".join(
-                f"M{left:.0f} {y}H{max(right, left + 1):.0f}v{LANE}H{left:.0f}z"
-                for left, right in ((WIDTH * a / last, WIDTH * b / last) for a, b in boxes)
-            )
-            paths.append(html('<path class="{}" d="{}"/>', colour, shape))
-    height = len(lanes) * (LANE + GAP)
-    return html(
-        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
-        'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
-        "{}</svg>",
-        WIDTH, height, height, film, f"{last:g}", WIDTH, height - GAP, Html("".join(paths)),
-    )  # fmt: skip

@@ -12,6 +12,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number
+from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
@@ -24,7 +25,6 @@ from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
     in_scene_order,
-    read_thumbnails,
     script_json,
 )
 from obygaze_models.report.film_timelines import film_timelines

@@ -322,8 +322,10 @@ def test_on_paper_and_in_the_dark(page):
     page.run("document.documentElement.dataset.theme = 'dark'")
     page.prefer("print")
     assert (page.run(paper), page.run(series)) == ("rgb(255, 255, 255)", light_series)
-    for part, shown in (("nav", False), ("#choose", False), ("#clips-table", True)):
-        assert page.run(f"document.querySelector('{part}').checkVisibility()") is shown, part
+    for part, shown in (("nav", 0), ("#choose", 0), (".over", 0), ("#clips-table", 1)):
+        assert page.run(f"document.querySelector('{part}').checkVisibility()") == shown, part
+    order = "['#methods', '.terms', 'footer'].map((part) => document.querySelector(part).offsetTop)"
+    assert (tops := page.run(order)) == sorted(tops)  # the glossary is last
 
 
 def test_hostile_names_are_shown_and_saved_as_they_are(tab, hostile_run, page_of):
