@@ -97,10 +97,8 @@ def open_annotation(source: object) -> Annotation | None:
         return None
     timelines = source if isinstance(source, Timelines) else None
     manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
-    if not manifest.label_names:
-        manifest.labels()  # says how to add them
     names = annotator_label_sets(manifest)
-    labels = manifest.default_labels or [*names, *manifest.label_names][0]
+    labels = manifest.default_labels or [*names, *manifest.label_names, ""][0]
     schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
     annotators = [name for name in names if schemes[name] == schemes[labels]]
     if labels in annotators and len(annotators) > 1:
