@@ -59,7 +59,7 @@ class Annotation:
     start: int
     end: int
     value: str
-    details: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
     location: str = ""
 
 

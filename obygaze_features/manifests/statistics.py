@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
@@ -28,6 +29,7 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import align, read_table
 from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
 
@@ -176,11 +178,16 @@ def describe_statistics(
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
     """Film id -> title; with the year where we know the film, else as the source has it."""
-    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
-    of_source = zip(manifest.items.films, source_titles, strict=False)
+    return item_titles(manifest.items)
+
+
+def item_titles(items: Items) -> dict[str, str]:
+    """The `film_titles` of items."""
+    of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 
 
+@cache
 def known_titles() -> dict[str, str]:
     """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
     table = read_table(reference_file("films.csv"))

@@ -103,7 +103,7 @@ def annotators_f1(
     on all clips of the label sets that `pairs` compare, as in `annotations agreement`.
     """
     compared = record.annotators.get(test)
-    return compared and compared.f1, mean_f1(pairs, record.tests[test])
+    return compared.f1 if compared else None, mean_f1(pairs, record.tests[test])
 
 
 def mean_f1(pairs: Sequence[LabelSetAgreement], test: TestSet) -> float | None:

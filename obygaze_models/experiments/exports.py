@@ -6,7 +6,7 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -40,7 +40,7 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.items import media_stem, safe_id
-from obygaze_features.manifests.statistics import without_year
+from obygaze_features.manifests.statistics import item_titles, known_titles, without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
@@ -91,6 +91,7 @@ class Row:
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    titles = item_titles(items)
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
@@ -111,7 +112,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         if seen != "no":
             details["seen in training"] = seen
         note = _annotate(item.start, item.end, predicted, {"clip": item.id, **details})
-        rows.append(Row(item.film, item.media, cells, tier, note))
+        rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
 
@@ -192,7 +193,8 @@ def moment_files(moments: Moments) -> dict[str, str]:
             details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
             details |= {"seen in training": seen} if seen else {}
             note = _annotate(moment.start, moment.end, "moment", details)
-            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note))
+            title = known_titles().get(film, "")
+            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
             "ELAN has no place for moments within clips; give the clips a start and an end: "
@@ -244,14 +246,13 @@ def export_files(
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        lists = (
-            {"levels": run.record.manifest.levels.values(), "concepts": run.record.manifest.senses}
-            if run
-            else {}
-        )
-        vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
-        every = [*rows, *(_without_prediction(run, rows) if run else ())]
-        texts, alone = elan_documents(every, kind, warnings, annotations, vocabularies)
+        lists: dict[str, Iterable[str]] = {}
+        if run:
+            about = run.record.manifest
+            lists = {"levels": about.levels.values(), "concepts": about.senses}
+            rows = [*rows, *_without_prediction(run, rows)]
+        vocabularies = {name: dict.fromkeys(of, "") for name, of in lists.items()}
+        texts, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
         if annotations and alone:
@@ -276,8 +277,8 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
         places = [(c.media, c.title, None if c.id in ids else names[c.level]) for c in clips]
         for place, stretch in groupby(zip(places, clips, strict=True), itemgetter(0)):
             (media, title, level), same = place, [clip for _, clip in stretch]
-            if level is not None:
-                note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            if level is not None and note is not None:
                 yield Row(film, media, {}, tier, note, title)
 
 

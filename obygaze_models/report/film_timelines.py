@@ -219,6 +219,7 @@ def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str
                 "start": times[:, 0].tolist(),
                 "length": (times[:, 1] - times[:, 0]).tolist(),
                 "level": [codes.index(segment.level) for segment in segments],
+                "notes": {at: s.comment for at, s in enumerate(segments) if s.comment},
                 "shows": [[concepts.index(name) for name in s.concepts] for s in segments],
             }
         )

@@ -162,6 +162,9 @@ def test_what_timelines_hold(marked, tmp_path, obygaze):
     row = next(line.removeprefix("Juno — 2007").split() for line in lines if " ann " in line)
     assert row == ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
     assert lines[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
+    lines = obygaze("annotations", "show", tmp_path / "t", "--film", "=léon").stdout.splitlines()
+    assert lines[0] == "mine: 1 segment of 1 film by 1 annotator"
+    refused(obygaze("annotations", "show", tmp_path / "t", "--film", "Lon"), "did you mean", code=2)
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
     of.Timelines.of("many", segments).save(tmp_path / "many")
     result = obygaze("annotations", "show", tmp_path / "many")

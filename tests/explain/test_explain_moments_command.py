@@ -95,7 +95,9 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert f"{len(found.moments)} moments at {shown} in 1 film" in result.output
     assert named["moments"].read_text() == found.to_csv()
     assert named["frames"].read_text() == found.frames.to_csv()
-    document, _, _ = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
+    [path] = (tmp_path / "elan").iterdir()
+    assert path.name == "Indiana Jones and the Last Crusade (1989).eaf"
+    document, _, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]

@@ -103,18 +103,16 @@ def check_schema(root: ElementTree.Element) -> None:
         ("CONTROLLED_VOCABULARY_REF", "CV_ID"),
     ):  # fmt: skip
         assert set(all_of(reference)) <= set(all_of(target))
-    # An annotation has one of another tier that is associated with it, or several in a chain.
-    refs = {note.attrib["ANNOTATION_ID"]: note.attrib for note in root.iter("REF_ANNOTATION")}
-    for note in refs.values():
-        before = refs.get(note.get("PREVIOUS_ANNOTATION", ""), note)
-        assert before["ANNOTATION_REF"] == note["ANNOTATION_REF"]
-    kinds = {kind.attrib["LINGUISTIC_TYPE_ID"]: kind for kind in root.iter("LINGUISTIC_TYPE")}
-    for tier in root.iter("TIER"):
-        stereotype = kinds[tier.attrib["LINGUISTIC_TYPE_REF"]].get("CONSTRAINTS")
-        assert (stereotype is None) == ("PARENT_REF" not in tier.attrib)
-        if stereotype == "Symbolic_Association":
-            parents = [note.get("ANNOTATION_REF") for note in tier.iter("REF_ANNOTATION")]
-            assert len(set(parents)) == len(parents)
+    kinds = {
+        e.get("LINGUISTIC_TYPE_ID"): e.get("CONSTRAINTS") for e in root.iter("LINGUISTIC_TYPE")
+    }
+    for tier in root.iter("TIER"):  # one annotation is associated with each, or several in a chain
+        parents = [(e.get("ANNOTATION_REF"), "PREVIOUS_ANNOTATION" in e.attrib)
+                   for e in tier.iter("REF_ANNOTATION")]  # fmt: skip
+        firsts = [parent for parent, follows in parents if not follows]
+        assert len({*firsts}) == len(firsts)
+        if kinds[tier.get("LINGUISTIC_TYPE_REF")] == "Symbolic_Association":
+            assert len(parents) == len(firsts)
     values = [int(clip) for clip in all_of("TIME_VALUE")]
     assert values == sorted(values)
     last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")

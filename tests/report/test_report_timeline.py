@@ -19,7 +19,7 @@ FILM, BARE = "tt0000001", "tt0000002"
 """The film that is looked at, and one without frames."""
 HOSTILE = "<img src=x onerror=hit()>"
 SEGMENTS = [
-    Segment(FILM, "anna", 3.0, 21.5, "S", ("Look",)),
+    Segment(FILM, "anna", 3.0, 21.5, "S", ("Look",), comment=HOSTILE),
     Segment(FILM, "anna", 40.0, 44.0, "HN"),
     Segment(FILM, "bert", 60.25, 120.0, "EN"),
 ]
@@ -171,6 +171,9 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     page.press("Escape")
     page.click(f"{TRACKS} g[role=option]:nth-of-type(3) .hit")
     assert f"{FILM}-003" in page.text("#clip-body")
+    assert HOSTILE not in page.text("#clip-body")
+    page.press("ArrowLeft", "ArrowLeft")
+    assert f"Note of {HOSTILE}{HOSTILE}" in page.text("#clip-body")
     page.press("Escape")
     page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")

@@ -9,7 +9,7 @@ tiers whose names have the word level, concepts or comment say these instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discus
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 FILE = "obygaze file"
+Vocabulary = frozenset[str]
 #: What ELAN and our template call a tier that nobody has named.
 UNNAMED_TIERS = ("annotator1", "default")
 #: A word in a dependent tier's name, in the singular -> the field that the tier has.
@@ -202,20 +203,15 @@ def _film_name(document: Document, stem: str) -> str:
 
 
 def _segment(
-    note: Annotation,
-    film: str,
-    exact: Mapping[int, float],
-    scheme: LabelScheme,
-    vocabulary: Container[str],
+    note: Annotation, film: str, exact: Mapping[int, float], scheme: LabelScheme, lists: Vocabulary
 ) -> Segment:
     """A segment whose annotator is not known yet; what a pick-list offers is one concept."""
-    texts: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):
             parts = (detail,) if isinstance(detail, str) else detail
             texts.setdefault(name, []).extend(part for part in parts if part.strip())
     fields = {name: ", ".join(parts) for name, parts in texts.items() if parts}
-    listed = texts.get("concepts", [])
     level, concepts = note.value, ""
     if not scheme.has_level(level):  # which may have a colon
         level, _, concepts = level.partition(":")
@@ -223,8 +219,8 @@ def _segment(
     if "level" in fields and not scheme.has_level(level):
         # The annotation's own text is then a comment.
         concepts, comment = "", comment or note.value
-    listed_names = ((text,) if text in vocabulary else parse_concepts(text) for text in listed)
-    names = (*chain(*listed_names), *parse_concepts(concepts))
+    named = ((text,) if text in lists else parse_concepts(text) for text in texts["concepts"])
+    names = (*chain(*named), *parse_concepts(concepts))
     start, end = (exact.get(time, time / 1000) for time in (note.start, note.end))
     level = fields.get("level", level).strip()
     return Segment(film, "", start, end, level, names, comment)

@@ -48,6 +48,7 @@ function clip_parts(clip) {
     [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
     ["Concepts they marked", concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
+    ...notes_of(clip),
     ...(has_models ? [["Model", verdict(clip)]] : []),
   ];
   return [
@@ -60,6 +61,11 @@ function clip_parts(clip) {
     ...(view.clips.near ? [heading("Nearest clips"), ...nearest_parts(clip)] : []),
   ].filter((part) => part !== null);
 }
+
+// What annotators wrote of their segments in a clip; times there are hundredths of a second.
+const notes_of = (clip) => (data.timelines.films[film_of(clip).id]?.lanes || []).flatMap(({ name, start, length, notes }) => Object.entries(notes)
+  .filter(([at]) => start[at] < 100 * view.clips.end[clip] && start[at] + length[at] > 100 * view.clips.start[clip])
+  .map(([, words]) => [`Note of ${name}`, words]));
 
 function nearest_parts(clip) {
   const near = view.clips.near[clip];

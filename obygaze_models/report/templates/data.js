@@ -135,6 +135,7 @@ function time(clip) {
 const label_sets = (clip) => view.clips.sets
   .filter((labels) => labels.level[clip] !== null)
   .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
+const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
 function class_words(code) {

@@ -81,7 +81,7 @@ function draw() {
   drawn = film_clips().map((clips, place) => strip(view.clips.films[place], clips, place));
   find("strips").replaceChildren(...by_share().map((place) => drawn[place].section));
   find("sets-legend").replaceChildren(...(view.clips.sets.length ? level_keys(view.clips.levels) : []));
-  find("about-run").textContent = about_run();
+  find("about-run").textContent = has_models ? about_run() : "";
   for (const words of document.querySelectorAll(".class-shown")) words.textContent = class_words(view.class_shown);
   if (has_models) find("why-head").hidden = !view.why;
   if (view.why) find("weighs").textContent = reason_kind();
@@ -89,7 +89,6 @@ function draw() {
 }
 
 function about_run() {
-  if (!has_models) return "";
   const run = data.runs[view.run];
   const total = view.clips.ids.length;
   const missing = new Map();
@@ -101,9 +100,6 @@ function about_run() {
   const more = data.total > total ? ` This run’s label set, ${run.labels}, has ${grouped(total)} of the page’s ${count(data.total, "clip")}.` : "";
   return `${run.about}. ${grouped(view.at.length)} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
 }
-
-// The levels that single annotators gave a clip.
-const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 
 const WHICH = {
   all: () => true,
@@ -162,9 +158,8 @@ function film_line(clips) {
   const percent = (part, whole) => `${Math.round((100 * part) / whole)}%`;
   const positive = positives(clips);
   const share = positive === null ? "" : `${class_words(view.class_shown)}: ${positive} of ${count(clips.length, "clip")} (${percent(positive, clips.length)}). `;
-  if (!has_models) return share;
   const total = clips.filter(tested).length;
-  if (!total) return `${share}None of its ${count(clips.length, "clip")} was tested.`;
+  if (!total) return `${share}${has_models ? `None of its ${count(clips.length, "clip")} was tested.` : ""}`;
   const wrong = clips.filter(differs).length;
   return `${share}${total} of ${count(clips.length, "clip")} tested; model and annotators differ on ${wrong} (${percent(wrong, total)}).`;
 }
@@ -201,12 +196,10 @@ function list_row(clip, place, names) {
     cell("", grouped(place + 1)),
     make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
     cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
-    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("Each annotator", sets_parts(clip)) : null,
+    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
+      make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))))) : null,
     view.why ? cell("Why", reason_parts(clip)) : null);
 }
-
-const sets_parts = (clip) => label_sets(clip).map(([name, level, concepts]) =>
-  make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))));
 
 function model_parts(clip) {
   const value = probability(clip);
@@ -309,10 +302,10 @@ function sort_films(head) {
   const up = head.ariaSort === "descending" || (!at && head.ariaSort !== "ascending");
   for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
   head.ariaSort = up ? "ascending" : "descending";
-  const key = ({ cells }) => (at ? Number(cells[at].querySelector("data")?.value ?? -1) : cells[at].textContent.trim());
-  const compare = (a, b) => (at ? key(a) - key(b) : key(a).localeCompare(key(b), "en", { numeric: true }));
+  const key = ({ cells }) => cells[at].querySelector("data")?.value ?? cells[at].textContent.trim();
   const [body] = head.closest("table").tBodies;
-  body.append(...[...body.rows].sort((a, b) => (up ? compare(a, b) : compare(b, a))));
+  const sorted = [...body.rows].sort((a, b) => key(a) - key(b) || key(a).localeCompare(key(b), "en", { numeric: true }));
+  body.append(...(up ? sorted : sorted.reverse()));
 }
 
 const [films_table, tip] = [find("films-table"), find("strip-tip")];

@@ -117,11 +117,10 @@ function citation(clip) {
   const run = data.runs[view.run];
   const place = joined([...new Set([scene(clip), time(clip)])], ", ");
   const levels = [[run.labels, level_of(clip)], ...label_sets(clip)].map(([name, level]) => `${name}: ${level.name}`).join("; ");
-  const model = !has_models ? "" : tested(clip)
+  const model = tested(clip)
     ? `${view.model} gives ${class_words(view.class_shown)} a probability of ${two_digits(probability(clip))}`
     : `${view.model} has no prediction (${missing_reason(clip)})`;
-  const said = has_models ? `Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on` : "Data:";
-  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. ${said} ${run.data}. Cite: ${run.cite}.`;
+  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. ${has_models ? `Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on` : "Data:"} ${run.data}. Cite: ${run.cite}.`;
 }
 
 function table_row(clip, place) {
