@@ -29,7 +29,7 @@ from obygaze_features.common.figures import (
     show_time,
     wrap,
 )
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 
@@ -189,7 +189,7 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> f
                 "textcoords": "offset points",
                 "va": "center",
             }
-            axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **offset)
+            axes.annotate(format_number(value), (value, -row), fontsize=8.5, color=SOFT, **offset)
     lowest = min([0.0, *(value for value in values if value is not None)])
     axes.set_xlim(lowest - 0.05, 1.05)
     axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)

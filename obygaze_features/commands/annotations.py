@@ -174,7 +174,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
             }
         )
     else:
-        echo(f"{timelines.describe_size()} -> {output}")
+        echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
         for line in describe_remarks(remarks, str(output / "remarks.csv")):
             echo(line)
         if left_out := sum(remark.done == LEFT_OUT for remark in remarks):

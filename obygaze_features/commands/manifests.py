@@ -142,6 +142,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
         f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
         f"{manifest / 'labels' / labels.name}.csv"
     )
+    echo(loaded.label_scheme(labels.name).order)
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
@@ -394,7 +395,14 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
+            f"WARNING: {near}: so alike that scores are too high; keep files whole, if there are "
+            "three or more (--by media), or write gap = 5 in the experiment",
+            err=True,
+        )
+    if len(new.sizes) < 3:
+        echo(
+            f"WARNING: {len(new.sizes)} folds: obygaze models run takes three, to train, validate "
+            "and test; make more, or keep groups of another column whole",
             err=True,
         )
 

@@ -25,7 +25,7 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
 CHUNK_ROWS = 128
 #: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
-MIN_TEXT, MIN_WRAPPED = 12, 30
+MIN_TEXT, MIN_WRAPPED = 10, 30
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")

@@ -171,4 +171,5 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     if verbose or len(reproduction.artifacts) == 1:
         # The last has the others' numbers side by side.
         for table in reproduction.tables if verbose else reproduction.tables[-1:]:
-            echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)
+            if verbose or table.has_results:
+                echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

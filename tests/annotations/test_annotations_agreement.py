@@ -1,6 +1,5 @@
 """Agreement: the paper's gamma, kappa and alpha, against definitions and other packages."""
 
-import contextlib
 import json
 import math
 import os
@@ -354,35 +353,27 @@ def test_against_krippendorff(labels):
         assert result == pytest.approx(expected, abs=1e-9)
 
 
-def on_terminal(*words, **environment):
-    """What obygaze prints on a terminal of 80 columns."""
-    main, terminal = pty.openpty()
-    command = [Path(sys.executable).with_name("obygaze"), *words]
-    environment = {**os.environ, "COLUMNS": "80", **environment}
-    with subprocess.Popen(command, stdout=terminal, env=environment) as process:
-        os.close(terminal)
-        text = b""
-        with contextlib.suppress(OSError):  # the terminal is gone
-            while part := os.read(main, 1 << 16):
-                text += part
-        assert process.wait() == 0
-    os.close(main)
-    return text.decode()
-
-
 def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
     title = "Indiana Jones and the Last Crusade, in full length"
-    films = {f"f{n}": Film(f"{title} {n}") for n in range(2)}
-    rows = [Segment(film, f"annotator{who}", 0, 20.0 * (n + who), "S", ("Look",))
-            for n, film in enumerate(films) for who in (1, 2)]  # fmt: skip
-    of.Timelines.of("t", rows, films=films).save(tmp_path / "t")
+    rows = [Segment("f", f"annotator{n}", 0, 20.0 * n, "S", ("Look",)) for n in (1, 2)]
+    of.Timelines.of("t", rows, films={"f": Film(title)}).save(tmp_path / "t")
     obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
     for words in (("show", tmp_path / "t"), ("agreement", tmp_path / "m")):
-        shown, whole = on_terminal("annotations", *words), obygaze("annotations", *words).stdout
+        whole = obygaze("annotations", *words).stdout
+        shown, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
         lines = [line for line in shown.splitlines() if "Indiana Jo" in line]
         assert 70 < max(map(len, lines)) <= 80
         assert title in whole  # no file is cut
-        assert "\x1b" not in whole
     gamma = re.search(r"gamma \S+", whole)[0]
+    assert ["\x1b[1m" in text for text in (shown, plain, whole)] == [True, False, False]
     assert f"\x1b[1m{gamma}\x1b[0m" in shown
-    assert "\x1b" not in on_terminal("annotations", *words, NO_COLOR="1")
+
+
+def on_terminal(words, environment):
+    """What a command of annotations prints on a terminal of 80 columns."""
+    main, terminal = pty.openpty()
+    command = [Path(sys.executable).with_name("obygaze"), "annotations", *words]
+    environment = {**os.environ, "COLUMNS": "80", **environment}
+    subprocess.run(command, stdout=terminal, env=environment, check=True)
+    os.set_blocking(main, False)
+    return os.read(main, 1 << 16).decode()

@@ -156,8 +156,7 @@ def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
     assert [0.3, 0.55] in whiskers
     assert [least, 0.2] in whiskers
     assert {"undefined", "0.40", "0.20", "0.05", "guess"} <= set(words(figure))
-    if limits:
-        assert axes.get_xlim() == limits
+    assert axes.get_xlim() == (limits or axes.get_xlim())
 
 
 def test_panels_beside_each_other_share_their_rows() -> None:
@@ -181,8 +180,8 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     marked = marks(figure)
     assert marked["mlp, published"][0][0] == 0.67
     assert marked["random"][0][0] == 0.3
-    (_, ours), (_, published) = marked["mlp, ours"][0], marked["mlp, published"][0]
-    assert published - ours > 7  # below ours, so that neither hides the other
+    # Below ours, so that neither hides the other.
+    assert marked["mlp, published"][0][1] - marked["mlp, ours"][0][1] > 7
     assert {"0.62*", "0.67", "EN-S / EN-S", "HN-S / EN+HN-S", "undefined"} <= set(words(figure))
     rows = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in rows] == [0.62, 0.5]
@@ -237,8 +236,7 @@ def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
 def test_figures_of_one_page_share_no_ids() -> None:
     pages = [inline_svg(dots()), inline_svg(dots((0.0, 1.0)))]
     ids = [name for page in pages for name in re.findall(r' id="([^"]*)"', page)]
-    assert ids
-    assert len(ids) == len(set(ids))
+    assert 0 < len(ids) == len(set(ids))
     assert all("<style" not in page and 'role="img"' in page for page in pages)
 
 
@@ -316,17 +314,15 @@ def annotated() -> Iterator[Figure]:
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
     marked = [segment for film in FILMS for name, each in spans.items()
               for segment in segments(name, [*each, (300, 7200, "EN", LONG)], film)]  # fmt: skip
-    films = {film: Film(title) for film, title in FILMS.items()}
-    timelines = of.Timelines.of("two-films", marked, films=films, names={"annotator1": "Zoé B"})
+    films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
+    timelines = of.Timelines.of("two-films", marked, films=films, names=names)
     projected = timelines.project(grid=60)
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
     yield film_figure(timelines, manifest, "a")
     yield agreement_figure(projected.agreement())
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
-    frames = om.FramePredictions(
-        {"estimator": "frame-mil", "task": "EN vs S"}, [manifest.ids[0]],
-        np.array([[1.0, 3.0, 5.0]]), np.array([[0.2, 0.9, 0.1]]), 0.5, ["no"], [],
-    )  # fmt: skip
+    about, values = {"estimator": "mil", "task": "a"}, np.array([[[1, 3, 5]], [[0.2, 0.9, 0.1]]])
+    frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [])
     yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
 
 
