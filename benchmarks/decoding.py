@@ -1,4 +1,4 @@
-"""What decoding costs, against decord and against decoding everything in order.
+"""What decoding costs, against decord, torchcodec, and decoding everything in order.
 
 One thread each. The film is drawn and encoded here: a camera that pans over noise, with cuts, and
 each frame's number in its picture.
@@ -6,11 +6,18 @@ each frame's number in its picture.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +32,8 @@ from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import draw_frame_number
 from tests.kit.films import read_frame_number, write_pictures
 
+Peer = Callable[..., str]
+
 FRAMES, HEIGHT, WIDTH, WANTED = 3000, 720, 1280, 32
 HOURS = 2
 
@@ -32,12 +41,13 @@ HOURS = 2
 def measure() -> Iterator[Result]:
     """What is promised of extraction."""
     with tempfile.TemporaryDirectory() as folder:
-        yield from _decode(Path(folder))
+        with _torchcodec(Path(folder)) as torchcodec:
+            yield from _decode(Path(folder), torchcodec)
         yield from _span(Path(folder))
 
 
-def _decode(folder: Path) -> Iterator[Result]:
-    """32 frames of 3,000, by us, by decord, and by decoding everything in order."""
+def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
+    """32 frames of 3,000, by us, by others, and by decoding everything in order."""
     numbers = uniform_indices(FRAMES, WANTED)
     for gop, target in ((25, 1.0), (250, 1 / 1.3)):
         film = folder / f"gop{gop}.mp4"
@@ -49,6 +59,12 @@ def _decode(folder: Path) -> Iterator[Result]:
             f"{label} (decord)", partial(_ours, film, numbers), partial(_decord, film, numbers),
             target=target,
         )  # fmt: skip
+        if torchcodec:
+            yield side_by_side(
+                f"{label} (torchcodec)",
+                partial(_ours, film, numbers), partial(torchcodec, film, numbers),
+                target=1.0,
+            )  # fmt: skip
         in_order = side_by_side(
             f"{label} (all in order)",
             partial(_ours, film, numbers), partial(_in_order, film, numbers),
@@ -63,6 +79,9 @@ def _decode(folder: Path) -> Iterator[Result]:
         ours, in_sequence = _ours(film, numbers), _in_order(film, numbers)
         yield _differing(f"{label}: frames that differ (of, all in order)", ours, in_sequence)
         yield _differing(f"{label}: frames that differ (of, decord)", ours, _decord(film, numbers))
+        if torchcodec:
+            theirs = np.load(torchcodec(film, numbers, folder / "theirs.npy"))
+            yield _differing(f"{label}: frames that differ (of, torchcodec)", ours, theirs)
     film = folder / "film.avi"
     write_pictures(film, draw_film(FRAMES, 144, 176), rate=25, codec="mpeg4", gop=250, b_frames=3)
     yield Result(
@@ -111,6 +130,59 @@ def _decord(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
     reader = decord.VideoReader(str(film), num_threads=1)
     frames: NDArray[np.uint8] = reader.get_batch(numbers.tolist()).asnumpy()
     return frames
+
+
+TORCHCODEC = """
+import json, sys
+import numpy as np
+from torchcodec.decoders import VideoDecoder
+print("ready", flush=True)
+for line in sys.stdin:
+    film, numbers, output = json.loads(line)
+    decoder = VideoDecoder(film, num_ffmpeg_threads=1, dimension_order="NHWC")
+    frames = decoder.get_frames_at(numbers).data.numpy()
+    if output != "None":
+        np.save(output, frames)
+    print(output, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def _torchcodec(folder: Path) -> Iterator[Peer | None]:
+    """The CPU decoder of torchcodec, which may save its frames; None where it is not installed.
+
+    It runs in a process of its own, in which it finds PyAV's FFmpeg under the usual names.
+    """
+    if not find_spec("torchcodec"):
+        print("torchcodec is not installed, and so no peer")
+        yield None
+        return
+    libraries, links = Path(av.__file__).parent.with_name("av.libs"), folder / "ffmpeg"
+    links.mkdir()
+    for library in [*libraries.glob("libav*"), *libraries.glob("libsw*")]:
+        links.joinpath(re.sub(r"-\w+(\.so\.\d+).*", r"\1", library.name)).symlink_to(library)
+    paths = {"LD_LIBRARY_PATH": f"{links}:{libraries}", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", TORCHCODEC], env=os.environ | paths, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        questions, answers = process.stdin, process.stdout
+        assert questions
+        assert answers
+
+        def decode(film: Path, numbers: NDArray[np.int32], output: Path | None = None) -> str:
+            question = str(film), numbers.tolist(), str(output)
+            questions.write(json.dumps(question) + "\n")
+            questions.flush()
+            answer = answers.readline().strip()
+            assert answer, "the process of torchcodec has ended"
+            return answer
+
+        is_ready = answers.readline() == "ready\n"
+        if not is_ready:
+            print("torchcodec cannot be used here, and so is no peer")
+        yield decode if is_ready else None
+        questions.close()
 
 
 def _in_order(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:

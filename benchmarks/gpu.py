@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import importlib
 import os
 import platform
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,26 +25,26 @@ import av
 import torch
 import transformers
 
-from benchmarks.gpu_device import Bench, batches, machine, parity, resize, stages
-from benchmarks.gpu_passes import bits, memory, nvdec, passes
+from benchmarks.gpu_device import Bench
 from benchmarks.result import Result
 from obygaze_features.backbones.devices import choose_device
 from obygaze_features.common.files import to_json, write_text
 
 SMALL = "OBYGAZE_BENCH_SMALL"
 SECTIONS = {
-    "machine": (machine, 30),
-    "parity": (parity, 180),
-    "resize": (resize, 60),
-    "batches": (batches, 180),
-    "stages": (stages, 60),
-    "passes": (passes, 330),
-    "bits": (bits, 90),
-    "memory": (memory, 90),
-    "nvdec": (nvdec, 60),
+    "machine": 30,
+    "parity": 90,
+    "resize": 30,
+    "batches": 90,
+    "stages": 60,
+    "passes": 150,
+    "bits": 50,
+    "memory": 50,
+    "nvdec": 50,
 }
 """What can be measured, and its budget in seconds; a part that has begun is measured to its end."""
 ON_FILMS = ("passes", "bits", "memory", "nvdec")
+"""They make stores; the others need fewer packages."""
 HANG_FACTOR = 2
 """After this many times its budget a section that hangs is ended, and says where it is."""
 
@@ -54,6 +55,13 @@ def measure() -> Iterator[Result]:
         if bench := _bench(Path(folder)):
             for name in SECTIONS:
                 yield from _section(name, bench)
+
+
+def section(name: str) -> Callable[[Bench], Iterator[Result]]:
+    """What measures a section."""
+    module = importlib.import_module(f"benchmarks.gpu_{'passes' if name in ON_FILMS else 'device'}")
+    measure_section: Callable[[Bench], Iterator[Result]] = getattr(module, name)
+    return measure_section
 
 
 def main(arguments: list[str]) -> None:
@@ -92,8 +100,7 @@ def _bench(folder: Path) -> Bench | None:
 
 def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[Result]:
     """The results of a section until its time is up; films are drawn before."""
-    measure_section, default = SECTIONS[name]
-    seconds = budget or default
+    seconds = budget or SECTIONS[name]
     if name in ON_FILMS:
         for kind in bench.films:
             bench.clips(kind, 1)
@@ -101,7 +108,7 @@ def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[R
         HANG_FACTOR * seconds + 60, exit=True, file=sys.__stderr__ or sys.stderr
     )
     try:
-        yield from measure_section(replace(bench, deadline=time.monotonic() + seconds))
+        yield from section(name)(replace(bench, deadline=time.monotonic() + seconds))
     finally:
         faulthandler.cancel_dump_traceback_later()
 

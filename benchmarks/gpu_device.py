@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Conv3d
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import interpolate
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.decoding import draw_film
 from benchmarks.result import Result
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import arithmetic, free_memory
@@ -30,9 +31,11 @@ from obygaze_features.backbones.preprocess import (
     resize_and_crop,
 )
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH, Forward
-from obygaze_features.manifests import Item, Items, Manifest
-from tests.kit.films import write_pictures
+from obygaze_features.extraction.readers import FrameResizer
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
+
+if TYPE_CHECKING:
+    from obygaze_features.manifests import Manifest
 
 LIMITS = {"float32": 1e-4, "tf32": 1e-4, "bfloat16": 1e-3}
 """The number formats, and how far from 1 a cosine to the CPU's float32 may be."""
@@ -81,12 +84,12 @@ class Bench:
     @property
     def three(self) -> list[str]:
         """The paper's three backbones."""
-        return [f"{self._size}-{name}" for name in ("xclip", "vivit", "xclip-lsmdc")]
+        return [f"{self.size}-{name}" for name in ("xclip", "vivit", "xclip-lsmdc")]
 
     @property
     def families(self) -> list[str]:
         """A backbone of every family, those three first."""
-        sized = [(name, name.replace("tiny", self._size, 1)) for name in TINY]
+        sized = [(name, name.replace("tiny", self.size, 1)) for name in TINY]
         return [name if name in CHECKPOINTS else tiny for tiny, name in sized]
 
     @property
@@ -101,12 +104,14 @@ class Bench:
         folder = self.folder / name
         return folder if folder.exists() else write_checkpoint(name, folder)
 
-    def backbone(self, name: str, device: str | None = None) -> Backbone:
+    def backbone(self, name: str, device: str | None = None, **options: Any) -> Backbone:
         """A backbone of random weights, by default on the device."""
-        return load_backbone(self.checkpoint(name), device or self.device)
+        return load_backbone(self.checkpoint(name), device or self.device, **options)
 
     def clips(self, kind: str, count: int) -> tuple[Manifest, Path]:
         """Clips of one kind, several of which may be the same file; drawn on first use."""
+        from obygaze_features.manifests import Item, Items, Manifest
+
         film, folder = self.films[kind], self.folder / kind
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{number}.mp4" for number in range(film.files)]
@@ -135,6 +140,24 @@ class Bench:
                 times.append(elapsed)
         return statistics.median(times)
 
+    def wall_seconds(self, compute: Callable[[], object], *, wait: bool = True) -> float:
+        """How long something takes by the clock; without waiting, how long to begin it."""
+        times = []
+        for _ in range(2 if self.small else 6):
+            self.wait()
+            start = time.perf_counter()
+            compute()
+            if wait:
+                self.wait()
+            times.append(time.perf_counter() - start)
+        self.wait()
+        return statistics.median(times[1:])
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        if self.is_gpu:
+            torch.cuda.synchronize(self.device)
+
     def noise(self, count: int, height: int = 720, width: int = 1280) -> Tensor:
         """Frames of noise, the hardest pictures, on the CPU."""
         if self.small:
@@ -144,20 +167,30 @@ class Bench:
         return torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
 
     @property
-    def _size(self) -> str:
+    def size(self) -> str:
         """How the names of checkpoints begin: those of tiny networks, or of the published sizes."""
         return "tiny" if self.small else "random"
 
 
 def machine(bench: Bench) -> Iterator[Result]:
     """The ceilings: copies to the device, and products of matrices."""
-    frames = bench.noise(FRAMES)
-    pinned = frames.pin_memory() if bench.is_gpu else frames
-    rates = [
-        frames.nbytes / 1e9 / bench.seconds(partial(source.to, bench.device))
-        for source in (frames, pinned)
-    ]
-    yield beside("upload from pageable memory (pinned)", rates[0], "GB/s", rates[1])
+    backbone = bench.backbone(bench.three[0])
+    batch = [part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH)]
+    for label, size in (("720p", (720, 1280)), ("1080p", (1080, 1920))):
+        frames = bench.noise(FRAMES, *size)
+        pinned = frames.pin_memory() if bench.is_gpu else frames
+        rates = [
+            frames.nbytes / 1e9 / bench.seconds(partial(source.to, bench.device))
+            for source in (frames, pinned)
+        ]
+        name = f"upload of {FRAMES} frames of {label}"
+        yield beside(f"{name}, from pageable memory (pinned)", rates[0], "GB/s", rates[1])
+        for beside_what, work in (("", list), (" beside a forward", backbone.embed_clips)):
+            one, two = (
+                count * frames.nbytes / 1e9 / _upload_seconds(bench, frames, count, work, batch)
+                for count in (1, 2)
+            )
+            yield beside(f"{name}, two at once{beside_what} (one)", two, "GB/s", one)
     exact = _product_rate(bench, "float32")
     for precision in LIMITS:
         rate = _product_rate(bench, precision)
@@ -216,7 +249,7 @@ def batches(bench: Bench) -> Iterator[Result]:
     counts = (1, CLIPS_PER_BATCH) if bench.small else (1, 2, 4, CLIPS_PER_BATCH, 16, 32)
     largest = counts[-1]
     ceilings = {precision: _product_rate(bench, precision) for precision in LIMITS}
-    for name in bench.parts(bench.three):
+    for name in bench.parts([*bench.three, f"{bench.size}-vjepa2"]):
         exact = bench.backbone(name)
         tera, clips = _operations(exact) / 1e12, make_input(exact, largest)
         for precision, ceiling in ceilings.items():
@@ -242,7 +275,7 @@ def stages(bench: Bench) -> Iterator[Result]:
     """What a batch goes through beside its forward pass, each step by itself."""
     frames = bench.noise(FRAMES)
     on_device = frames.to(bench.device)
-    for name in bench.parts(bench.three):
+    for name in bench.parts([*bench.three, f"{bench.size}-vjepa2"]):
         backbone = bench.backbone(name)
         pixels, present = (part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH))
         resized = torch.zeros(pixels.shape, dtype=torch.uint8, device=bench.device)
@@ -270,9 +303,64 @@ def stages(bench: Bench) -> Iterator[Result]:
         whole = bench.seconds(partial(Forward(backbone), list(resized)))
         label = f"{name}, {CLIPS_PER_BATCH} clips: from bytes to rows, float32 (forward)"
         yield beside(label, 1e3 * whole, "ms", 1e3 * forwards["float32"])
+        tokens = bench.backbone(name, arrays=["native", "tokens"])
+        seconds = bench.seconds(partial(Forward(tokens), list(resized)))
+        label = f"{name}, {CLIPS_PER_BATCH} clips: the same with tokens (without)"
+        yield beside(label, 1e3 * seconds, "ms", 1e3 * whole)
         for precision, seconds in forwards.items():
             label = f"{name}, {CLIPS_PER_BATCH} clips: forward, {precision} (float32)"
             yield beside(label, 1e3 * seconds, "ms", 1e3 * forwards["float32"])
+            forward = partial(
+                backbone.with_changes(precision=precision).embed_clips, pixels, present
+            )
+            begun = bench.wall_seconds(forward, wait=False)
+            label = f"{name}, {CLIPS_PER_BATCH} clips: to enqueue it, {precision} (forward)"
+            yield beside(label, 1e3 * begun, "ms", 1e3 * seconds)
+            if bench.is_gpu:
+                print(f"  {name}, {precision}: attention by {_attention(forward)}", flush=True)
+            if convolutions := [m for m in backbone.module.modules() if isinstance(m, Conv3d)]:
+                clips = pixels.transpose(1, 2)
+                with torch.inference_mode(), arithmetic(bench.device, precision):
+                    product = bench.seconds(partial(convolutions[0], clips))
+                    cudnn = bench.seconds(partial(Conv3d.forward, convolutions[0], clips))
+                label = f"{name}, {CLIPS_PER_BATCH} clips: tubelets, {precision} (convolution)"
+                yield beside(label, 1e3 * product, "ms", 1e3 * cudnn)
+
+
+def _upload_seconds(
+    bench: Bench, frames: Tensor, count: int, work: Callable[..., object], inputs: Sequence[Tensor]
+) -> float:
+    """What extraction takes to upload clips at once, while the device does something else."""
+    resizer = FrameResizer(bench.device)
+
+    def upload(_: int) -> object:
+        with resizer.aside() as lane:
+            return lane.upload(frames) if lane else frames.clone()
+
+    with ThreadPoolExecutor(count) as pool:
+
+        def compute() -> None:
+            uploads = pool.map(upload, range(count))
+            work(*inputs) if work is not list else None
+            list(uploads)
+            for stream in streams:
+                stream.synchronize()
+
+        with resizer.held() as lanes:
+            streams = [lane.stream for lane in lanes]
+        return bench.wall_seconds(compute, wait=False)
+
+
+def _attention(compute: Callable[[], object]) -> str:
+    """The names of the kernels of attention, by the profiler."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        compute()
+        torch.cuda.synchronize()
+    names = {event.key for event in profile.key_averages()}
+    found = sorted(
+        n for n in names if any(part in n.lower() for part in ("attention", "fmha", "flash"))
+    )
+    return ", ".join(name[:60] for name in found) or "no kernel of that name"
 
 
 def make_input(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
@@ -313,6 +401,9 @@ def none_of(name: str, value: int, count: int) -> Result:
 def _write_film(film: Film, path: Path) -> None:
     if path.exists():
         return
+    from benchmarks.decoding import draw_film
+    from tests.kit.films import write_pictures
+
     part = path.with_suffix(".part.mp4")
     pictures = draw_film(round(24 * film.seconds), film.height, film.width, seed=int(path.stem))
     write_pictures(part, pictures, gop=250, b_frames=3, options={"preset": "veryfast"})

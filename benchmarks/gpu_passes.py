@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,12 @@ def passes(bench: Bench) -> Iterator[Result]:
             summary = _extract(bench, kind, clips, backbones, Path(output), workers=workers)
         rate, rate_alone = decoding_rate(kind, count, workers), 1 / seconds_alone(count, precision)
         decoding_allows = rate > rate_alone and not bench.small
-        speed = clips / (summary.seconds * (1 - summary.shares["start"]))
+        forward, span, starts = clock.seconds()
+        speed = (clips - CLIPS_PER_BATCH) / starts  # those of the first batch were decoded before
         yield beside(f"{label}: clips a second (decoding alone)", speed, "1/s", rate)
         yield beside(f"{label}: clips a second (forward passes alone)", speed, "1/s", rate_alone)
-        forward, span = clock.seconds()
+        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
+        print(f"  {label}: waited for {shares}", flush=True)
         share, by = forward / span, "events"
         if samples := [percent for when, percent in busy if clock.begin < when < clock.end]:
             share, by = sum(samples) / len(samples) / 100, "NVML"
@@ -100,15 +103,20 @@ def bits(bench: Bench) -> Iterator[Result]:
         [bench.backbone(name) for name in bench.three],
     )
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
-        first, again, fewer, on_cpu = (Path(name) / str(number) for number in range(4))
+        first, again, fewer, smaller, on_cpu = (Path(name) / str(number) for number in range(5))
         for output, number in ((first, workers), (again, workers), (fewer, max(1, workers // 4))):
             _extract(bench, "scenes", clips, backbones, output, workers=number)
+        half = CLIPS_PER_BATCH // 2
+        _extract(bench, "scenes", clips, backbones, smaller, workers=workers, batch=half)
         references = [bench.backbone(name, "cpu") for name in bench.three]
         _extract(bench, "scenes", 4, references, on_cpu, workers=workers)
         for name in bench.three:
-            store, again_store, fewer_store, cpu_store = (
-                open_store(output / f"{name}.zarr") for output in (first, again, fewer, on_cpu)
+            store, again_store, fewer_store, smaller_store, cpu_store = (
+                open_store(output / f"{name}.zarr")
+                for output in (first, again, fewer, smaller, on_cpu)
             )
+            apart = _rows_apart(store, smaller_store)
+            yield beside(f"{name}: rows apart in batches of {half} (of)", apart, "", clips)
             apart = _rows_apart(store, again_store)
             yield none_of(f"{name}: rows apart in a second run (of)", apart, clips)
             apart = _rows_apart(store, fewer_store)
@@ -164,21 +172,27 @@ def nvdec(bench: Bench) -> Iterator[Result]:
     paths = [path for path in sorted(folder.glob("*.mp4")) if path.stem.isdigit()]
     gpu = bench.device.partition(":")[2] or "0"
     try:
-        _, pictures = _decode_all(gpu, paths[0])
+        _, pictures = _decode(gpu, paths[0])
     except Exception as problem:  # whatever FFmpeg and the driver raise
         print(f"  NVDEC cannot be used here: {first_line(problem)}")
         return
-    _, expected = _decode_all(None, paths[0])
+    count, expected = _decode(None, paths[0])
     levels = max(
         int(np.abs(picture.astype(int) - by_cpu).max())
         for picture, by_cpu in zip(pictures, expected, strict=True)
     )
     yield beside("NVDEC: levels apart from the CPU's decoder (all)", levels, "", 255)
+    opening, by_cpu = (_frames_a_second(decoder, paths[:1], most=1) for decoder in (gpu, None))
+    yield beside("NVDEC: to open a film, and its first frame (CPU)", 1 / opening, "s", 1 / by_cpu)
+    loaded = [bench.backbone(name, "cpu") for name in bench.three]
+    ours = _decoding_rate(bench, loaded, "scenes", 3, WORKERS[0])
     ways = {f"{threads} at a time": threads for threads in (1, 4, 8, 16)}
     for way in bench.parts(ways):
         films = [paths[number % len(paths)] for number in range(ways[way])]  # one for each thread
         rate, cpu_rate = (_frames_a_second(decoder, films) for decoder in (gpu, None))
-        yield beside(f"NVDEC: frames a second, {way} (CPU)", rate, "1/s", cpu_rate)
+        yield beside(f"NVDEC: frames a second, {way} (all by the CPU)", rate, "1/s", cpu_rate)
+        label = f"NVDEC: clips a second, {way} (ours, {WORKERS[0]} workers)"
+        yield beside(label, rate / count, "1/s", ours)
 
 
 class _ForwardClock:
@@ -205,12 +219,13 @@ class _ForwardClock:
 
         return backbone.with_changes(encode_clips=encode_and_note)
 
-    def seconds(self) -> tuple[float, float]:
-        """What all forward passes took, and the time from the first to the last."""
+    def seconds(self) -> tuple[float, float, float]:
+        """What all forward passes took; the time from the first to the last; of their starts."""
         if self._bench.is_gpu:
             torch.cuda.synchronize(self._bench.device)
         total = sum(self._elapsed(begin, end) for begin, end in self._spans)
-        return total, self._elapsed(self._spans[0][0], self._spans[-1][1])
+        (first, _), (last, end) = self._spans[0], self._spans[-1]
+        return total, self._elapsed(first, end), self._elapsed(first, last)
 
     def _now(self) -> Any:
         if not self._bench.is_gpu:
@@ -334,22 +349,29 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
         thread.join()
 
 
-def _frames_a_second(gpu: str | None, paths: Sequence[Path]) -> float:
+def _frames_a_second(gpu: str | None, paths: Sequence[Path], most: int | None = None) -> float:
+    """A GPU's frames stay on it."""
     begin = time.perf_counter()
     with ThreadPoolExecutor(len(paths)) as pool:  # FFmpeg lets go of the interpreter
-        frames = sum(count for count, _ in pool.map(partial(_decode_all, gpu), paths))
+        decode = partial(_decode, gpu, every=None, most=most)
+        frames = sum(count for count, _ in pool.map(decode, paths))
     return frames / (time.perf_counter() - begin)
 
 
-def _decode_all(gpu: str | None, path: Path) -> tuple[int, list[NDArray[Any]]]:
+def _decode(
+    gpu: str | None, path: Path, *, every: int | None = 100, most: int | None = None
+) -> tuple[int, list[NDArray[Any]]]:
     """How many frames a film has, and some of their pictures, by a GPU's decoder or the CPU."""
     count, pictures = 0, []
-    hardware = HWAccel("cuda", gpu, allow_software_fallback=False) if gpu else None
+    hardware = None
+    if gpu:  # frames whose pictures nobody wants stay there
+        options: dict[str, Any] = {"allow_software_fallback": False, "is_hw_owned": not every}
+        hardware = HWAccel("cuda", gpu, **options)
     with av.open(path, hwaccel=hardware) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
-        for frame in container.decode(stream):
-            if count % 100 == 0:
+        for frame in islice(container.decode(stream), most):
+            if every and count % every == 0:
                 pictures.append(frame.to_ndarray(format="rgb24"))
             count += 1
     return count, pictures

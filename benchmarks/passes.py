@@ -183,8 +183,9 @@ def _not_the_network(folder: Path) -> Result:
     extract(manifest, folder / "full", [backbone], folder / "full", limit=1)
     forward = Forward(backbone)
     clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
+    begin = time.perf_counter()
     forward(clips)
-    alone = forward.seconds
+    alone = time.perf_counter() - begin
     summary = extract(manifest, folder / "full", [backbone], folder / "full")
     assert summary.clips == count
     share = (summary.seconds - alone) / summary.seconds

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from obygaze_features.common.package import need, usable_cores
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
+DRIVER = Path("/proc/driver/nvidia/version")
+"""On Linux, the driver's own file."""
 MAX_WORKERS = 32
 """The most processes that are started by default."""
 _OUT_OF_MEMORY = re.compile(
@@ -83,6 +86,20 @@ def _devices() -> list[str]:
     return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
+def describe_device(device: str) -> str:
+    """A device; of a GPU also what the bits of results may depend on."""
+    if not device.startswith("cuda"):
+        return device
+    import torch
+
+    driver = re.search(r"\d+\.[\d.]+", DRIVER.read_text()) if DRIVER.is_file() else None
+    return (
+        f"{device} ({torch.cuda.get_device_name(device)}, "
+        f"driver {driver[0] if driver else 'unknown'}, CUDA {torch.version.cuda}, "
+        f"cuDNN {torch.backends.cudnn.version()}, attention by PyTorch)"
+    )
+
+
 def move_to_device(module: Module, device: str, name: str) -> None:
     """Move a network to a device, in evaluation mode and without gradients."""
     with explain_out_of_memory(name, device):
@@ -106,6 +123,7 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
         if kind == "cuda":
             stack.enter_context(_tf32_lock)
             stack.enter_context(_tf32(precision == "tf32"))
+            stack.enter_context(_same_kernels())
         if precision in ("bfloat16", "float16"):
             stack.enter_context(torch.autocast(kind, getattr(torch, precision)))
         yield
@@ -139,6 +157,22 @@ def _tf32(allow: bool) -> Iterator[None]:
             switch.fp32_precision = "none"  # that of the switch above it
             if switch.fp32_precision != value:
                 switch.fp32_precision = value
+
+
+@contextlib.contextmanager
+def _same_kernels() -> Iterator[None]:
+    """Leave cuDNN no choice that changes bits: convolutions by trial, attention by its version."""
+    import torch
+
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    before = cudnn.benchmark, cuda.cudnn_sdp_enabled()
+    cudnn.benchmark = False
+    cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before[0]
+        cuda.enable_cudnn_sdp(before[1])
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
@@ -197,15 +231,14 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         ) from None
 
 
-def run_if_it_fits(device: str, compute: Callable[[], T]) -> T | None:
-    """The result of a computation on a device; None, with its memory freed, if that runs out."""
+def run_if_it_fits(compute: Callable[[], T]) -> T | None:
+    """The result of a computation; None if memory runs out."""
     try:
         return compute()
     except (RuntimeError, MemoryError) as problem:
         if not is_out_of_memory(problem):
             raise
     # The error's traceback is gone by now, and with it all tensors of the attempt.
-    free_memory(device)
     return None
 
 

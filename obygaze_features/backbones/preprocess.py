@@ -7,7 +7,7 @@ processors, which the published checkpoints were made with.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -87,6 +87,12 @@ class Preprocessing:
         words = " ".join(repr(self.transform).split()) if self.transform else ""
         fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
         return {name: value for name, value in fields.items() if value or name != "transform"}
+
+    @property
+    def geometry(self) -> Hashable:
+        """What `resize_and_crop` goes by."""
+        sizes = self.shortest_edge, self.crop, self.squash
+        return *sizes, self.filter, self.middle, id(self.transform)
 
     def at(self, size: int) -> Preprocessing:
         """The same for another size of input."""

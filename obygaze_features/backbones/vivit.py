@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Conv3d, Module
 
 
 def tubelet_arrays(
@@ -64,6 +66,7 @@ def tubelet_backbone(
     from torch.nn import ModuleList
 
     (steps,) = (spec.shape[0] for spec in arrays if spec.name == "frames")
+    compute_otherwise_on_gpus(network)
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = network(pixels).last_hidden_state
@@ -86,6 +89,50 @@ def tubelet_backbone(
         encode_clips=encode_clips,
         **fields,
     )
+
+
+def compute_otherwise_on_gpus(network: Module) -> None:
+    """Have a GPU make tubelets by a product of matrices, and tanh-GELUs in one step, not nine.
+
+    Some of cuDNN's convolutions of tubelets are wrong in bfloat16 and float16 (9.8 to 9.10), or
+    slow (torch 2.9). What a CPU computes stays as it is.
+    """
+    import torch
+    from torch.nn import Conv3d
+    from transformers.activations import FastGELUActivation
+
+    for module in network.modules():
+        function: Callable[[Tensor], Tensor]
+        if isinstance(module, FastGELUActivation):
+            function = partial(torch.nn.functional.gelu, approximate="tanh")
+            sample = torch.linspace(-4, 4, 64)
+        elif isinstance(module, Conv3d) and module.kernel_size == module.stride:
+            function = partial(embed_tubelets, module)
+            sample = torch.linspace(-1, 1, 8 * module.weight[0].numel()).sin()
+            sides = [2 * side for side in module.kernel_size]
+            sample = sample.view(1, module.in_channels, *sides)
+        else:
+            continue
+        with torch.no_grad():
+            assert torch.allclose(function(sample), module(sample), rtol=1e-4, atol=1e-4)
+        module.forward = partial(_by_device, module.forward, function)
+
+
+def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:
+    """The convolution of tubelets side by side, of ``[B,C,T,H,W]``, as a product of matrices."""
+    from torch.nn.functional import linear
+
+    for axis, side in zip((4, 3, 2), reversed(convolution.kernel_size), strict=True):
+        count = pixels.shape[axis] // side
+        pixels = pixels.narrow(axis, 0, count * side).unflatten(axis, (count, side))
+    tubelets = pixels.permute(0, 2, 4, 6, 1, 3, 5, 7).flatten(4)
+    return linear(tubelets, convolution.weight.flatten(1), convolution.bias).movedim(-1, 1)
+
+
+def _by_device(
+    on_cpu: Callable[[Tensor], Tensor], on_gpu: Callable[[Tensor], Tensor], values: Tensor
+) -> Tensor:
+    return (on_gpu if values.is_cuda else on_cpu)(values)
 
 
 def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frames") -> int:

@@ -22,6 +22,7 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     join_options,
     json_option,
@@ -173,7 +174,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
             }
         )
     else:
-        echo(f"{timelines.describe_size()} -> {output}")
+        echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
         for line in describe_remarks(remarks, str(output / "remarks.csv")):
             echo(line)
         if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
@@ -291,6 +292,7 @@ def export(
 @folder_argument("manifest")
 @film_option
 @click.option("--merged", default="merged", help="The label set of the last row.")
+@figure_options
 @output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
@@ -309,7 +311,7 @@ def figure(
     \b
     Examples:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
+      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf --width 16cm
     """
     from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure

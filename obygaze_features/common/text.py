@@ -6,8 +6,9 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -210,6 +211,24 @@ def as_list(names: Collection[str] | str) -> Collection[str]:
     (['native'], ['native', 'frames'])
     """
     return [names] if isinstance(names, str) else names
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """Key -> the values that have it, all in order.
+
+    Examples
+    --------
+    >>> group_by(["clip", "film", "fit"], len)
+    {4: ['clip', 'film'], 3: ['fit']}
+    """
+    groups: dict[K, list[V]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def is_folder_of(path: Path, kind: str, inside: Path) -> str:

@@ -39,7 +39,13 @@ from obygaze_features.extraction.plan import (
     shared_block_rows,
     store_paths,
 )
-from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
+from obygaze_features.extraction.readers import (
+    Decoder,
+    ItemReader,
+    ReadItem,
+    map_decoders,
+    no_uploads,
+)
 from obygaze_features.extraction.summary import Summary, log_run, summarise
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Manifest
@@ -235,7 +241,10 @@ def run_local(run: ExtractionRun) -> None:
     claims, options, tally = run.claims(), run.options, run.tally
     workers = options.workers or default_workers(run.backbones[0].device)
     reader = ItemReader(run.media, run.backbones)
-    forwards = {backbone.name: Forward(backbone, options.batch) for backbone in run.backbones}
+    alone = partial(no_uploads, reader.resizers.values())
+    forwards = {
+        backbone.name: Forward(backbone, options.batch, alone) for backbone in run.backbones
+    }
     embedder = Embedder(forwards, run.broken)
 
     def read(decoder: Decoder, task: tuple[BlockTask, BlockTask, int]) -> ReadItem | Failed:

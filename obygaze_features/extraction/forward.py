@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,18 +41,21 @@ PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
+Alone = Callable[[], AbstractContextManager[object]]
 
 
 class Forward:
     """Runs a backbone over clips, images or texts, in batches of always the same size.
 
     So equal inputs give equal bits, unless memory runs out. By default it is 8 clips, fewer on a
-    CPU, or the images or texts of a block. `seconds` counts the time that the device computed.
+    CPU, or the images or texts of a block. In `alone()` nothing else takes a GPU's memory.
     """
 
-    def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, batch: int | None = None, alone: Alone = nullcontext
+    ) -> None:
         self.backbone, self.batch = backbone, batch or _default_batch(backbone)
-        self.seconds = 0.0
+        self._alone = alone
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
     def __call__(self, inputs: Sequence[Tensor] | Sequence[str]) -> Rows:
@@ -63,9 +67,9 @@ class Forward:
     ) -> Callable[[], Rows]:
         """As a call, but a GPU only begins; what is returned waits for it.
 
-        If a batch does not fit into memory while others run, they are awaited and it is tried once
-        more: those of this call, and others by `collect`, which says whether there was one. If it
-        still does not fit, it is halved, and so are all later ones.
+        If a batch does not fit into memory, those that run are awaited (of this call, and others by
+        `collect`, which says whether there was one), and so are uploads, and it is tried once more.
+        If it still does not fit, it is halved, and so are all later ones.
         """
         running: dict[int, Callable[[], Rows]] = {}
         computed: dict[int, Rows] = {}
@@ -81,11 +85,12 @@ class Forward:
             batch = inputs[first : first + self.batch]
             started = self._start_if_it_fits(batch)
             if not started:
-                others = bool(running)
+                is_shared = bool(running) or self._on_gpu
                 finish()
-                if collect() or others:
-                    free_memory(self.backbone.device)
-                    started = self._start_if_it_fits(batch)
+                if collect() or is_shared:
+                    with self._alone():
+                        free_memory(self.backbone.device)
+                        started = self._start_if_it_fits(batch)
             if started:
                 running[first] = started
                 first += len(batch)
@@ -101,16 +106,10 @@ class Forward:
         return finish
 
     def _start_if_it_fits(self, inputs: Sequence[Any]) -> Callable[[], Rows] | None:
-        begin = time.perf_counter()
-        try:
-            return run_if_it_fits(self.backbone.device, partial(self._start_batch, inputs))
-        finally:
-            if not self._on_gpu:
-                self.seconds += time.perf_counter() - begin
+        return run_if_it_fits(partial(self._start_batch, inputs))
 
     def _start_batch(self, inputs: Sequence[Any]) -> Callable[[], Rows]:
         """Enqueue a batch and the download of its arrays, in the number formats of the store."""
-        begin = self._record_event()
         outputs = self._embed(inputs)
         stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
         columns = [values.isinf().flatten(1).any(1) for values in stored.values()]
@@ -118,12 +117,11 @@ class Forward:
         # A copy that is not waited for is in pinned memory of its own, which its rows keep.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
-        end = self._record_event()
+        end = self._record_event()  # only now, so that rows are read when they are there
 
         def finish() -> Rows:
-            if begin and end:
+            if end:
                 end.synchronize()
-                self.seconds += begin.elapsed_time(end) / 1000
             # An infinity may be a number too large for float16: the writer judges the original.
             return [
                 {
@@ -163,7 +161,7 @@ class Forward:
     def _record_event(self) -> torch.cuda.Event | None:
         if not self._on_gpu:
             return None
-        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event = torch.cuda.Event(blocking=True)
         event.record(torch.cuda.current_stream(self.backbone.device))
         return event
 
@@ -194,14 +192,11 @@ class Embedder:
         self._forwards, self._broken = forwards, broken
         self.cut: dict[int, int] = {}
         """The rows of texts that are longer than their backbone reads, and their token counts."""
+        self.seconds = 0.0
+        """How long `add` took, which waits for the devices."""
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
-        self._running: tuple[str, list[_Pending], Callable[[], Rows]] | None = None
+        self._running: tuple[str, list[tuple[int, ReadItem]], Callable[[], Rows]] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self._forwards}
-
-    @property
-    def seconds(self) -> float:
-        """How long the devices computed."""
-        return sum(forward.seconds for forward in self._forwards.values())
 
     @property
     def batches(self) -> dict[str, int]:
@@ -213,7 +208,7 @@ class Embedder:
 
         Returns how many more items of the block every backbone has embedded.
         """
-        before, is_last = self._count(block), row == block.rows[-1]
+        begin, before, is_last = time.monotonic(), self._count(block), row == block.rows[-1]
         for name in block.names(row):
             if name in self._broken.reasons:
                 continue
@@ -230,6 +225,7 @@ class Embedder:
                 self._start(name, batch)
         if is_last:
             self.collect()
+        self.seconds += time.monotonic() - begin
         return self._count(block) - before
 
     def collect(self) -> bool:
@@ -237,9 +233,8 @@ class Embedder:
         if not self._running:
             return False
         name, batch, finish = self._running
-        for entry, values in zip(batch, finish(), strict=True):
-            sampled = entry.item.sampled.get(name, {})
-            self._outcomes[name][entry.row] = Done({**values, **sampled}, entry.item.source)
+        for (row, item), values in zip(batch, finish(), strict=True):
+            self._outcomes[name][row] = Done({**values, **item.sampled.get(name, {})}, item.source)
         self._running = None  # only now: Ctrl-C while we wait must not lose the batch
         return True
 
@@ -267,7 +262,8 @@ class Embedder:
             self._broken.add(name, problem)
             return
         self.collect()
-        self._running = name, batch, finish
+        # Without its inputs: a GPU frees their memory when it has computed the batch.
+        self._running = name, [(entry.row, entry.item) for entry in batch], finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)
             self.cut |= {

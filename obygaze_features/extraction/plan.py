@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
+from obygaze_features.backbones.devices import describe_device
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -206,6 +207,9 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 def recipe_of(backbone: Backbone) -> Recipe:
     """How a store's rows are made, including the sampling of frames or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
+    about = dict(backbone.about)
+    if backbone.device.startswith("cuda"):
+        about["device"] = describe_device(backbone.device)
     if backbone.for_clips:
         sampling = backbone.sampling
         count, padded = (sampling.tokens,), sampling.rate is not None
@@ -227,7 +231,7 @@ def recipe_of(backbone: Backbone) -> Recipe:
             preprocessing["texts"] = backbone.tokenizer.attributes()
     return Recipe(
         name=backbone.name,
-        backbone=backbone.about,
+        backbone=about,
         preprocessing=preprocessing,
         precision=backbone.precision,
         arrays=arrays,
@@ -323,7 +327,9 @@ class ExtractionRun:
     _work_begin: float = 0.0
 
     def __post_init__(self) -> None:
-        self.devices = {name: target.backbone.device for name, target in self.targets.items()}
+        self.devices = {
+            name: describe_device(target.backbone.device) for name, target in self.targets.items()
+        }
 
     @property
     def noun(self) -> str:

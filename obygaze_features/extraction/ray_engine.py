@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers, limit_gpu_share
+from obygaze_features.backbones.devices import default_workers, describe_device, limit_gpu_share
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import (
@@ -45,7 +46,14 @@ from obygaze_features.extraction.plan import (
     recipe_of,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
-from obygaze_features.extraction.readers import Decoder, FrameResizer, ItemReader, ReadItem, upload
+from obygaze_features.extraction.readers import (
+    Decoder,
+    FrameResizer,
+    ItemReader,
+    ReadItem,
+    no_uploads,
+    upload,
+)
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
 from obygaze_features.store import Done, Failed
@@ -368,15 +376,17 @@ class Computer:
                     f"the machine {platform.node()} has another {backbone.name}: with other "
                     f"{' and other '.join(changed)}"
                 )
-        for device in {backbone.device for backbone in backbones}:
+        devices = {backbone.device for backbone in backbones}
+        self._resizers = {device: FrameResizer(device) for device in devices}
+        for device in devices:
             if device.startswith("cuda") and setup.plan.gpus < 1:
                 limit_gpu_share(device, setup.plan.gpus)
-        self._uploads = {backbone.name: FrameResizer(backbone.device) for backbone in backbones}
+        alone = partial(no_uploads, self._resizers.values())
         self._forwards = {
-            backbone.name: Forward(backbone, setup.options.batch) for backbone in backbones
+            backbone.name: Forward(backbone, setup.options.batch, alone) for backbone in backbones
         }
         self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
-        return {backbone.name: backbone.device for backbone in backbones}
+        return {backbone.name: describe_device(backbone.device) for backbone in backbones}
 
     def compute(self, task: BlockTask, items: Sequence[Item]) -> Computed:
         """Have a piece read by tasks, on any machine, and embed it."""
@@ -400,7 +410,6 @@ class Computer:
     def embed(self, task: BlockTask, items: Sequence[ReadItem | Failed]) -> Computed:
         """Embed a piece, given its clips in order, uploaded."""
         embedder = Embedder(self._forwards, self._broken)
-        before = embedder.seconds
         for row, item in zip(task.rows, items, strict=True):
             embedder.add(task, row, item)
         broken = dict(self._broken.reasons)
@@ -411,7 +420,7 @@ class Computer:
                 for item in items
             ],
             embedder.batches,
-            embedder.seconds - before,
+            embedder.seconds,
             broken,
         )
 
@@ -421,8 +430,8 @@ class Computer:
             return clip
         inputs, uploads = {}, []
         for name, frames in clip.inputs.items():
-            with self._uploads[name].aside() as stream:
-                device = self._forwards[name].backbone.device
+            device = self._forwards[name].backbone.device
+            with self._resizers[device].aside() as lane:
                 (inputs[name],) = upload(device, [torch.tensor(frames)])
-                uploads += [stream.record_event()] if stream else []
+                uploads += [lane.stream.record_event()] if lane else []
         return replace(clip, inputs=inputs, uploads=uploads)

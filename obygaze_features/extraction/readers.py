@@ -50,6 +50,8 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 
 MAX_UPLOADS = 2
 """Clips that are on a GPU in full size at a time."""
+STAGING_BYTES = 64 * 2**20
+"""Pinned memory of each upload; a larger clip goes through it in parts."""
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
@@ -111,7 +113,7 @@ class ItemReader:
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
         devices = dict.fromkeys(backbone.device for backbone in backbones)
-        self._resizers = {device: FrameResizer(device) for device in devices}
+        self.resizers = {device: FrameResizer(device) for device in devices}
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones of these names, or say why it cannot be read."""
@@ -169,7 +171,7 @@ class ItemReader:
         inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         resized_by_cpu = False
-        for device, resize in self._resizers.items():
+        for device, resize in self.resizers.items():
             backbones = [self._backbones[name] for name in rows]
             if views := {
                 b.name: (b.preprocessing, rows[b.name]) for b in backbones if b.device == device
@@ -196,6 +198,31 @@ def _join(parts: Sequence[ReadItem]) -> ReadItem:
     return ReadItem(None, inputs, pictures=pictures, resized_by_cpu=by_cpu)
 
 
+class Lane:
+    """A stream of a GPU beside that of the forward passes, and pinned memory to upload from.
+
+    From other memory an upload takes several times as long.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.stream = torch.cuda.Stream(device, priority=-1)
+        self._staging = torch.empty(STAGING_BYTES, dtype=torch.uint8, pin_memory=True)
+        self._is_read = torch.cuda.Event(blocking=True)
+
+    def upload(self, frames: Tensor) -> Tensor:
+        """Bytes to the GPU, on the current stream; `frames` may be overwritten then."""
+        uploaded = torch.empty(frames.shape, dtype=torch.uint8, device=self._device)
+        source, target = frames.reshape(-1), uploaded.view(-1)
+        for start in range(0, len(source), len(self._staging)):
+            part = source[start : start + len(self._staging)]
+            self._is_read.synchronize()  # of the part before, or the clip before
+            staged = self._staging[: len(part)].copy_(part)
+            target[start : start + len(part)].copy_(staged, non_blocking=True)
+            self._is_read.record()
+        return uploaded
+
+
 class FrameResizer:
     """Resizes clips and images for the backbones of one device; several threads may call it.
 
@@ -205,24 +232,21 @@ class FrameResizer:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
-        if device.startswith("cuda"):
-            for _ in range(MAX_UPLOADS):
-                self._streams.put(torch.cuda.Stream(device, priority=-1))
+        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for _ in range(MAX_UPLOADS if device.startswith("cuda") else 0):
+            self._lanes.put(Lane(device))
 
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
         """For each name its view of the frames; after which event; if a GPU left it to the CPU.
 
-        `frames` may be overwritten then: their memory is not pinned, so that uploading waits.
+        `frames` may be overwritten then.
         """
-        with self.aside() as stream:
+        with self.aside() as lane:
             inputs = None
-            if stream:
-                inputs = run_if_it_fits(
-                    self._device, lambda: _resize_views(frames.to(self._device), views)
-                )
+            if lane:
+                inputs = run_if_it_fits(lambda: _resize_views(lane.upload(frames), views))
             by_cpu = inputs is None
             if inputs is None:
                 with explain_out_of_memory("a clip's frames", "cpu"):
@@ -230,30 +254,56 @@ class FrameResizer:
                 inputs = dict(
                     zip(resized, upload(self._device, list(resized.values())), strict=True)
                 )
-            return inputs, stream and stream.record_event(), by_cpu and stream is not None
+            return inputs, lane and lane.stream.record_event(), by_cpu and lane is not None
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[torch.cuda.Stream | None]:
-        """Upload on a stream beside that of the forward passes; None if it is no GPU."""
+    def held(self) -> Iterator[Sequence[Lane]]:
+        """Upload nothing meanwhile."""
+        count = MAX_UPLOADS if self._device.startswith("cuda") else 0
+        lanes = [self._lanes.get() for _ in range(count)]
+        try:
+            yield lanes
+        finally:
+            for lane in lanes:
+                self._lanes.put(lane)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Lane | None]:
+        """Upload beside the forward passes; None if it is no GPU."""
         if not self._device.startswith("cuda"):
             yield None
             return
-        stream = self._streams.get()
+        lane = self._lanes.get()
         try:
             # Without the device, leaving the stream would open a context on GPU 0.
-            with torch.cuda.device(self._device), torch.cuda.stream(stream):
-                yield stream
+            with torch.cuda.device(self._device), torch.cuda.stream(lane.stream):
+                yield lane
         finally:
-            self._streams.put(stream)
+            self._lanes.put(lane)
 
 
 def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
-    return run_if_it_fits(device, lambda: [pixels.to(device) for pixels in inputs]) or inputs
+    distinct = {id(pixels): pixels for pixels in inputs}
+    moved = run_if_it_fits(lambda: {key: value.to(device) for key, value in distinct.items()})
+    return [moved[id(pixels)] for pixels in inputs] if moved else inputs
+
+
+@contextlib.contextmanager
+def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
+    """Wait until clips that are being uploaded are resized; none is uploaded until this ends."""
+    with contextlib.ExitStack() as stack:
+        for resizer in resizers:
+            stack.enter_context(resizer.held())
+        yield
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    return {name: resize_and_crop(frames, *view) for name, view in views.items()}
+    """The views by name; those that only scale their numbers otherwise are one tensor."""
+    keys = {name: (view[0].geometry, tuple(view[1])) for name, view in views.items()}
+    distinct = {key: views[name] for name, key in keys.items()}
+    resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}
+    return {name: resized[key] for name, key in keys.items()}
 
 
 def ask_decoder(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Tally:
     """Counts of a run in progress.
 
-    Items, and the frames read for them; the seconds that the run waited for frames (`decode`),
-    computed (`device`) and waited for the disk (`write`); why files were `slow` and processes
-    `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips that were
-    `thinned`, seen at less than the rate; texts that were `cut`, and their token counts.
+    Items, and the frames read for them; the seconds that the run waited for frames (`decode`), for
+    the device (`device`; a CPU computes then) and for the disk (`write`); why files were `slow` and
+    processes `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips
+    that were `thinned`, seen at less than the rate; texts that were `cut`, and their token counts.
     """
 
     clips: int = 0
@@ -91,7 +91,8 @@ class Summary:
         Texts of which this run read only the beginning, and their token counts.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
-        waited for frames, computed, waited for the disk, and loaded and planned.
+        waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
+        while the run waits for frames, too.
     batches, bytes
         The batch size of each backbone, after any halving; the size of each store.
     ended

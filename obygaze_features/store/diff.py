@@ -121,7 +121,7 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     )
 
 
-_STATED = ("name", "family", *fmt.CREDITS)
+_STATED = ("name", "family", "device", *fmt.CREDITS)
 """What is said of a backbone, and does not make it another."""
 
 

@@ -110,10 +110,10 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
         notes.append(describe_official(record))
     fits = record.fit_count
     mean = f"Mean (standard deviation) over {fits} fits" if fits > 1 else "One fit"
-    noun = group_noun(record.films.by)
-    notes.append(f"{mean}; the interval is over draws of {noun}s.")
-    if any(scores.films < 2 for scores in record.scores):
-        notes.append(f"Where it is -, the test clips are of one {noun}, or no {noun}s are named.")
+    if why := record.lacks_interval:
+        notes.append(f"{mean}; no interval: {why}.")
+    else:
+        notes.append(f"{mean}; the interval is over draws of {group_noun(record.films.by)}s.")
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 

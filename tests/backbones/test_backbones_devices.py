@@ -90,6 +90,7 @@ def restored() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cuda.matmul.fp32_precision = "none"
         torch.backends.mkldnn.matmul.fp32_precision = "none"
+        torch.backends.cudnn.benchmark = False
 
 
 def use_new_switches() -> None:
@@ -103,6 +104,7 @@ CALLERS = {
     "new": use_new_switches,
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "medium": lambda: torch.set_float32_matmul_precision("medium"),
+    "trials": lambda: setattr(torch.backends.cudnn, "benchmark", True),
 }
 """What a caller has set before."""
 
@@ -115,6 +117,8 @@ def all_switches() -> list[Any]:
         torch.get_float32_matmul_precision,
         formats,
         lambda: torch.backends.mkldnn.matmul.fp32_precision,
+        lambda: torch.backends.cudnn.benchmark,
+        torch.backends.cuda.cudnn_sdp_enabled,
     ]
     values = []
     for read_switch in read:
@@ -136,6 +140,8 @@ def test_tf32_is_set_and_then_put_back(caller, precision, format_):
         before = all_switches()
         with arithmetic("cuda:1", precision):
             assert formats() == [format_] * 3
+            assert not torch.backends.cudnn.benchmark
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
         assert all_switches() == before
         if caller == "single":  # a caller who switches it off later is obeyed
             torch.backends.fp32_precision = "ieee"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
@@ -145,6 +146,23 @@ WITHOUT_PIL = ("VJEPA2", "DINOv3")
 """Their processors need torchvision; see test_backbones_preprocess.py."""
 
 
+class OnGpu(torch.Tensor):
+    """A tensor of the CPU that says it is on a GPU, as does what is computed from it."""
+
+    is_cuda = True
+
+
+class Convolutions(TorchDispatchMode):
+    """Counts what a GPU must not compute: convolutions of tubelets, and GELUs in nine steps."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.count += name == "tanh" or (name.startswith("conv") and args[1].ndim == 5)
+        return function(*args, **(kwargs or {}))
+
+
 def close(ours, expected, atol=1e-4):
     torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
 
@@ -175,6 +193,13 @@ def test_features_are_those_of_transformers(tmp_path, case):
         assert {*expected, "native"} == set(ours)
         for name, values in expected.items():
             close(ours[name], values)
+        with Convolutions() as on_cpu:
+            embed(backbone, pixels)
+        with Convolutions() as on_gpu:
+            again = embed(backbone, pixels.as_subclass(OnGpu))
+        assert (on_cpu.count > 0, on_gpu.count) == (case.startswith("v"), 0)
+        for name, values in expected.items():
+            close(again[name].as_subclass(torch.Tensor), values)
         if "native" not in expected:
             assert not torch.allclose(ours["native"], ours["mean"], atol=0.01)
         if hasattr(model, "classifier"):

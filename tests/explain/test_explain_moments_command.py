@@ -12,6 +12,7 @@ import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import Item, Items
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.files import refused, write
 
@@ -127,7 +128,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
         "unknown label 'tense'; known are Easy Negative, ",
-        "--levels 'bare,calm: so,maybe,tense',",
+        "--levels 'bare,calm: so,maybe,tense' ",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
 
@@ -139,7 +140,8 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     first, scheme = lab.folder / "timelines", lab.timelines.scheme
     done("annotations", "export", first, "--elan", "--csv", "-o", "out")
     refused(obygaze(*read, "elan", "out", "-o", "x"), "names no level")
-    done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    shown = done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    assert "levels: bare < calm: so < maybe < tense (the highest)\n" in shown
     done(*read, "csv", "out/segments.csv", "-o", "csv", "--scheme", first / "timelines.json")
     for back in ("elan", "csv"):
         assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
@@ -160,7 +162,12 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
-    vectors = next(row["folder"] for row in lab.run.models() if row["model"] == "logistic")
+    mil, vectors = (row["folder"] for row in lab.run.models()[::-3])
+    clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"
+    arrays = {"native": (1, SIZE), "frames": (1, 2 * FRAMES, SIZE), "frame_time": (1, 2 * FRAMES)}
+    for name, shape in arrays.items():
+        np.save(tmp_path / name, np.ones(shape))
+    of.import_features({n: tmp_path / f"{n}.npy" for n in arrays}, clip, others, ids=clip.ids)
     tables = {"moments": lab.moments.to_csv(), "frames": lab.moments.frames.to_csv()}
     own = [tmp_path / f"{name}.csv" for name in tables]
     for path, text in zip(own, tables.values(), strict=True):
@@ -170,6 +177,9 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     moments, evaluate = ("moments", vectors, lab.store, *output), "evaluate-moments"
     for arguments, fact, code in (
         (moments, "does not predict frames", 1),
+        (("moments", mil, others, *output), "extract both with the same --frames", 1),
+        (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
+        ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
         ((*moments, "--film", FILM), "add one: -o FILE.svg", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),

@@ -1,18 +1,11 @@
-"""Uploads, forward passes and downloads that overlap, shown on a GPU that is made of fakes.
+"""Uploads, forward passes and downloads that overlap, on a GPU made of tensors of the CPU."""
 
-Its tensors are copies on the CPU. What reaches it is logged in order: uploads, events that its
-streams or the caller wait for, forward passes, and downloads.
-"""
-
-from __future__ import annotations
-
-import contextlib
+import json
 import threading
+import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +15,7 @@ import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.extraction import ray_engine, readers
 from obygaze_features.extraction.forward import Forward
@@ -30,177 +23,79 @@ from obygaze_features.extraction.plan import BlockTask, Options
 from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.readers import FrameResizer, ReadItem
 from tests.kit.films import rows
+from tests.kit.gpu import GPU, Event, Gpu, install
 from tests.kit.models import write_checkpoint
-
-GPU = "cuda:0"
-
-
-class GpuTensor(torch.Tensor):
-    """A tensor on the GPU, and all that is computed from it."""
-
-    is_cuda = True
-
-
-@dataclass
-class FakeGpu:
-    """The log, and the stream of each thread; `upload` may raise an error for a tensor."""
-
-    log: list[tuple[Any, ...]] = field(default_factory=list)
-    upload: Callable[[torch.Tensor], object] = len
-    local: threading.local = field(default_factory=threading.local)
-    compute: FakeStream = None  # type: ignore[assignment]
-
-    @property
-    def stream(self) -> FakeStream:
-        return getattr(self.local, "stream", self.compute)
-
-
-class FakeStream:
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu, self.users, self.most = gpu, 0, 0
-
-    def record_event(self) -> FakeEvent:
-        assert self is self.gpu.stream
-        event = FakeEvent(self.gpu)
-        self.gpu.log.append(("uploaded", event, self))
-        return event
-
-    def wait_event(self, event: FakeEvent) -> None:
-        assert self is self.gpu.compute
-        self.gpu.log.append(("wait", event))
-
-
-class FakeEvent:
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = gpu
-
-    def record(self, stream: FakeStream) -> None:
-        assert stream is self.gpu.compute
-        self.gpu.log.append(("record", self))
-
-    def synchronize(self) -> None:
-        self.gpu.log.append(("synchronize", self))
-
-    def elapsed_time(self, end: FakeEvent) -> float:
-        return 2000.0
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    gpu, to = FakeGpu(), torch.Tensor.to
-    gpu.compute = FakeStream(gpu)
-
-    @contextlib.contextmanager
-    def enter(device: str):
-        before = getattr(gpu.local, "device", None)
-        gpu.local.device = device
-        yield
-        gpu.local.device = before
-
-    @contextlib.contextmanager
-    def use(stream: FakeStream):
-        assert gpu.local.device == GPU  # else leaving it opens a context on the first GPU
-        gpu.local.stream = stream
-        stream.users += 1
-        stream.most = max(stream.most, stream.users)
-        try:
-            yield
-        finally:
-            stream.users -= 1
-            del gpu.local.stream
-
-    def copy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if kwargs.get("device") == "cpu":
-            gpu.log.append(("download", tuple(tensor.shape)))
-            return tensor.clone().as_subclass(torch.Tensor)
-        if args != (GPU,):
-            return to(tensor, *args, **kwargs)
-        gpu.upload(tensor)
-        gpu.log.append(("upload", gpu.stream, tuple(tensor.shape)))
-        return tensor.clone().as_subclass(GpuTensor)
-
-    def new(make: Any, *size: Any, device: Any = "cpu", **options: Any) -> torch.Tensor:
-        tensor = make(*size, device="cpu" if device == GPU else device, **options)
-        return tensor.as_subclass(GpuTensor) if device == GPU else tensor
-
-    def record_stream(tensor: torch.Tensor, stream: FakeStream) -> None:
-        assert stream is gpu.compute
-        assert tensor.is_cuda
-        gpu.log.append(("in use", tensor.data_ptr()))
-
-    # Classes, because transformers has annotations like `torch.cuda.Stream | None`.
-    class Stream(FakeStream):
-        def __init__(self, device: str, priority: int) -> None:
-            super().__init__(gpu)
-
-    class Event(FakeEvent):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(gpu)
-
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "device", enter)
-    monkeypatch.setattr(torch.cuda, "stream", use)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.compute)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: gpu.log.append(("free",)))
-    monkeypatch.setattr(torch.Tensor, "to", copy)
-    monkeypatch.setattr(torch, "zeros", partial(new, torch.zeros))
-    monkeypatch.setattr(torch, "empty", partial(new, torch.empty))
-    monkeypatch.setattr(torch.Tensor, "record_stream", record_stream)
-    return gpu
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return install(Gpu(), monkeypatch)
 
 
-def run_out(tensor: torch.Tensor) -> None:
+def run_out(*_: Any) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def on(gpu: FakeGpu, backbone: Backbone) -> Backbone:
-    def compute(pixels, present, names):
-        gpu.log.append(("forward", backbone.name, len(pixels)))
-        return backbone.encode_clips(pixels, present, names)
+@pytest.fixture(scope="module")
+def three(tiny) -> list[Backbone]:
+    """Two that see the same, and one that samples otherwise."""
+    return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
 
-    return replace(backbone, device=GPU, encode_clips=compute)
+
+@pytest.fixture(scope="module")
+def by_cpu(three, films, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("cpu")
+    of.extract(rows(40), films, three, output, device="cpu", batch=8)
+    return output
+
+
+def are_equal(folder: Path, other: Path) -> bool:
+    """Whether two folders have the same stores, bit for bit."""
+    paths = sorted(folder.glob("*.zarr"))
+    return all(of.open_store(path).diff(other / path.name).identical for path in paths)
 
 
 @pytest.mark.parametrize(
-    "full",
-    [pytest.param(False, marks=pytest.mark.gate), pytest.param(True, marks=pytest.mark.night)],
+    "order", ["late", 0, *(pytest.param(seed, marks=pytest.mark.night) for seed in range(1, 6))]
 )
-def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(films, tiny, gpu, tmp_path, full):
-    """Two backbones that sample otherwise; of a full GPU, a batch at a time."""
-
-    def upload(tensor: torch.Tensor) -> None:
-        if full and gpu.stream is not gpu.compute:
-            run_out(tensor)
-
-    gpu.upload, manifest = upload, rows(20)
-    lsmdc = of.load_backbone("tiny-xclip-lsmdc", "cpu")
-    backbones = [tiny, lsmdc]
-    of.extract(manifest, films, backbones, tmp_path / "cpu", workers=2, batch=8)
-    on_gpu = [on(gpu, backbone) for backbone in backbones]
-    summary = of.extract(manifest, films, on_gpu, tmp_path / "gpu", workers=2)
-    assert (summary.done, summary.failed) == (20, {})
-    for backbone in backbones:
-        stores = [
-            of.open_store(tmp_path / kind / f"{backbone.name}.zarr") for kind in ("cpu", "gpu")
-        ]
-        for array in stores[0].arrays:
-            np.testing.assert_array_equal(*(store.read(array, missing="nan") for store in stores))
-    assert summary.resized_by_cpu == (20 if full else 0)
-    if full:
-        return
-    uploads = [entry for entry in gpu.log if entry[0] == "upload" and len(entry[2]) == 4]
-    aside = [stream for _, stream, _ in uploads if stream is not gpu.compute]
-    assert len(aside) == len(manifest)
-    assert len(uploads) - len(aside) == len(backbones)  # the probe of each store
-    assert len(set(aside)) <= readers.MAX_UPLOADS
-    assert {stream.most for stream in aside} == {1}
-    uses = [entry[1] for entry in gpu.log if entry[0] == "in use"]
-    assert len(uses) == (len(manifest) + 1) * len(backbones)
+def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
+    films, three, by_cpu, gpu, tmp_path, monkeypatch, order
+):
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1.2\n")
+    monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(readers, "STAGING_BYTES", 2**17)  # two frames and a half
+    gpu.late, manifest = order == "late", rows(40)
+    gpu.random.seed(order)
+    summary = of.extract(manifest, films, [gpu.on(b) for b in three], tmp_path, workers=3)
+    assert (summary.done, summary.failed, summary.resized_by_cpu) == (40, {}, 0)
+    assert are_equal(by_cpu, tmp_path)
+    first, second = (of.open_store(tmp_path / f"{name}.zarr") for name in ("tiny", "second"))
+    assert first.diff(second).rows["frames"].equal == 40
+    # Each frame is decoded and uploaded once, whoever wants it. A film has 5, 12, 19 ... of them.
+    wanted = [[b.sampling.pick(np.arange(5 + 7 * n) / 24) for b in three] for n in range(6)]
+    counts = [len(set(np.concatenate(numbers))) for numbers in wanted]
+    assert summary.frames == sum(counts[row % 6] for row in range(40))
+    third = of.open_store(tmp_path / "tiny-xclip-lsmdc.zarr")["clip-05"]
+    assert third["frame_index"][: len(wanted[5][2])].tolist() == wanted[5][2].tolist()
+    # The store and its log name the GPU, which is no difference between stores.
+    device = of.open_store(tmp_path / "tiny.zarr").attributes["backbone"]["device"]
+    assert device == json.loads((tmp_path / "log.jsonl").read_text())["devices"]["tiny"]
+    assert device.startswith("cuda:0 (a model of a GPU, driver 570.1.2, CUDA ")
+    # What the run waited for does not overlap.
+    assert sum(summary.shares.values()) == pytest.approx(1)
+    uploads = [entry[1:] for entry in gpu.log if entry[0] == "upload"]
+    aside = [(stream, shape) for stream, shape in uploads if stream is not gpu.compute]
+    assert sum(shape[0] for _, shape in aside) == summary.frames * 120 * 160 * 3
+    assert len(uploads) - len(aside) == len(three)  # the probe of each store
+    assert len({stream for stream, _ in aside}) <= readers.MAX_UPLOADS
+    assert {stream.most for stream, _ in aside} == {1}
+    # Rows are converted before they are downloaded.
+    downloads = {entry[1] for entry in gpu.log if entry[0] == "download" and entry[2][0] == 8}
+    assert downloads == {torch.float32, torch.float16, torch.bool}
     # A batch waits for its own clips alone.
     events = [entry[1] for entry in gpu.log if entry[0] == "uploaded"]
     assert len(set(events)) == len(manifest)
-    waits: list[FakeEvent] = []
+    waits: list[Event] = []
     for kind, *details in gpu.log:
         if kind == "wait":
             waits += details
@@ -210,28 +105,79 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(films, tiny, gpu, tmp
     assert not waits
 
 
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    "defect",
+    [
+        "early",
+        "record_stream",
+        "synchronize",
+        "synchronize aside",
+        "wait",
+    ],
+)
+def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
+    """Events that come too early, memory that is free too early, and three missing waits."""
+    monkeypatch.setattr(readers, "STAGING_BYTES", 2**17)
+    gpu.late, gpu.defect = True, defect
+    of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
+    assert not are_equal(by_cpu, tmp_path)
+
+
 def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
-    summary = of.extract(rows(40), films, on(gpu, tiny), tmp_path)
+    summary = of.extract(rows(40), films, gpu.on(tiny), tmp_path)
     kinds = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize")]
     run = kinds[kinds.index("synchronize") + 1 :]  # after the probe
     assert "".join(kind[0] for kind in run) == "ffsfsfss" + "fs"  # a block of 32, and one of 8
     assert summary.batches == {"tiny": 8}
-    assert summary.shares["device"] * summary.seconds == pytest.approx(2 * 5)
+
+
+@pytest.mark.parametrize("size", [8, 1])
+def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
+    films, tiny, gpu, tmp_path, size
+):
+    """Neither is it halved, nor does the run end: clips that are being uploaded are waited for."""
+    need, uploading = 2**22, threading.Event()
+    on_gpu, clips, users = gpu.on(tiny, need), [], []
+    gpu.room = (size + 2) * need
+
+    def upload(frames: torch.Tensor) -> None:
+        if gpu.stream is gpu.compute or frames.ndim > 1:
+            return
+        clips.append(frames)
+        if len(clips) == size + 3:  # it takes memory until a batch, the first, has found none
+            held = gpu.new((gpu.room - gpu.used - need // 2,), torch.uint8)
+            uploading.set()
+            assert gpu.refused.wait(10)
+            time.sleep(0.1)
+            del held
+
+    def compute(pixels, present, names):
+        assert not users or uploading.wait(10)  # the probe comes first
+        users.append(sum(stream.users for stream in gpu.streams))
+        return on_gpu.encode_clips(pixels, present, names)
+
+    gpu.before_upload = upload
+    backbone = replace(on_gpu, encode_clips=compute)
+    summary = of.extract(rows(24), films, backbone, tmp_path, workers=3, batch=size)
+    assert (summary.done, summary.batches) == (24, {"tiny": size})
+    assert len(users) == 1 + 24 // size + 1
+    assert users[2] == 0  # while it was tried again
 
 
 @pytest.mark.gate
 def test_a_batch_that_does_not_fit_waits_and_is_tried_again(films, tiny, gpu, tmp_path):
-    def full_once(pixels, present, names):
-        gpu.log.append(("forward", len(pixels)))
-        if sum(entry[0] == "forward" for entry in gpu.log) == 4:  # the probe's, two, this
-            run_out(pixels)
-        return tiny.encode_clips(pixels, present, names)
+    on_gpu, sizes = gpu.on(tiny), []
 
-    backbone = replace(tiny, device=GPU, encode_clips=full_once)
-    summary = of.extract(rows(32), films, backbone, tmp_path)
+    def full_once(pixels, present, names):
+        sizes.append(len(pixels))
+        outputs = on_gpu.encode_clips(pixels, present, names)
+        return run_out() if len(sizes) == 4 else outputs  # the probe's, two, this
+
+    summary = of.extract(rows(32), films, replace(on_gpu, encode_clips=full_once), tmp_path)
     steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
     # The probe; two batches and the end of the first; the third, which begins twice.
-    assert "".join(step[1] for step in steps)[:11] == "oy" + "ooy" + "oryro" + "o"
+    assert "".join(step[1] for step in steps)[:10] == "oy" + "ooy" + "oyro" + "o"
     assert (summary.done, summary.batches) == (32, {"tiny": 8})
 
 
@@ -241,7 +187,7 @@ def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
     shape = (3, *backbone.preprocessing.crop)
     images = [torch.full(shape, 9 * n, dtype=torch.uint8) for n in range(3)]
     expected = Forward(backbone)(images)
-    rows = Forward(replace(backbone, device=GPU))(images)
+    rows = Forward(gpu.on(backbone))(images)
     for row, expected_row in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(row["native"], expected_row["native"])
     assert [entry[0] for entry in gpu.log].count("upload") == len(images)
@@ -255,7 +201,9 @@ def computer_of(backbones: list[Backbone], share: float, folder: Path) -> Comput
     plan = WorkerPlan(1, 100, 1.0, share, "cuda")
     computer = Computer()
     devices = computer.start(Setup(blind, loads, plan, folder, Options(), folder), (task, None))
-    assert devices == {backbone.name: backbone.device for backbone in backbones}
+    assert [devices[backbone.name].split()[0] for backbone in backbones] == [
+        backbone.device for backbone in backbones
+    ]
     return computer
 
 
@@ -268,21 +216,22 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(
     shares: dict[str, float] = {}
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     monkeypatch.chdir(tmp_path)
-    backbones = [replace(tiny, device=GPU), replace(tiny, name="second", device="cuda:1")]
+    backbones = [gpu.on(tiny), replace(tiny, name="second", device="cuda:1")]
     computer = computer_of(backbones, share, tmp_path)
     assert shares == ({GPU: 0.5, "cuda:1": 0.5} if share < 1 else {})
     clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
     uploads: list[torch.Tensor] = []
 
     def full_once(tensor: torch.Tensor) -> None:
-        uploads.append(tensor)
-        if len(uploads) == 2:
-            run_out(tensor)
+        if gpu.stream is not gpu.compute:
+            uploads.append(tensor)
+            if len(uploads) == 2:
+                run_out()
 
-    gpu.upload = full_once
+    gpu.before_upload = full_once
     read = [ReadItem(None, {"tiny": clip.numpy()}) for clip in clips]
     outcomes = computer.compute(BlockTask(0, {"tiny": [0, 1, 2]}), read).outcomes["tiny"]
-    assert len(uploads) == 3  # the second is uploaded with its batch
+    assert len(uploads) == 3  # the second is then uploaded with its batch
     for row, expected in zip(outcomes.values(), Forward(tiny)(clips), strict=True):
         np.testing.assert_array_equal(row.values["native"], expected["native"])
 
@@ -291,19 +240,19 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "get", list)
     monkeypatch.chdir(tmp_path)
-    embedding, uploaded = threading.Event(), threading.Event()
+    embedding, uploaded, on_gpu = threading.Event(), threading.Event(), gpu.on(tiny)
 
     def wait(pixels, present, names):
         embedding.set()
         assert uploaded.wait(10)
-        return tiny.encode_clips(pixels, present, names)
+        return on_gpu.encode_clips(pixels, present, names)
 
-    computer = computer_of([replace(tiny, device=GPU, encode_clips=wait)], 1, tmp_path)
+    computer = computer_of([replace(on_gpu, encode_clips=wait)], 1, tmp_path)
     blocks = [
         [ReadItem(None, {"tiny": torch.full((8, 3, 32, 32), n, dtype=torch.uint8).numpy()})]
         for n in range(2)
     ]
-    gpu.upload = lambda tensor: uploaded.set() if tensor.max() == 1 else None
+    gpu.before_upload = lambda tensor: uploaded.set() if tensor.max() == 1 else None
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
         assert embedding.wait(10)
@@ -319,6 +268,20 @@ def frames() -> torch.Tensor:
     return torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
+def test_what_two_backbones_see_alike_is_resized_once(frames, tiny):
+    how = tiny.preprocessing
+    views = {
+        "first": (how, [0, 2]),
+        "scaled": (replace(how, mean=(0.0, 0.0, 0.0)), [0, 2]),
+        "other rows": (how, [0, 3]),
+        "sharper": (replace(how, filter="bicubic"), [0, 2]),
+    }
+    inputs, _, _ = FrameResizer("cpu")(frames, views)
+    assert len({id(pixels) for pixels in inputs.values()}) == 3
+    for name, view in views.items():
+        assert torch.equal(inputs[name], resize_and_crop(frames, *view))
+
+
 def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, monkeypatch):
     def small(pictures, preprocessing, rows):
         if not left:
@@ -330,14 +293,11 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
 
     left: list[weakref.ref[torch.Tensor]] = []
     monkeypatch.setattr(readers, "resize_and_crop", small)
-    dead: list[torch.Tensor | None] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: dead.extend(t() for t in left))
     view = (tiny.preprocessing, [0, 2])
     inputs, event, by_cpu = FrameResizer(GPU)(frames, {"tiny": view})
     assert by_cpu
-    assert torch.equal(inputs["tiny"], resize_and_crop(frames, *view))
-    assert dead == [None, None]
     # What the CPU resized is uploaded on the same stream, before the event.
     (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
-    assert (first, second) == ((5, 40, 60, 3), tuple(inputs["tiny"].shape))
+    assert (first, second) == ((5 * 40 * 60 * 3,), tuple(inputs["tiny"].shape))
     assert gpu.log[-1] == ("uploaded", event, stream)
+    assert torch.equal(inputs["tiny"].cpu(), resize_and_crop(frames, *view))

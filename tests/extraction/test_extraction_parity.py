@@ -4,12 +4,9 @@ Frames are taken by number from all frames decoded in order; the network and its
 compared with those of transformers elsewhere.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
@@ -18,8 +15,7 @@ from obygaze_features.backbones.windows import resample
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import verify
-from tests.backbones.conftest import tensor
-from tests.kit.films import clips, everything, read_frame_number, store_files, write_clip
+from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.models import write_checkpoint
 
 
@@ -119,28 +115,6 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)
 
 
-@pytest.mark.parametrize("name", ["tiny-xclip", "tiny-vivit", "tiny-clip"])
-def test_each_window_is_what_transformers_gives(films, tmp_path, name):
-    weights = write_checkpoint(name, tmp_path / name)
-    options = {"sampling": "12 fps", "frames": 20, "stride": 6}
-    summary = of.extract(clips("clip5.mp4"), films, str(weights), tmp_path, **options)
-    backbone, row = of.load_backbone(weights, "cpu"), of.open_store(summary.stores[0])["clip5"]
-    seen = torch.from_numpy(everything(films / "clip5.mp4")[::2])
-    how = backbone.preprocessing
-    pixels = normalise(resize_and_crop(seen, how), how)
-    windows = torch.stack([pixels[first : first + 8] for first in (0, 6, 12)])
-    model = transformers.AutoModel.from_pretrained(weights).eval()
-    with torch.no_grad():
-        if name == "tiny-clip":
-            expected = tensor(model.get_image_features(pixels))
-        elif name == "tiny-vivit":
-            expected = model(windows).last_hidden_state[:, 0]
-        else:
-            expected = tensor(model.get_video_features(windows))
-    np.testing.assert_allclose(row["frames"], expected, atol=2e-3)
-    np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-3)
-
-
 def test_spans_of_a_film_are_read_by_their_numbers(tiny, tmp_path):
     """The frames are those that the same span cut out would give."""
     write_clip(tmp_path / "film.mkv", "S", seconds=10)
@@ -158,19 +132,3 @@ def test_spans_of_a_film_are_read_by_their_numbers(tiny, tmp_path):
         numbers = [first + int(i * (last - first) / 8) for i in range(8)]
         assert store[item.id]["frame_index"].tolist() == numbers
         np.testing.assert_allclose(store[item.id]["frame_time"], np.array(numbers) / 24, atol=2e-3)
-
-
-def test_several_backbones_share_one_decoding(films, tiny, whole_store, tmp_path):
-    """Two that look at the same frames cost no more decoding than one."""
-    second = replace(tiny, name="other")
-    half = replace(tiny, name="half", sampling=Sampling(4), encode_clips=lambda *_: {}, arrays=())
-    items = clips("clip1.mp4", "clip2.mp4")
-    summary = of.extract(items, films, [tiny, second, half], tmp_path)
-    assert summary.frames == 8 + 8
-    first, other = (store_files(tmp_path / f"{name}.zarr") for name in ("tiny", "other"))
-    shards = {name for name in first if "/c/" in name}
-    assert {name: first[name] for name in shards} == {name: other[name] for name in shards}
-    alone = of.open_store(whole_store).read("frames", ["clip-01", "clip-02"])
-    np.testing.assert_allclose(of.open_store(summary.stores[1]).read("frames"), alone, atol=2e-3)
-    halves = of.open_store(tmp_path / "half.zarr")["clip2"]["frame_index"]
-    assert halves.tolist() == [int(i * 19 / 4) for i in range(4)]

@@ -1,7 +1,7 @@
 // A strip a film: each clip a bar of its probability, under the annotators' lanes, over their level.
 // Clips are placed in seconds where these are known, else by scene number.
 const TICKS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200];
-const BARS = { top: 12, bottom: 92 };
+const BARS = has_models ? { top: 12, bottom: 92 } : { top: 0, bottom: 0 };
 const LANE = 11;
 const SET_LANE = 12;
 const DRAWN = { role: "presentation" };
@@ -87,7 +87,7 @@ function strip(film, clips, place) {
   levels.map((_, order) => rect("lane", 0, lane_top(order, levels.length), 1000, LANE - 1, DRAWN)),
   blocks(unlabelled(axis).map((gap) => gap.map(across)), below, LANE * levels.length, "absent"),
   sets.map((labels, row) => level_blocks(labels, clips, spans, row * SET_LANE - above, SET_LANE - 3)),
-  marks, half_line(1000, (BARS.top + BARS.bottom) / 2));
+  marks, has_models ? half_line(1000, (BARS.top + BARS.bottom) / 2) : null);
   const mark_under = (event) => event.target.closest("g");
   const readout = make("p", { class: "readout", "aria-hidden": "true" }, " ");
   const describe = (clip) => { readout.textContent = sentence(clip); };
@@ -110,7 +110,7 @@ function clip_mark(clip, x, width, levels, above) {
   const tall = value === null ? 5 : Math.max(1.5, value * (BARS.bottom - BARS.top));
   return make("g", { role: "option", id: `mark-${clip}`, "aria-selected": "false", "aria-label": sentence(clip), "data-clip": clip },
     rect("hit", x, -above, width, BARS.bottom + 6 + LANE * levels + above),
-    rect(value === null ? "gap" : "bar", x, BARS.bottom - tall, inner, tall),
+    !has_models ? null : rect(value === null ? "gap" : "bar", x, BARS.bottom - tall, inner, tall),
     differs(clip) ? rect("flag", x, 1, inner, 7) : null,
     rect(level_of(clip).colour, x, lane_top(view.clips.level[clip], levels), inner, LANE - 1));
 }
@@ -120,7 +120,7 @@ function scale(height, above) {
   const { levels, sets } = view.clips;
   const words = [
     ...sets.map((labels, row) => [labels.name, row * SET_LANE - above + SET_LANE / 2 - 1]),
-    ["1", BARS.top], [".5", (BARS.top + BARS.bottom) / 2], ["0", BARS.bottom - 3],
+    ...(has_models ? [["1", BARS.top], [".5", (BARS.top + BARS.bottom) / 2], ["0", BARS.bottom - 3]] : []),
     ...levels.map((level, order) => [level.code, lane_top(order, levels.length) + LANE / 2]),
   ];
   return make("div", { class: "scale", "aria-hidden": "true", style: { height: `${height + above}px` } },
