@@ -89,7 +89,9 @@ def open_annotation(source: object) -> Annotation | None:
             source = Timelines.load(folder)
         elif (folder / "manifest.json").is_file():
             source = Manifest.load(folder)
-        elif not any((folder / name).exists() for name in ("run.json", "zarr.json")):
+        elif not any(
+            (folder / name).exists() for name in ("run.json", "predictions.csv", "zarr.json")
+        ):
             inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
             hint = f"did you mean {min(inside)}?" if inside else "make one: " + MAKE
             raise ExperimentError(f"{folder} is not a manifest, timelines or a run; {hint}")
