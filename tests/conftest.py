@@ -151,9 +151,7 @@ def forget_package(name: str) -> None:
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Path]]:
     """Installs a package ``mylab``: its files, its entry points and its version; gives its folder.
-
-    Called without files, it removes the package.
-    """
+    Called without files, it removes the package."""
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
 

@@ -80,11 +80,9 @@ class Page:
         self.printed += out.getvalue()
 
     def console(self, block: str) -> None:
-        """Run the lines after ``$``, which may end with ``> FILE``.
-
-        What stands below them must be among what they print. They end with 0, or with 3 where the
-        page shows that something is skipped.
-        """
+        """Run the lines after ``$``, which may end with ``> FILE``. What stands below them must be
+        among what they print. They end with 0, or with 3 where the page shows that something is
+        skipped."""
         for step in block.split("$ ")[1:]:
             command, *expected = step.splitlines()
             name, *arguments = shlex.split(command)

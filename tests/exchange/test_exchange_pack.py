@@ -1,7 +1,5 @@
-"""Packed stores: the same bytes again, read in place; archives and lists that are refused.
-
-The list of a store's files names all of them and no others, whichever way the store goes.
-"""
+"""Packed stores: the same bytes again, read in place; archives and lists that are refused. The list
+of a store's files names all of them and no others, whichever way the store goes."""
 
 import hashlib
 import json

@@ -23,10 +23,8 @@ FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 30 s, with a lab's levels for MObyGaze's, and the same concepts.
-
-    In its features, frames that annotator1 calls tense stand apart.
-    """
+    """A run on clips of 30 s, with a lab's levels for MObyGaze's, and the same concepts. In its
+    features, frames that annotator1 calls tense stand apart."""
     folder = tmp_path_factory.mktemp("lab")
     source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
     own = dict(zip(of.obygaze_scheme().codes, LEVELS, strict=True))

@@ -23,10 +23,8 @@ STORE_BYTES = 100 * 2**20
 
 @contextlib.contextmanager
 def head(**settings: Any) -> Iterator[Any]:
-    """A head with one CPU that computes and one that reads; nobody is connected to it.
-
-    It claims a GPU, too: Ray gives out what it is told that there is.
-    """
+    """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
+    GPU, too: Ray gives out what it is told that there is."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -97,9 +95,7 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
     """Kills its process over a batch of this size, unless it is its first: `count` times in all.
-
-    Notes beside it what Ray gave its process, and each clip that it computes.
-    """
+    Notes beside it what Ray gave its process, and each clip that it computes."""
     import ray
 
     resources = ray.get_runtime_context().get_assigned_resources()

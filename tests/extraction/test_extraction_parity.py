@@ -1,8 +1,6 @@
-"""What is put into a store: which frames, and what the network makes of these.
-
-Frames are taken by number from all frames decoded in order; the network and its preprocessing are
-compared with those of transformers elsewhere.
-"""
+"""What is put into a store: which frames, and what the network makes of these. Frames are taken by
+number from all frames decoded in order; the network and its preprocessing are compared with those
+of transformers elsewhere."""
 
 import numpy as np
 import pytest

@@ -37,10 +37,8 @@ from tests.kit.films import rows, store_files
 def test_an_interrupted_run_resumes_to_the_same_store(
     manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
 ):
-    """What was computed of a block is kept, and the batch that was running.
-
-    One block of 96 rows holds the features that three hold of 32, from the same batches.
-    """
+    """What was computed of a block is kept, and the batch that was running. One block of 96 rows
+    holds the features that three hold of 32, from the same batches."""
     monkeypatch.setattr(store_format, "BLOCKS", blocks)
 
     def interrupted(pixels, present, names):

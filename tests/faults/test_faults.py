@@ -1,7 +1,5 @@
-"""Kill a command, or fail it, at each system call that changes a file: nothing is half done.
-
-After each the output is the old one or a whole new one, and the same command goes on.
-"""
+"""Kill a command, or fail it, at each system call that changes a file: nothing is half done. After
+each the output is the old one or a whole new one, and the same command goes on."""
 
 import ctypes
 import json

@@ -1,7 +1,5 @@
-"""Damaged and forged inputs: one line and an exit code, in bounded time and memory.
-
-Each input follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes one again.
-"""
+"""Damaged and forged inputs: one line and an exit code, in bounded time and memory. Each input
+follows from its kind and number: ``FUZZ="run 17" make fuzz`` makes one again."""
 
 import json
 import os

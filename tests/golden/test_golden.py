@@ -1,7 +1,5 @@
-"""Commands print what an earlier release printed; its files open, verify and read the same.
-
-How an output is compared with the golden one: volatile fields masked, new ones ignored.
-"""
+"""Commands print what an earlier release printed; its files open, verify and read the same. How an
+output is compared with the golden one: volatile fields masked, new ones ignored."""
 
 import html
 import json

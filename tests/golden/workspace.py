@@ -1,8 +1,6 @@
-"""The golden commands, which are all that have ``--json``, and a folder in which they run.
-
-It is a copy of ``data/`` with clips, images and models. Each command can run alone; those that
-change something write to their own output.
-"""
+"""The golden commands, which are all that have ``--json``, and a folder in which they run. It is a
+copy of ``data/`` with clips, images and models. Each command can run alone; those that change
+something write to their own output."""
 
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The authors' files in miniature: the same layout, spellings and oddities; every row is drawn.
-
-`released_runs.json` is written by a plain loop, not by the tested code.
-"""
+`released_runs.json` is written by a plain loop, not by the tested code."""
 
 import json
 from collections import Counter
@@ -61,10 +59,8 @@ Row = dict[str, str]
 
 
 def make_authors(folder: Path, *, scale: int = 1) -> Path:
-    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`.
-
-    With a `scale` there are so many times the clips.
-    """
+    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`. With a
+    `scale` there are so many times the clips."""
     chance = np.random.default_rng(12)
     rows = annotated_clips(chance, scale)
     home = folder / "obygaze12"
@@ -245,9 +241,7 @@ def save_released(folder: Path, authors: Path) -> Manifest:
 @dataclass(frozen=True)
 class Dataset:
     """A manifest of the authors' files with their splits, and a store of each of their backbones.
-
-    `authors` has the files.
-    """
+    `authors` has the files."""
 
     authors: Path
     manifest: Path
@@ -257,10 +251,8 @@ class Dataset:
 def make_dataset(
     folder: Path, authors: Path, *, widths: tuple[int, int, int], signal: float = 0.08
 ) -> Dataset:
-    """Drawn features, in which each visual concept has a direction, and Sure one more.
-
-    `widths` are those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC.
-    """
+    """Drawn features, in which each visual concept has a direction, and Sure one more. `widths` are
+    those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC."""
     manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
     shown = np.array(

@@ -33,10 +33,8 @@ def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
 
 
 def small_clips(clips: int = 240) -> om.ClipDataset:
-    """Three levels in turn over six folds and four films; Sure clips show more concepts.
-
-    Unit-norm features: noise, a direction for each concept, and one for Sure.
-    """
+    """Three levels in turn over six folds and four films; Sure clips show more concepts. Unit-norm
+    features: noise, a direction for each concept, and one for Sure."""
     width = 16
     chance = np.random.default_rng(7)
     levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]

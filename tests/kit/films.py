@@ -84,12 +84,10 @@ def write_pictures(
     b_frames: int = 2,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write RGB pictures of one size as a film; the suffix of `path` chooses the container.
-
-    With a `variable_rate`, frames are shown for one, two or three times as long, alternately. A
-    player has to rotate the pictures by `rotation` degrees, counter-clockwise. `codec` is an FFmpeg
-    encoder, `gop` the frames from one keyframe to the next.
-    """
+    """Write RGB pictures of one size as a film; the suffix of `path` chooses the container. With a
+    `variable_rate`, frames are shown for one, two or three times as long, alternately. A player has
+    to rotate the pictures by `rotation` degrees, counter-clockwise. `codec` is an FFmpeg encoder,
+    `gop` the frames from one keyframe to the next."""
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
         stream: Any = container.add_stream(codec, rate=rate, options=dict(options or {}))

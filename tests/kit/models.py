@@ -1,7 +1,5 @@
-"""Networks of random weights for the tests: small ones of every family, and full-size ones.
-
-The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`.
-"""
+"""Networks of random weights for the tests: small ones of every family, and full-size ones. The
+package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
-"""A real browser to open pages in: Debian's Chromium, spoken to over its DevTools pipe.
-
-The pipe needs no driver, no port and no package: JSON messages, each ended by a zero byte, go in
-by file descriptor 3 and come out by 4.
-"""
+"""A real browser to open pages in: Debian's Chromium, spoken to over its DevTools pipe. The pipe
+needs no driver, no port and no package: JSON messages, each ended by a zero byte, go in by file
+descriptor 3 and come out by 4."""
 
 import json
 import os

@@ -63,10 +63,8 @@ class World:
 def make_world(
     folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
 ) -> World:
-    """200 clips of four levels in ten folds; S is apart from the rest, with some overlap.
-
-    Where `marked`, every clip but EN shows some of three concepts, which its features tell.
-    """
+    """200 clips of four levels in ten folds; S is apart from the rest, with some overlap. Where
+    `marked`, every clip but EN shows some of three concepts, which its features tell."""
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]

@@ -123,10 +123,8 @@ def serve(folder: Path) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """A server of S3 with one bucket, to which the environment leads.
-
-    Gives a function that puts a file, or the files of a folder, under a key.
-    """
+    """A server of S3 with one bucket, to which the environment leads. Gives a function that puts a
+    file, or the files of a folder, under a key."""
     import boto3  # type: ignore[import-untyped]
     import pytest
     import s3fs  # type: ignore[import-untyped]

@@ -1,7 +1,5 @@
 """The paper's tables and figures, from the authors' files in miniature and drawn features.
-
-`released` has those of the released protocol, and `whole`, at night, all of them.
-"""
+`released` has those of the released protocol, and `whole`, at night, all of them."""
 
 import json
 import os

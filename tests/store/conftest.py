@@ -13,9 +13,7 @@ from tests.kit import store as toys
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the same store of 18 rows as ``open.zarr``, ``final.zarr``, ``compressed.zarr``.
-
-    Its row 6 failed.
-    """
+    Its row 6 failed."""
     folder = tmp_path_factory.mktemp("sound")
     toys.a_store(folder / "open.zarr")
     for state in toys.STATES[1:]:

@@ -1,7 +1,5 @@
-"""Damaged stores: every way in which a file can be wrong is one line that names it.
-
-Damage at random is in ``tests/fuzz``, and in ``test_store_verify.py``.
-"""
+"""Damaged stores: every way in which a file can be wrong is one line that names it. Damage at
+random is in ``tests/fuzz``, and in ``test_store_verify.py``."""
 
 import dataclasses
 import json

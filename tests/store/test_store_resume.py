@@ -1,7 +1,5 @@
 """Writers that were killed, overtaken or failed by the disk: what counts, who may resume.
-
-``tests/faults`` kills writers at each system call.
-"""
+``tests/faults`` kills writers at each system call."""
 
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Damage is found wherever it is, the rows are named, and a repair drops no intact row.
-
-``tests/faults`` kills a repair at each system call.
-"""
+``tests/faults`` kills a repair at each system call."""
 
 import contextlib
 import errno

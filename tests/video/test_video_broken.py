@@ -36,10 +36,8 @@ def write_half(path: Path) -> None:
 def copy_packets(
     films: Sequence[Path], path: Path, *, key: int = 0, zero: int = 0, **how: Any
 ) -> None:
-    """Films one after the other, not encoded anew, as editing programs do.
-
-    From the n-th keyframe on; the clock says 0 at the time of a frame.
-    """
+    """Films one after the other, not encoded anew, as editing programs do. From the n-th keyframe
+    on; the clock says 0 at the time of a frame."""
     with av.open(path, "w", **how) as target:
         copy, end = None, 0
         for film in films:
@@ -110,10 +108,8 @@ DAMAGED = ["x264.mkv", "x264.avi", *(pytest.param(name, marks=pytest.mark.gate) 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
-    """Keyframes are at 0, 12, 24 ...; the packets 26 to 32 are gone.
-
-    Whichever frames are wanted, the first one that cannot be decoded alone is named.
-    """
+    """Keyframes are at 0, 12, 24 ...; the packets 26 to 32 are gone. Whichever frames are wanted,
+    the first one that cannot be decoded alone is named."""
     path = write(tmp_path / name)
     oracle = everything(path)
     with av.open(path) as container:
