@@ -58,14 +58,11 @@ SLIPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "slip",
-    [
-        pytest.param(slip, id=f"{slip[0]}-{n}", marks=[] if slip[0] in cheap else pytest.mark.gate)
-        for cheap in [(*ALWAYS, "tiny-xclip-lsmdc")]
-        for n, slip in enumerate(SLIPS)
-    ],
-)
+@pytest.mark.parametrize("slip", [
+    pytest.param(slip, id=f"{slip[0]}-{n}", marks=[] if slip[0] in cheap else pytest.mark.gate)
+    for cheap in [(*ALWAYS, "tiny-xclip-lsmdc")]
+    for n, slip in enumerate(SLIPS)
+])  # fmt: skip
 def test_a_checkpoint_that_does_not_fit_is_one_line(copy, slip):
     name, change, facts = slip
     folder = copy(name)

@@ -207,16 +207,13 @@ OFFLINE = [
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize(
-    ("name", "offline", "facts"),
-    [
-        ("someone/gated", "0", ["requires that you agree to its terms", "give gated=FOLDER"]),
-        ("someone/else", "0", ["the hub has no someone/else, or it is", "give else=FOLDER"]),
-        ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
-        # Where nobody forbids it, the hub's client tries for some 20 seconds.
-        pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
-    ],
-)
+@pytest.mark.parametrize(("name", "offline", "facts"), [
+    ("someone/gated", "0", ["requires that you agree to its terms", "give gated=FOLDER"]),
+    ("someone/else", "0", ["the hub has no someone/else, or it is", "give else=FOLDER"]),
+    ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
+    # Where nobody forbids it, the hub's client tries for some 20 seconds.
+    pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
+])  # fmt: skip
 def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
     endpoint = serve_hub(tmp_path)[0] if "/" in name else NOWHERE
     result = prefetch(name, tmp_path / "home", endpoint, offline)
@@ -246,15 +243,12 @@ def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
 
 
 @pytest.mark.night
-@pytest.mark.parametrize(
-    ("write", "call", "files"),
-    [
-        (write_sentence_encoder, "load_sentence_encoder('someone/small', 'cpu').embed(['a man'])",
-         {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}),
-        (write_gpt2, "load_language_model('someone/small', 'cpu').mean_probabilities(['a man'])",
-         {"config.json"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("write", "call", "files"), [
+    (write_sentence_encoder, "load_sentence_encoder('someone/small', 'cpu').embed(['a man'])",
+     {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}),
+    (write_gpt2, "load_language_model('someone/small', 'cpu').mean_probabilities(['a man'])",
+     {"config.json"}),
+])  # fmt: skip
 def test_a_model_of_texts_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
     (folder := tmp_path / "model").mkdir()
     write(folder, seed=3)

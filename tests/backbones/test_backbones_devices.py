@@ -42,15 +42,11 @@ def test_a_cuda_device_has_a_number():
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    "problem",
-    [
-        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
-        RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\n..."),
-        torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
-    ],
-    ids=["full", "exclusive", "initialization"],
-)
+@pytest.mark.parametrize("problem", [
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
+    RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\n..."),
+    torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
+], ids=["full", "exclusive", "initialization"])  # fmt: skip
 def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
     """It can be seen, and tensors can be made on it: a kernel shows that it does not work."""
 

@@ -312,14 +312,11 @@ def too_many_words(folder):
     (folder / "vocab.json").write_text(json.dumps(words))
 
 
-@pytest.mark.parametrize(
-    ("change", "facts"),
-    [
-        (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
-        (too_many_words, "575 tokens, but the network knows 566"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
-    ],
-)
+@pytest.mark.parametrize(("change", "facts"), [
+    (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
+    (too_many_words, "575 tokens, but the network knows 566"),
+    (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
+])  # fmt: skip
 def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
     folder = copy("tiny-clip")
     change(folder)

@@ -234,15 +234,12 @@ def test_clips_own_rule_is_torchvisions(size):
     torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
-        ({"image_mean": None}, "image_mean"),
-        ({"crop_size": 64}, "crops to 64x64"),
-        ({"resample": 5}, "no usable value for 5"),
-        ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "facts"), [
+    ({"image_mean": None}, "image_mean"),
+    ({"crop_size": 64}, "crops to 64x64"),
+    ({"resample": 5}, "no usable value for 5"),
+    ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
+])  # fmt: skip
 def test_a_configuration_not_understood_is_refused(tmp_path, changes, facts):
     with pytest.raises(BackboneError, match=facts):
         read_preprocessing(checkpoint(tmp_path, **changes))

@@ -122,16 +122,13 @@ def test_a_normal_distribution_has_the_moments_of_all_partitions():
         assert turned.p == pytest.approx(1 - associate(x, Y, A, B, normal).p)
 
 
-@pytest.mark.parametrize(
-    ("sets", "facts"),
-    [
-        ({"x": []}, ["X", "empty"]),
-        ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "length zero"]),
-        ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
-        ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "one model"]),
-        ({"x": [[1, 0], [1]]}, ["X", "no table of numbers"]),
-    ],
-)
+@pytest.mark.parametrize(("sets", "facts"), [
+    ({"x": []}, ["X", "empty"]),
+    ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "length zero"]),
+    ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
+    ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "one model"]),
+    ({"x": [[1, 0], [1]]}, ["X", "no table of numbers"]),
+])  # fmt: skip
 def test_what_is_no_set_of_embeddings_is_refused(sets, facts):
     with pytest.raises(BiasError) as raised:
         associate(**{"x": X, "y": Y, "a": A, "b": B, **sets})

@@ -42,15 +42,12 @@ def test_it_is_the_formula(probability, similarity, confidence):
     assert cut <= probability < cut + 0.01 + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("scores", "fact"),
-    [
-        ((0.5, -1, 0.5), "similarity -1 has no gender score"),
-        ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
-        ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
-        ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
-    ],
-)
+@pytest.mark.parametrize(("scores", "fact"), [
+    ((0.5, -1, 0.5), "similarity -1 has no gender score"),
+    ((0.5, 0, -0.5), "confidence -0.5 is not from 0 to 1"),
+    ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
+    ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
+])  # fmt: skip
 def test_scores_that_it_cannot_take(scores, fact):
     with pytest.raises(BiasError, match=fact):
         gender_score(*scores)
@@ -103,14 +100,11 @@ def test_short_names_of_columns_and_cooccurrence(tmp_path):
     assert all_objects(read_scored_captions(table)).said == GenderBalance(0.5, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("gender", "captions"),
-    [
-        ("neither", ["a human", "manhole", "the womanly art", "a [MASK]"]),
-        ("both", ["a man, a woman"]),
-        ("man", ["A man on it.", "two boys and his bus"]),
-    ],
-)
+@pytest.mark.parametrize(("gender", "captions"), [
+    ("neither", ["a human", "manhole", "the womanly art", "a [MASK]"]),
+    ("both", ["a man, a woman"]),
+    ("man", ["A man on it.", "two boys and his bus"]),
+])  # fmt: skip
 def test_a_captions_words_tell_its_gender(gender, captions):
     genders = shipped_lexicon("genders")
     assert {gender_of(caption, genders) for caption in captions} == {gender}

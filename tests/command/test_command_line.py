@@ -60,14 +60,11 @@ def test_help_and_the_light_rooms_load_nothing_heavy() -> None:
         assert names <= allowed, code
 
 
-@pytest.mark.parametrize(
-    ("words", "facts"),
-    [
-        ("feature extract", "unknown command 'feature'; did you mean features?"),
-        ("extract m", "unknown command 'extract'; did you mean main features extract?"),
-        ("bias xyz", " bias: unknown command 'xyz'; known are captions, eat, "),
-    ],
-)
+@pytest.mark.parametrize(("words", "facts"), [
+    ("feature extract", "unknown command 'feature'; did you mean features?"),
+    ("extract m", "unknown command 'extract'; did you mean main features extract?"),
+    ("bias xyz", " bias: unknown command 'xyz'; known are captions, eat, "),
+])  # fmt: skip
 def test_a_mistyped_command_is_answered(words: str, facts: str, obygaze: Obygaze) -> None:
     result = obygaze(*words.split())
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr

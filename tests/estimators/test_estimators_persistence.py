@@ -126,16 +126,12 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     assert again.named_steps["conceptbank"].names_ == model.named_steps["conceptbank"].names_
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
-        LinearSVC(random_state=0, fit_intercept=False),
-        make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
-        GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
-    ],
-    ids=["nested", "alone", "discriminant", "search"],
-)
+@pytest.mark.parametrize("model", [
+    make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
+    LinearSVC(random_state=0, fit_intercept=False),
+    make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
+    GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
+], ids=["nested", "alone", "discriminant", "search"])  # fmt: skip
 def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     method = "predict" if hasattr(model, "predict") else "transform"

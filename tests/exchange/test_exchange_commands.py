@@ -114,18 +114,14 @@ def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatc
     assert names_in(workspace) == before
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "fact"),
-    [
-        ({}, {}, "no source"),
-        ("nowhere.mat", {}, "nowhere.mat is not a folder"),
-        ("key.toml", {}, "no known kind of features"),
-        ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
-        ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
-        ("X.parquet", {"in_order": True}, "X.parquet"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "options", "fact"), [
+    ({}, {}, "no source"),
+    ("nowhere.mat", {}, "nowhere.mat is not a folder"),
+    ("key.toml", {}, "no known kind of features"),
+    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
+    ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
+    ("X.parquet", {"in_order": True}, "X.parquet"),
+], ids=str)  # fmt: skip
 def test_a_slip_in_a_call(source, options, fact, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     before = names_in(workspace)

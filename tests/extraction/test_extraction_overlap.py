@@ -107,14 +107,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
 
 @pytest.mark.gate
 @pytest.mark.parametrize(
-    "defect",
-    [
-        "early",
-        "record_stream",
-        "synchronize",
-        "synchronize aside",
-        "wait",
-    ],
+    "defect", ["early", "record_stream", "synchronize", "synchronize aside", "wait"]
 )
 def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
     """Events that come too early, memory that is free too early, and three missing waits."""

@@ -17,15 +17,12 @@ from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.models import write_checkpoint
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "tiny-xclip",
-        pytest.param("tiny-vivit", marks=pytest.mark.gate),
-        *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
-            "vjepa2", "timesformer", "dinov2", "dinov3")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "tiny-xclip",
+    pytest.param("tiny-vivit", marks=pytest.mark.gate),
+    *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
+        "vjepa2", "timesformer", "dinov2", "dinov3")),
+])  # fmt: skip
 def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
     """clip0 has five frames, and each of these backbones takes more."""
     weights = write_checkpoint(name, tmp_path / name)

@@ -42,20 +42,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(
-    ("cpus", "gpus", "options", "plan"),
-    [
-        (8, 0, {}, WorkerPlan(1, 7, 1.0, 0.0, "cpu")),
-        (64, 4, {}, WorkerPlan(4, 60, 1.0, 1.0, "cuda")),
-        (64, 4, {"device": "cpu"}, WorkerPlan(1, 63, 1.0, 0.0, "cpu")),
-        (64, 4, {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 60, 0.5, 0.5, "cuda")),
-        (64, 1, {"ray_gpus": 0.1}, WorkerPlan(10, 54, 1.0, 0.1, "cuda")),
-        (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
-        (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
-        (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
-        (64, 4, {"device": "cuda:1"}, "Give --device cuda"),
-    ],
-)
+@pytest.mark.parametrize(("cpus", "gpus", "options", "plan"), [
+    (8, 0, {}, WorkerPlan(1, 7, 1.0, 0.0, "cpu")),
+    (64, 4, {}, WorkerPlan(4, 60, 1.0, 1.0, "cuda")),
+    (64, 4, {"device": "cpu"}, WorkerPlan(1, 63, 1.0, 0.0, "cpu")),
+    (64, 4, {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 60, 0.5, 0.5, "cuda")),
+    (64, 1, {"ray_gpus": 0.1}, WorkerPlan(10, 54, 1.0, 0.1, "cuda")),
+    (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
+    (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
+    (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
+    (64, 4, {"device": "cuda:1"}, "Give --device cuda"),
+])  # fmt: skip
 def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan):
     resources = {"CPU": cpus, "GPU": gpus}
     if isinstance(plan, str):
@@ -282,14 +279,11 @@ def test_a_killed_cluster_is_one_line_and_the_run_resumes(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(
-    ("own", "whom", "number", "code", "word"),
-    [
-        (False, os.killpg, signal.SIGINT, 130, "Interrupted."),  # as a terminal does it
-        (True, os.kill, signal.SIGTERM, 143, "Terminated."),
-        (True, os.killpg, signal.SIGTERM, 143, "Terminated."),
-    ],
-)
+@pytest.mark.parametrize(("own", "whom", "number", "code", "word"), [
+    (False, os.killpg, signal.SIGINT, 130, "Interrupted."),  # as a terminal does it
+    (True, os.kill, signal.SIGTERM, 143, "Terminated."),
+    (True, os.killpg, signal.SIGTERM, 143, "Terminated."),
+])  # fmt: skip
 def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
     start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
 ):

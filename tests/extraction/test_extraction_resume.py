@@ -205,15 +205,12 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("size", "error", "facts"),
-    [
-        (1, torch.OutOfMemoryError("CUDA out of memory"),
-         r"one clip does not fit on cpu \(backbone tiny\); try --precision"),
-        (8, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ..."),
-         r"\(CUDA error: an illegal memory access was encountered\).*CUDA_LAUNCH_BLOCKING=1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("size", "error", "facts"), [
+    (1, torch.OutOfMemoryError("CUDA out of memory"),
+     r"one clip does not fit on cpu \(backbone tiny\); try --precision"),
+    (8, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ..."),
+     r"\(CUDA error: an illegal memory access was encountered\).*CUDA_LAUNCH_BLOCKING=1"),
+])  # fmt: skip
 def test_an_error_of_a_gpu_that_ends_the_run_is_one_line(
     films, tiny, tmp_path, monkeypatch, size, error, facts
 ):
@@ -303,14 +300,11 @@ def wait_until(sign: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(
-    ("number", "code", "word"),
-    [
-        pytest.param(signal.SIGINT, 130, "Interrupted.", marks=pytest.mark.night),
-        pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
-        pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.night),
-    ],
-)
+@pytest.mark.parametrize(("number", "code", "word"), [
+    pytest.param(signal.SIGINT, 130, "Interrupted.", marks=pytest.mark.night),
+    pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
+    pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.night),
+])  # fmt: skip
 def test_a_signal_stops_the_run_and_its_decoders(films, tmp_path, number, code, word):
     rows(2000).save(tmp_path / "manifest")
     with start(tmp_path / "manifest", films, tmp_path) as process:

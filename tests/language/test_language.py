@@ -233,16 +233,13 @@ def test_variants_have_scores(score, gpt2, encoder):
     assert row["probability"] == row["probability_man"] != row["probability_woman"]
 
 
-@pytest.mark.parametrize(
-    ("caption", "variants"),
-    [
-        ("A MAN on a road", ("A MAN on a road", "A WOMAN on a road")),
-        ("the lady's hat", ("the man's hat", "the woman's hat")),
-        ("female surfers and girls", ("male surfers and men", "female surfers and women")),
-        ("a human at a womans' shop", None),
-        ("a man and his dog", None),
-    ],
-)
+@pytest.mark.parametrize(("caption", "variants"), [
+    ("A MAN on a road", ("A MAN on a road", "A WOMAN on a road")),
+    ("the lady's hat", ("the man's hat", "the woman's hat")),
+    ("female surfers and girls", ("male surfers and men", "female surfers and women")),
+    ("a human at a womans' shop", None),
+    ("a man and his dog", None),
+])  # fmt: skip
 def test_only_words_that_can_be_exchanged_are(caption, variants):
     pair = make_variants(caption)
     assert (pair and (pair.man, pair.woman)) == variants

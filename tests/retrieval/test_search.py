@@ -219,20 +219,14 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
 KNOWN = "is known here; .*"
 
 
-@pytest.mark.parametrize(
-    ("about", "remedy"),
-    [
-        ({"name": "ours"}, f"{KNOWN}NAME=FOLDER"),
-        ({"family": "shutil:rmtree"}, f"{KNOWN}--backbone x=shutil:rmtree"),
-        ({"name": "standard"}, f"{KNOWN}NAME=FOLDER"),  # a folder that is there
-        ({"name": "lab/model"}, f"{KNOWN}NAME=FOLDER"),  # of the Hub
-        (
-            {"name": "shutil:rmtree", "family": "shutil:rmtree"},
-            f"{KNOWN}shutil:rmtree=shutil",
-        ),
-        ({"name": "vivit", "family": "vivit"}, "backbone vivit reads no texts; .*--like"),
-    ],
-)
+@pytest.mark.parametrize(("about", "remedy"), [
+    ({"name": "ours"}, f"{KNOWN}NAME=FOLDER"),
+    ({"family": "shutil:rmtree"}, f"{KNOWN}--backbone x=shutil:rmtree"),
+    ({"name": "standard"}, f"{KNOWN}NAME=FOLDER"),  # a folder that is there
+    ({"name": "lab/model"}, f"{KNOWN}NAME=FOLDER"),  # of the Hub
+    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, f"{KNOWN}shutil:rmtree=shutil"),
+    ({"name": "vivit", "family": "vivit"}, "backbone vivit reads no texts; .*--like"),
+])  # fmt: skip
 def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "standard").mkdir()

@@ -58,17 +58,14 @@ def test_the_files_of_a_final_store(final, sound):
     assert rows[6]["reason"] == 'cannot be decoded: "moov", not found'
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "n", "rows"),
-    [
-        ((512,), "float32", 10**6, (131072, 32)),  # 64 KiB a chunk, 256 MiB a shard
-        ((32, 512), "float16", 10**6, (8192, 1)),
-        ((4096,), "float32", 10**6, (16384, 4)),  # 16 KiB a row is just small enough
-        ((3137, 768), "float16", 10**6, (55, 1)),
-        ((512,), "float32", 5, (8, 8)),
-        ((512,), "float32", 2000, (2016, 32)),
-    ],
-)
+@pytest.mark.parametrize(("shape", "dtype", "n", "rows"), [
+    ((512,), "float32", 10**6, (131072, 32)),  # 64 KiB a chunk, 256 MiB a shard
+    ((32, 512), "float16", 10**6, (8192, 1)),
+    ((4096,), "float32", 10**6, (16384, 4)),  # 16 KiB a row is just small enough
+    ((3137, 768), "float16", 10**6, (55, 1)),
+    ((512,), "float32", 5, (8, 8)),
+    ((512,), "float32", 2000, (2016, 32)),
+])  # fmt: skip
 def test_shards_and_chunks_are_as_large_as_is_practical(shape, dtype, n, rows):
     assert fmt.final_rows(ArraySpec("x", shape, dtype, ""), n) == rows
 

@@ -27,21 +27,18 @@ def write_row(folder, values, *specs):
     return writer.write_block(0, [Done(values, "a")]), open_store(path)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value", "reason"),
-    [
-        ("float16", 65504, ""),
-        ("float16", 70000, "has a value that float16 cannot hold"),
-        ("float16", -np.inf, "has NaN or infinity"),
-        ("float32", 1e39, "has a value that float32 cannot hold"),
-        ("float64", 1e39, ""),
-        ("int32", 2**31 - 1, ""),
-        ("int32", 2**32 + 5.0, "has a value that int32 cannot hold"),
-        ("int32", np.nan, "has NaN or infinity"),
-        ("int32", 1.5, "has a value that int32 cannot hold"),
-        ("int32", -1, "has a value that int32 cannot hold"),  # it stands for nothing
-    ],
-)
+@pytest.mark.parametrize(("dtype", "value", "reason"), [
+    ("float16", 65504, ""),
+    ("float16", 70000, "has a value that float16 cannot hold"),
+    ("float16", -np.inf, "has NaN or infinity"),
+    ("float32", 1e39, "has a value that float32 cannot hold"),
+    ("float64", 1e39, ""),
+    ("int32", 2**31 - 1, ""),
+    ("int32", 2**32 + 5.0, "has a value that int32 cannot hold"),
+    ("int32", np.nan, "has NaN or infinity"),
+    ("int32", 1.5, "has a value that int32 cannot hold"),
+    ("int32", -1, "has a value that int32 cannot hold"),  # it stands for nothing
+])  # fmt: skip
 def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reason):
     spec = ArraySpec("native", (2,), dtype, "two numbers")
     record, store = write_row(tmp_path, {"native": np.array([1.0, value])}, spec)
@@ -52,17 +49,14 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
         assert store.read("native").tolist() == [[1, value]]
 
 
-@pytest.mark.parametrize(
-    ("frames", "times", "reason"),
-    [
-        (4, 8, None),
-        (2, 4, None),
-        (2, 3, "some of its frames have no features"),
-        (1, 8, "some of its frames have no features"),
-        (4, 7, "some of its frames have no features"),
-        (0, 0, "frames has "),
-    ],
-)
+@pytest.mark.parametrize(("frames", "times", "reason"), [
+    (4, 8, None),
+    (2, 4, None),
+    (2, 3, "some of its frames have no features"),
+    (1, 8, "some of its frames have no features"),
+    (4, 7, "some of its frames have no features"),
+    (0, 0, "frames has "),
+])  # fmt: skip
 def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, reason):
     """So many of 4 frames and of 8 times are there; the rest is padding."""
     specs = (

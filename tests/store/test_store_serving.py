@@ -65,14 +65,11 @@ def test_files_and_parts_of_them(port):
     assert ask(port, "/deep/%64ata?x=1")[0] == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/", "/deep", "/deep/", "/none", "/.hidden", "/../secret", "/deep/../../secret",
-        "/%2e%2e/secret", "/deep/..%2f..%2fsecret", "//secret", "/link", "/link_folder/secret",
-        "/..%5csecret", "/link_hidden", "/deep/data%00", "/c:secret", "/deep/data/x",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("path", [
+    "/", "/deep", "/deep/", "/none", "/.hidden", "/../secret", "/deep/../../secret",
+    "/%2e%2e/secret", "/deep/..%2f..%2fsecret", "//secret", "/link", "/link_folder/secret",
+    "/..%5csecret", "/link_hidden", "/deep/data%00", "/c:secret", "/deep/data/x",
+])  # fmt: skip
 def test_nothing_else_is_given(port, path):
     assert ask(port, path) == (404, b"", None)
     assert ask(port, path, how="PUT")[0] == 501

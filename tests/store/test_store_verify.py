@@ -100,15 +100,12 @@ def swap_shards(path):
     shutil.copyfile(path / "native/c/0/0", path / "native/c/2/0")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "file", "ids", "reason"),
-    [
-        (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
-        (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
-        (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
-        (swap_shards, "native/c/2/0", BLOCK_2, "it was changed"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "file", "ids", "reason"), [
+    (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
+    (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
+    (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
+    (swap_shards, "native/c/2/0", BLOCK_2, "it was changed"),
+])  # fmt: skip
 def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, file, ids, reason):
     spoil(path)
     [entry] = harmful(path)
@@ -279,18 +276,15 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
     assert toys.contents(final) == before
 
 
-@pytest.mark.parametrize(
-    ("state", "name", "number"),
-    [
-        ("open", "native/c/2/0", errno.EIO),
-        ("open", "blocks/000003.json", errno.EACCES),
-        ("open", "checksums.json", errno.EMFILE),
-        ("final", "native/c/0/0", errno.EACCES),
-        ("final", "status/c/0", errno.EMFILE),
-        ("final", "rows.csv", errno.EIO),
-        ("final", "frames/zarr.json", errno.EMFILE),
-    ],
-)
+@pytest.mark.parametrize(("state", "name", "number"), [
+    ("open", "native/c/2/0", errno.EIO),
+    ("open", "blocks/000003.json", errno.EACCES),
+    ("open", "checksums.json", errno.EMFILE),
+    ("final", "native/c/0/0", errno.EACCES),
+    ("final", "status/c/0", errno.EMFILE),
+    ("final", "rows.csv", errno.EIO),
+    ("final", "frames/zarr.json", errno.EMFILE),
+])  # fmt: skip
 def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, number):
     path = copy(state)
     before = toys.contents(path)

@@ -54,13 +54,10 @@ def copy_packets(
                         target.mux(packet)
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (write_half, "is cut short: .* of its 48 frames are there"),
-        (write_no_packets, "has no video frames"),
-    ],
-)
+@pytest.mark.parametrize(("make", "reason"), [
+    (write_half, "is cut short: .* of its 48 frames are there"),
+    (write_no_packets, "has no video frames"),
+])  # fmt: skip
 def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path, make, reason):
     path = tmp_path / "clip.mp4"
     make(path)
@@ -174,15 +171,12 @@ def test_a_film_that_begins_between_keyframes(tmp_path, name):
     np.testing.assert_allclose(frames.times, (np.arange(18, 72) - 18) / 24, atol=0.001)
 
 
-@pytest.mark.parametrize(
-    ("name", "cut_name"),
-    [
-        ("open.mp4", "cut.mkv"),
-        ("x265-open.mp4", "cut.mkv"),
-        ("mpeg4.mp4", "cut.mkv"),
-        ("mpeg4.mp4", "cut.avi"),
-    ],
-)
+@pytest.mark.parametrize(("name", "cut_name"), [
+    ("open.mp4", "cut.mkv"),
+    ("x265-open.mp4", "cut.mkv"),
+    ("mpeg4.mp4", "cut.mkv"),
+    ("mpeg4.mp4", "cut.avi"),
+])  # fmt: skip
 def test_frames_of_a_part_that_was_cut_off_are_no_frames(tmp_path, name, cut_name):
     path = tmp_path / cut_name
     film = write(tmp_path / name, gop=8)

@@ -158,15 +158,12 @@ def test_a_span_is_examined_and_damage_named(tmp_path):
             examine(path, index_file(path), **span, samplings=BOTH)
 
 
-@pytest.mark.parametrize(
-    ("name", "seconds", "problems"),
-    [
-        ("x264.mp4", 1, ["short"]),
-        ("x264.mp4", 5, ["short"]),  # five seconds are five frames of twelve
-        ("mpeg4.avi", 12, ["decoded in order"]),
-        ("variable.mkv", 12, ["variable frame rate"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "seconds", "problems"), [
+    ("x264.mp4", 1, ["short"]),
+    ("x264.mp4", 5, ["short"]),  # five seconds are five frames of twelve
+    ("mpeg4.avi", 12, ["decoded in order"]),
+    ("variable.mkv", 12, ["variable frame rate"]),
+])  # fmt: skip
 def test_what_is_unusual_about_a_film_has_a_name(tmp_path, name, seconds, problems):
     path = write(tmp_path / name, seconds=seconds)
     film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
