@@ -128,9 +128,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def run_obygaze(*arguments: object) -> Result:
-    """The command line, as a function: ``run_obygaze("manifests", "stats", folder)``."""
-    return CliRunner().invoke(main, list(map(str, arguments)))
+def run_obygaze(*arguments: object, code: int | None = None) -> Result:
+    """``run_obygaze("manifests", "stats", folder)``; with a `code`, it must end with that."""
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    assert code in (None, result.exit_code), result.output
+    return result
 
 
 @pytest.fixture

@@ -54,8 +54,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
 
 def test_prefetch_prints_folders_or_the_reason(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip")
-    assert result.exit_code == 0
+    result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
     folders = dict(line.split(": ") for line in result.stdout.splitlines())
     assert list(folders) == ["tiny-vivit", "tiny-xclip"]
     assert all((Path(folder) / "model.safetensors").is_file() for folder in folders.values())

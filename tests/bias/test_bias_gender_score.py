@@ -63,8 +63,7 @@ def test_both_variants(tmp_path, obygaze):
         "c,a [MASK] with lipstick,lipstick,.5,.2,.3,.2,.4",
     )
     outputs = [word for kind in ("csv", "svg", "json") for word in ("-o", tmp_path / f"by.{kind}")]
-    result = obygaze("bias", "gender-score", table, *outputs)
-    assert result.exit_code == 0, result.output
+    obygaze("bias", "gender-score", table, *outputs, code=0)
     rows = csv_rows(tmp_path / "by.csv")
     assert [row["leans_to"] for row in rows] == ["man", "tie", "woman"]
     assert [float(rows[0][name]) for name in ("score_man", "score_woman")] == pytest.approx(GOLDEN)

@@ -118,8 +118,7 @@ def test_no_folder_is_named_like_a_file(
         "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
         "models moments mil store.zarr -o moments.csv --elan out.csv",
     ):
-        result = obygaze(*command.split())
-        refused(result, "Error: out.", " folder", "; name it out\n", code=2)
+        refused(obygaze(*command.split()), "Error: out.", " folder", "; name it out\n", code=2)
         assert not list(tmp_path.glob("out*"))
 
 

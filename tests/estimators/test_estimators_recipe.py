@@ -78,7 +78,6 @@ def test_the_model_that_uses_concepts(install, tmp_path, obygaze, write):
     install({"near.py": code}, points)
     table = re.search(r"`(\{name = \"near-concepts\".*?\})`", CONTRACT)[1]
     toml = write(world, f"estimators = [{table}]")
-    result = obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert result.exit_code == 0, result.output
+    result = obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
     assert "not among the saved models" not in result.output

@@ -37,8 +37,7 @@ def write(tmp_path, monkeypatch, world):
 
 def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     write(estimators=["logistic"])
-    result = run_obygaze("models", "run", "sure.toml")
-    assert result.exit_code == 0
+    result = run_obygaze("models", "run", "sure.toml", code=0)
     assert "train logistic on EN vs S" in result.stderr
     note, first, wrote, *tables = result.stdout.splitlines()
     assert note == "Tests 10 of 100 clips"
@@ -91,8 +90,7 @@ def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_p
     pairs = zip(world.folds, world.levels, strict=True)
     folds = [10 if pair == (9, "EN") else pair[0] for pair in pairs]
     write(parts=[Split("late", world.ids, folds)], split="late", estimators=["logistic"])
-    result = run_obygaze("models", "train", "sure.toml", "-o", "sure")
-    assert result.exit_code == 0, result.output
+    run_obygaze("models", "train", "sure.toml", "-o", "sure", code=0)
     assert not {*world.clips("EN", "S", folds=[8])} & {*om.load_model("sure")[1]["seen"]}
 
 
@@ -100,9 +98,7 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
     write(parts=[Split("ten", world.ids, world.folds)], split=None)
     said = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}
     for split, words in said.items():
-        result = run_obygaze("models", "run", "sure.toml", "--overwrite")
-        assert result.exit_code == 0, result.output
-        assert words in result.stderr
+        assert words in run_obygaze("models", "run", "sure.toml", "--overwrite", code=0).stderr
         assert om.load_run("runs/sure").record.split == split
         for path in (tmp_path / "manifest/splits").iterdir():
             path.unlink()

@@ -60,8 +60,7 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     predictions = om.predict(model, store)
     predicted = dict(zip(predictions.ids, predictions.predicted, strict=True))
     sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
-    result = run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films")
-    assert result.exit_code == 0, result.stderr
+    run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films", code=0)
     files = {path.name: path for path in (tmp_path / "films").iterdir()}
     assert {*files} == {"Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"}
     heard = {}
@@ -97,8 +96,7 @@ def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_pa
     drawn = Items.of(items, {"synthetic": ["drawn by a test"] * len(items)})
     write_store(tmp_path / "s.zarr", Manifest("toy", drawn), world.rows)
     seen = om.predict(model, tmp_path / "s.zarr").about["seen"]
-    result = run_obygaze("models", "predict", model, tmp_path / "s.zarr", "--elan", tmp_path)
-    assert result.exit_code == 0, result.stderr
+    run_obygaze("models", "predict", model, tmp_path / "s.zarr", "--elan", tmp_path, code=0)
     root = ElementTree.parse(tmp_path / "all.eaf").getroot()
     marks = annotations(root, "logistic: HN vs S, seen in training")
     clips = annotations(root, "logistic: HN vs S, clip")
@@ -113,9 +111,7 @@ def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_pa
 def test_files_of_others_are_not_replaced(model, store, tmp_path):
     films, tables = tmp_path / "films", tmp_path / "t"
     ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
-    result = run_obygaze(*ask)
-    assert result.exit_code == 0, result.stderr
-    assert f"4 tables, one a film -> {tables}" in result.stdout
+    assert f"4 tables, one a film -> {tables}" in run_obygaze(*ask, code=0).stdout
     refused(run_obygaze(*ask), "exists already")
     assert run_obygaze(*ask, "--overwrite").exit_code == 0
     # What somebody else annotated, or made of ours, is not replaced even then.
@@ -158,8 +154,7 @@ def run(tmp_path_factory):
 def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
     """With title, times and reasons; no text is a formula."""
     outputs = ("--csv", tmp_path / "t", "-o", tmp_path / "all.csv")
-    result = run_obygaze("models", "predict", run.folder, *outputs)
-    assert result.exit_code == 0, result.output
+    run_obygaze("models", "predict", run.folder, *outputs, code=0)
     stated = defaultdict(list)
     for row in csv_rows(run.folder / "predictions.csv"):
         stated[row["model"], row["id"]].append(float(row["probability"]))
@@ -233,8 +228,7 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     theirs, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
     before = theirs.read_bytes()
     call = ("--elan", out, "--annotations", theirs.parent)
-    result = run_obygaze("models", "predict", run.folder, *call)
-    assert result.exit_code == 0, result.output
+    run_obygaze("models", "predict", run.folder, *call, code=0)
     assert theirs.read_bytes() == before
     annotated, pair = (Eaf(str(path)) for path in (theirs, out / "Titanic.eaf"))
     for tier in annotated.get_tier_names():

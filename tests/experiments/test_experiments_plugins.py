@@ -73,8 +73,7 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
     points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
     install({"broken.py": "\n".join([HEAD, *classes])}, points)
     toml = write("majority", *points)
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert result.exit_code == 3, result.output
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
     assert re.search(r"majority +0\.\d", result.stdout)
     assert re.search(r"SKIPPED: .*c0, .*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
@@ -83,8 +82,7 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"c{number}, " in result.stderr.splitlines()[-1] or number == len(BROKEN) - 1
-    result = run_obygaze("models", "train", toml, "--estimator", "c8", "-o", tmp_path / "m")
-    assert result.exit_code == 1
+    result = run_obygaze("models", "train", toml, "--estimator", "c8", "-o", tmp_path / "m", code=1)
     assert re.fullmatch("Error: c8 cannot be trained: .*mylab/.*\n", result.output)
     result = run_obygaze("models", "compare", tmp_path / "run", "--model", "c0")
     assert "c0 has no predictions: all its fits were skipped" in result.output
@@ -110,8 +108,7 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
 """
     install({"flip.py": f"{HEAD}\nclass Flip(Base):{report}"}, POINT)
     run, model = tmp_path / "run", tmp_path / "model"
-    result = run_obygaze("models", "run", write("flip"), "-o", run)
-    assert result.exit_code == 0, result.output
+    result = run_obygaze("models", "run", write("flip"), "-o", run, code=0)
     [line, *_] = (run / "models.jsonl").read_text().splitlines()
     assert json.loads(line)["facts"] == {"mean": 0.5, "rows": [0, 1], "none": None}
     assert result.stderr.count("WARNING: flip: does not learn") == 1
@@ -122,8 +119,7 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     assert run_obygaze("models", "train", tmp_path / "e.toml", "-o", model).exit_code == 0
     assert om.load_model(model)[0].predict_proba(np.ones((3, 16))).shape == (3, 2)
     install()
-    result = run_obygaze("models", "predict", model, world.store)
-    assert result.exit_code == 1
+    result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "needs the estimator mylab.flip.Flip of mylab 0.1.0, which is not inst" in result.output
 
 
@@ -184,8 +180,7 @@ def test_a_model_that_cannot_be_read_back_is_not_saved(install, tmp_path, write)
     remedy = '[project.entry-points."obygaze.estimators"] flip = "mylab.bare:Flip"'
     for name, fact in (("flip", "n_features_in_"), ("mylab.bare:Flip", remedy)):
         toml, run, model = write(name), tmp_path / "run", tmp_path / "model"
-        result = run_obygaze("models", "run", toml, "--overwrite", "-o", run)
-        assert result.exit_code == 0, result.output
+        result = run_obygaze("models", "run", toml, "--overwrite", "-o", run, code=0)
         said = f"{name} is not among the saved models: .*{re.escape(fact)}"
         assert re.search(said, result.stderr)
         assert not (run / "models").exists()
@@ -332,7 +327,6 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
 
 
 def test_a_table_is_made_and_named_in_help(own, world, tmp_path):
-    made = run_obygaze("reproduce", "clips", "--manifest", world.manifest, "-o", tmp_path / "out")
-    assert made.exit_code == 0, made.output
+    run_obygaze("reproduce", "clips", "--manifest", world.manifest, "-o", tmp_path / "out", code=0)
     assert str(len(world.ids)) in (tmp_path / "out/clips.txt").read_text()
     assert "clips" in run_obygaze("reproduce", "--help").stdout

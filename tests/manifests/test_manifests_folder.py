@@ -89,8 +89,7 @@ def test_diff(manifest, source, tmp_path, obygaze):
     source.write_text(changed.replace("[''];tt", "['Body'];tt"))
     obygaze("manifests", "import", "obygaze12", source, "-o", second)
     write(second / "labels/ours.csv", "id,level", "tt0108160-001,S")
-    result = obygaze("manifests", "diff", manifest, second)
-    assert result.exit_code == 1
+    result = obygaze("manifests", "diff", manifest, second, code=1)
     for fact in (
         f"1 item only in {manifest}: tt0110912-001",
         "1 item with another media: tt0108160-003",
@@ -121,8 +120,7 @@ def test_locate(manifest, tmp_path, obygaze):
     assert paths == {f"tt0108160-00{scene}": names[row] for scene, row in rows.items()}
     assert outcome.missing == ["tt0110912-001"]
     assert list(outcome.ambiguous) == ["tt0108160-004"]
-    result = obygaze("manifests", "locate", manifest, "--videos", videos)
-    assert result.exit_code == 3
+    result = obygaze("manifests", "locate", manifest, "--videos", videos, code=3)
     assert "missing: tt0110912-001" in result.output
     assert "ambiguous: tt0108160-004 could be tt0108160/tt0108160_scene_4.mov or" in result.output
     # In a folder of another case; and the very name that is listed.

@@ -125,16 +125,14 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     rows = ("clip,how", "S1/ep 1.mp4,S", "S3/ep 1.mp4,S", "alone,", "gone.mp4,S")
     source = write(tmp_path / "marks.csv", *rows)
     options = ("--column", "id=clip", "--column", "level=how", "--name", "mine")
-    result = obygaze("manifests", "label", folder, source, *options)
-    assert result.exit_code == 3
+    result = obygaze("manifests", "label", folder, source, *options, code=3)
     assert "1 of 4 items labelled" in result.stdout
     assert "3 items without a label: alone, S1-extra-ep_1, S2-ep_1" in result.stdout
     assert "2 rows name no item of films: S3/ep 1.mp4, gone.mp4" in result.stdout
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
     # A second label set, as a file: of the two, none is the default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")
-    result = obygaze("manifests", "split", folder)
-    refused(result, "mine, other; name one (--labels NAME", code=2)
+    refused(obygaze("manifests", "split", folder), "mine, other; name one (--labels NAME", code=2)
 
 
 @pytest.mark.parametrize(("rows", "fact"), [

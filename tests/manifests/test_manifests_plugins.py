@@ -99,8 +99,7 @@ def test_importers_by_their_paths(install, tmp_path, obygaze):
     read = "class Scenes:\n  read = staticmethod(import_manifest)\n"
     install({"scenes.py": SCENES + read})
     where = (write(tmp_path / "s.txt", "a"), "--film", "x", "-o", tmp_path / "m")
-    result = obygaze("manifests", "import", "mylab.scenes:Scenes.read", *where)
-    assert result.exit_code == 0, result.output
+    obygaze("manifests", "import", "mylab.scenes:Scenes.read", *where, code=0)
     result = obygaze("annotations", "import", "nowhere.at_all:load", "x", "-o", "y")
     refused(result, "nowhere.at_all:load cannot be imported", "Install its package")
 

@@ -28,14 +28,12 @@ def test_finalise_tells_what_it_did_and_what_is_next(obygaze, path, tmp_path):
 def test_damage_is_named_and_repaired(obygaze, path):
     flip_bit(path / "native/c/2/0", 3)
     (path / "staging/.1.partial").touch()
-    result = obygaze("stores", "verify", path)
-    assert result.exit_code == 1
+    result = obygaze("stores", "verify", path, code=1)
     lines = result.stdout.splitlines()
     assert lines[0] == "native/c/2/0: its checksum is wrong; rows: tt1-008"
     assert lines[-2:] == ["1 damaged file, 1 damaged row", f"next: obygaze stores repair {path}"]
     assert "harmless: staging/.1.partial: it belongs to no block" in result.stdout
-    result = obygaze("stores", "repair", path, "--yes")
-    assert result.exit_code == 3
+    result = obygaze("stores", "repair", path, "--yes", code=3)
     assert "4 rows to compute again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
     assert "left 1 file that a running writer may need" in result.stdout
     toys.age(path / "staging/.1.partial")
@@ -57,8 +55,7 @@ def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
     writer = StoreWriter(open_store(tmp_path / "idle.zarr"))
     writer.log("extracted", clips=12, seconds=4.0)
     copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
-    result = obygaze("stores", "status", tmp_path)
-    assert result.exit_code == 3
+    result = obygaze("stores", "status", tmp_path, code=3)
     assert "torn.zarr/blocks/000000.json: it is not the commit record" in result.stderr
     lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
     here = [platform.node(), "(1)"]
@@ -88,8 +85,7 @@ def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
     names, out = tmp_path / "ids.txt", tmp_path / "some.zarr"
     names.write_text("tt1-003\ntt1-001\n")
     ask = ("stores", "subset", path, "-o", out)
-    result = obygaze(*ask, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010")
-    assert result.exit_code == 0, result.output
+    result = obygaze(*ask, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010", code=0)
     assert open_store(out).ids == ["tt1-001", "tt1-003", "tt1-009", "tt1-010"]
     assert f"next: obygaze stores finalise {out}" in result.stdout
     result = obygaze(*ask, "--films", "tt1", "--overwrite", "--json")

@@ -302,8 +302,7 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     path = copy(state)
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
-    asked = obygaze("stores", "repair", path)
-    assert asked.exit_code == 1
+    asked = obygaze("stores", "repair", path, code=1)
     assert f"{count} rows to drop, and to compute again: tt1-000" in asked.stderr
     assert f"obygaze stores repair {path} --yes" in asked.stderr
     assert toys.contents(path) == before
